@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
+import statistics
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal
 
 from tessera.errors import TesseraError
@@ -23,6 +25,8 @@ class Case:
 
     >>> Case(feature="ops", name="add", params={"size": "small", "pass": "forward"}).key
     'ops/add[pass=forward,size=small]'
+    >>> Case(feature="ops", name="add", params={"shape": [8, 8], "scale": "1.0"}).key
+    'ops/add[scale="1.0",shape=[8,8]]'
     """
 
     feature: str
@@ -36,8 +40,15 @@ class Case:
         return f"{self.feature}/{self.name}" + (f"[{items}]" if items else "")
 
 
+_WORD = re.compile(r"[^\W\d][\w.+:/-]*")
+_OTHER_WORDS = {"true", "false", "null", "NaN", "Infinity"}
+
+
 def _plain(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value, sort_keys=True, separators=(",", ":"))
+    """A value as it stands in a key: words bare, all else as JSON, so that `1` and `"1"` stay two cases."""
+    if isinstance(value, str) and value not in _OTHER_WORDS and _WORD.fullmatch(value):
+        return value
+    return json.dumps(value, sort_keys=True, separators=(",", ":"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,22 +102,40 @@ class Record:
         return tuple(v for launch in self.launches for v in launch.values)
 
     def to_json(self) -> dict[str, Any]:
-        data = asdict(self)
-        data["launches"] = [s.to_json() for s in self.launches]
+        """All fields as plain values; NaN and the infinities stay floats (see `strict_json` for files)."""
+        data: dict[str, Any] = {f.name: getattr(self, f.name) for f in fields(self)}
+        data["case"] = {
+            "feature": self.case.feature,
+            "name": self.case.name,
+            "params": dict(self.case.params),
+        }
+        data["launches"] = [samples.to_json() for samples in self.launches]
+        for name in ("metrics", "predicted"):
+            data[name] = {
+                key: {"value": m.value, "unit": m.unit, "direction": m.direction}
+                for key, m in data[name].items()
+            }
+        for name in ("environment", "conditions"):
+            data[name] = dict(data[name])
+        data["notes"] = list(self.notes)
         return data
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Record:
-        """Read a record back; a record of a newer schema is refused."""
-        kept = dict(data)
-        if int(kept.get("schema", 0)) > SCHEMA:
+        """Read a record back; a record of a newer schema is refused, a field of a later release left out."""
+        known = {f.name for f in fields(cls)}
+        kept = {key: value for key, value in data.items() if key in known}
+        if int(kept.get("schema", SCHEMA)) > SCHEMA:
             raise TesseraError(
-                "a record of a newer schema", got=kept["schema"], allowed=f"up to {SCHEMA}", do="upgrade tessera"
+                "a record of a newer schema",
+                got=kept["schema"],
+                allowed=f"up to {SCHEMA}",
+                do="upgrade tessera",
             )
         kept["case"] = Case(**kept["case"])
         kept["launches"] = tuple(Samples.from_json(s) for s in kept.get("launches", ()))
         for name in ("metrics", "predicted"):
-            kept[name] = {k: Metric(**m) for k, m in kept.get(name, {}).items()}
+            kept[name] = {key: Metric(**m) for key, m in kept.get(name, {}).items()}
         kept["notes"] = tuple(kept.get("notes", ()))
         return cls(**kept)
 
@@ -126,13 +155,12 @@ def merge_launches(records: Iterable[Record]) -> Record:
     return replace(
         first,
         launches=tuple(s for r in several for s in r.launches),
-        metrics={k: replace(m, value=_middle([r.metrics[k].value for r in several])) for k, m in first.metrics.items()},
+        metrics={
+            key: replace(
+                metric, value=statistics.median(r.metrics[key].value for r in several if key in r.metrics)
+            )
+            for key, metric in first.metrics.items()
+        },
         notes=tuple(dict.fromkeys(n for r in several for n in r.notes)),
         seconds=sum(r.seconds for r in several),
     )
-
-
-def _middle(values: list[float]) -> float:
-    import statistics
-
-    return statistics.median(values)

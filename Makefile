@@ -1,0 +1,53 @@
+# `make run` and `make test` work on a fresh clone with nothing but Python 3.11+ and make.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
+
+.PHONY: help run test test-all lint types bench clean browser
+
+help:
+	@echo "make run       set up and run the quick suite: a table and report.html"
+	@echo "make test      set up, lint, check types, run the tests"
+	@echo "make test-all  the same with the slow tests"
+	@echo "make bench     the side-by-side benchmarks against peers (long; quiet machine)"
+	@echo "make clean     remove what the other targets made"
+
+$(VENV)/.run: pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(PIP) -e .
+	touch $@
+
+$(VENV)/.dev: $(VENV)/.run
+	$(PIP) -e '.[dev]'
+	touch $@
+
+$(VENV)/.bench: $(VENV)/.run
+	$(PIP) -e '.[bench,mpi]'
+	touch $@
+
+run: $(VENV)/.run
+	$(BIN)/tessera suite quick -o report.html
+
+browser:
+	@sh tests/install-browser.sh
+
+lint: $(VENV)/.dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(VENV)/.dev
+	$(BIN)/mypy
+
+test: $(VENV)/.dev browser lint types
+	$(BIN)/pytest
+
+test-all: $(VENV)/.dev browser lint types
+	$(BIN)/pytest -m ''
+
+bench: $(VENV)/.bench
+	$(BIN)/python benchmarks/measure.py
+
+clean:
+	rm -rf $(VENV) build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis report.html
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

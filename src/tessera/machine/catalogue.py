@@ -1,0 +1,57 @@
+"""The machines there are: those shipped as data files, and this host once it is calibrated."""
+
+from __future__ import annotations
+
+import difflib
+from importlib import resources
+from pathlib import Path
+
+from tessera.errors import TesseraError
+from tessera.machine.hosts import load_host
+from tessera.machine.machine import Machine
+
+HOST = "host"
+
+
+def shipped() -> dict[str, Path]:
+    """The data file of each machine that comes with Tessera, by name."""
+    folder = Path(str(resources.files("tessera.machine"))) / "data"
+    return {path.stem: path for path in sorted(folder.glob("*.toml"))}
+
+
+def machines(fingerprint: str | None = None) -> dict[str, Machine]:
+    """Every machine by name; with the fingerprint of this host, also `host` if it was calibrated.
+
+    >>> sorted(machines())
+    ['blackhole-p150', 'grayskull-e150', 'ipu-m2000', 'wormhole-n150']
+    """
+    found = {name: Machine.read(path) for name, path in shipped().items()}
+    host = load_host(fingerprint) if fingerprint else None
+    return found if host is None else {HOST: host, **found}
+
+
+def load_machine(name_or_path: str, fingerprint: str | None = None) -> Machine:
+    """A machine by name or from a TOML file; `host` is this one, which its fingerprint finds.
+
+    >>> load_machine("wormhole-n150").workers
+    Mesh(8x8)
+    """
+    files = shipped()
+    if name_or_path in files:
+        return Machine.read(files[name_or_path])
+    if name_or_path == HOST:
+        host = load_host(fingerprint) if fingerprint else None
+        if host is None:
+            raise TesseraError("this host is not calibrated", do="run `tessera doctor --calibrate`")
+        return host
+    path = Path(name_or_path)
+    if path.suffix == ".toml" or path.exists():
+        return Machine.read(path)
+    names = [HOST, *files]
+    near = difflib.get_close_matches(name_or_path, names, n=1)
+    raise TesseraError(
+        "unknown machine",
+        got=name_or_path,
+        allowed=[*names, "a .toml file"],
+        do=f"did you mean {near[0]}?" if near else "",
+    )

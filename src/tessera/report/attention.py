@@ -1,0 +1,70 @@
+"""What deserves a second look: figures that are not sure, and cases that gave none."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from tessera.report.blocks import Block, Cell, Column, Section, Table, Text
+from tessera.report.cells import figure, share, status
+from tessera.report.measured import OFTEN, WIDE, Measured, measured
+from tessera.report.runs import RunView
+from tessera.results.record import Record
+
+
+def noisy(runs: Sequence[RunView]) -> Iterator[tuple[RunView, Record, Measured]]:
+    """The records whose figure is to be taken with care."""
+    for run in runs:
+        for record in run.records:
+            if record.status == "ok" and (found := measured(record)) and found.noise:
+                yield run, record, found
+
+
+def attention_section(runs: Sequence[RunView]) -> Section:
+    """The noisy, the refused and the failed cases, each with its reason."""
+    broken = [(run, record) for run in runs for record in run.records if record.status != "ok"]
+    uncertain = list(noisy(runs))
+    blocks: list[Block] = []
+    if broken:
+        rows = [
+            [record.case.key, record.case.feature, run.name, status(record), record.reason]
+            for run, record in broken
+        ]
+        columns = ["Case", _quick("Feature"), _quick("Run"), _quick("Status"), Column("Reason", "prose")]
+        blocks.append(Table(columns, rows, "Cases without a figure"))
+    if uncertain:
+        columns = [
+            "Case",
+            _quick("Feature"),
+            _quick("Run"),
+            Column("Median", "number"),
+            Column(
+                "Interval", "number", hint="half the width of the 95 % interval, as a share of the median"
+            ),
+            Column("Interrupted", "number", hint="samples during which the core did something else"),
+            Column("Why to take care", "prose"),
+        ]
+        rows = [
+            [
+                record.case.key,
+                record.case.feature,
+                run.name,
+                figure(found.median, record.unit),
+                share(found.relative, "± "),
+                share(found.disturbed),
+                Cell("; ".join(found.noise)),
+            ]
+            for run, record, found in uncertain
+        ]
+        blocks.append(Table(columns, rows, "Noisy figures"))
+    if not blocks:
+        blocks.append(Text("Every case gave a figure, and none of them is noisy.", "good"))
+    return Section(
+        "What deserves a second look",
+        f"A figure is called noisy when its median is known no better than ± {WIDE:.0%}, or when more than "
+        f"{OFTEN:.0%} of its samples were interrupted by other work on the core.",
+        blocks,
+    )
+
+
+def _quick(title: str) -> Column:
+    return Column(title, quick=True)

@@ -1,0 +1,109 @@
+"""The report: one self-contained HTML page of one or more runs, made from their records alone.
+
+The page asks nothing of the network: styles, scripts and Plotly are inside it, and its content security policy
+names the scripts it was written with, so that nothing else can run in it.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import os
+import tempfile
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from html import escape
+from importlib import resources
+from pathlib import Path
+from string import Template
+
+from tessera import __version__
+from tessera.errors import TesseraError
+from tessera.report.blocks import Section
+from tessera.report.generic import generic_section
+from tessera.report.prediction import prediction_section
+from tessera.report.render import Renderer, anchor
+from tessera.report.runs import RunView, SectionBuilder, features
+from tessera.report.summary import summary_section
+
+__all__ = ["RunView", "SectionBuilder", "page", "write_page"]
+
+
+def page(runs: Sequence[RunView], sections: Mapping[str, SectionBuilder]) -> str:
+    """The whole page as text. The first run is the baseline; `sections` holds the features' own builders."""
+    assert runs, "a report needs a run"
+    parts = [summary_section(runs)]
+    for feature in features(runs):
+        build = sections.get(feature) or generic_section(feature)
+        parts.append(build([run.of(feature) for run in runs]))
+    if predicted := prediction_section(runs):
+        parts.append(predicted)
+    return _document(runs, parts)
+
+
+def write_page(text: str, path: Path) -> None:
+    """Write the page whole or not at all: a reader never sees half of it."""
+    try:
+        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        try:
+            with os.fdopen(handle, "w", encoding="utf-8") as file:
+                file.write(text)
+            os.chmod(temporary, 0o644)
+            os.replace(temporary, path)
+        except BaseException:
+            os.unlink(temporary)
+            raise
+    except OSError as error:
+        raise TesseraError(
+            f"cannot write the report: {error.strerror}", got=str(path), do="give another place with -o"
+        ) from None
+
+
+def _document(runs: Sequence[RunView], parts: Sequence[Section]) -> str:
+    from plotly.offline import get_plotlyjs
+
+    renderer = Renderer()
+    names = _anchors(parts)
+    theme, script, plotly = _asset("theme.js"), _asset("report.js"), get_plotlyjs()
+    links = "".join(
+        f'<li><a href="#{name}">{escape(part.title)}</a></li>' for name, part in zip(names, parts)
+    )
+    title = (
+        runs[0].name if len(runs) == 1 else f"{', '.join(r.name for r in runs[1:])} against {runs[0].name}"
+    )
+    return Template(_asset("page.html")).substitute(
+        policy=_policy(theme, script, plotly),
+        version=__version__,
+        title=escape(title),
+        kicker=escape(f"Report of {len(runs)} runs" if len(runs) > 1 else "Report of one run"),
+        style=_asset("report.css"),
+        theme=theme,
+        links=links,
+        body="\n".join(renderer.section(part, name) for name, part in zip(names, parts, strict=True)),
+        script=script,
+        plotly=f"<script>{plotly}</script>",
+        written=datetime.now().astimezone().strftime("%Y-%m-%d %H:%M"),
+    )
+
+
+def _anchors(parts: Sequence[Section]) -> list[str]:
+    names: list[str] = []
+    for part in parts:
+        name, number = anchor(part.title), 2
+        while name in names:
+            name, number = f"{anchor(part.title)}-{number}", number + 1
+        names.append(name)
+    return names
+
+
+def _asset(name: str) -> str:
+    return (resources.files("tessera.report") / "assets" / name).read_text("utf-8")
+
+
+def _policy(*scripts: str) -> str:
+    """Only these scripts may run, and nothing may be fetched."""
+    hashes = " ".join(
+        f"'sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}'"
+        for script in scripts
+    )
+    return f"default-src 'none'; img-src data: blob:; style-src 'unsafe-inline'; script-src {hashes}"

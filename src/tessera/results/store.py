@@ -1,0 +1,270 @@
+"""The store: every run and its records in one SQLite file, safe against a kill at any moment.
+
+Only the parent process writes. Each record is one transaction in write-ahead mode, synced before `add` returns:
+what was added is there after a kill or a power cut, and a half-written record never is.
+"""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import os
+import sqlite3
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from datetime import datetime
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any, Self
+
+from tessera.errors import TesseraError
+from tessera.results import strict_json
+from tessera.results.observation import Observation
+from tessera.results.record import Record, Status
+from tessera.results.rows import storable, to_observation, to_record, to_row
+from tessera.results.run import Run, check_name, dated_name, steps_back
+from tessera.results.schema import explained, prepare
+
+
+def default_store_path() -> Path:
+    """The file of `TESSERA_STORE`, or `.tessera/results.sqlite` in the current directory."""
+    return Path(os.environ.get("TESSERA_STORE") or Path(".tessera") / "results.sqlite")
+
+
+class Store:
+    """Runs and their records in one file; use it as a context manager.
+
+    With `create=False` a file that does not exist is an error instead of a new store.
+    """
+
+    def __init__(self, path: str | os.PathLike[str] | None = None, *, create: bool = True) -> None:
+        self.path = Path(path) if path is not None else default_store_path()
+        self._environments: dict[int, Mapping[str, Any]] = {}
+        self._db = self._open(create)
+
+    def _open(self, create: bool) -> sqlite3.Connection:
+        if self.path.is_dir():
+            raise TesseraError("a store is a file, and this is a directory", got=str(self.path))
+        if create:
+            try:
+                self.path.parent.mkdir(parents=True, exist_ok=True)
+            except OSError as error:
+                raise TesseraError(
+                    f"cannot make a store here: {error.strerror}", got=str(self.path)
+                ) from None
+        elif not self.path.exists():
+            do = "run a suite first, or say where it is with --store or TESSERA_STORE"
+            raise TesseraError("there is no store here", got=str(self.path), do=do)
+        with explained(self.path):
+            db = sqlite3.connect(self.path, timeout=30, isolation_level=None)
+            try:
+                prepare(db, self.path, create=create)
+                db.execute("PRAGMA synchronous = FULL")
+                db.execute("PRAGMA foreign_keys = ON")
+            except BaseException:
+                db.close()
+                raise
+        return db
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._db.close()
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        """All changes within take effect together or not at all; one inside another is part of it."""
+        if self._db.in_transaction:
+            yield
+            return
+        with explained(self.path):
+            self._db.execute("BEGIN IMMEDIATE")
+            try:
+                yield
+                self._db.execute("COMMIT")
+            except BaseException:
+                if self._db.in_transaction:  # SQLite itself rolls back when the disk is full
+                    self._db.execute("ROLLBACK")
+                raise
+
+    def start_run(
+        self, name: str | None = None, *, command: str = "", suite: str = "", resume: bool = False
+    ) -> Run:
+        """Begin a run, or go on with an unfinished one.
+
+        Without a name, a new run is named for the day, and `resume` takes the newest unfinished run of the suite.
+        """
+        if resume:
+            return self._resumable(name, suite)
+        if name is not None:
+            check_name(name)
+        now = datetime.now().astimezone()
+        with self.transaction():
+            taken = {run.name: run for run in self.runs()}
+            if name in taken:
+                going_on = not taken[name].finished
+                raise TesseraError(
+                    f"there is already {'an unfinished' if going_on else 'a finished'} run of this name",
+                    got=name,
+                    do="give another name" + (", or go on with it with --resume" if going_on else ""),
+                )
+            name = name or dated_name(now.date().isoformat(), taken)
+            self._db.execute(
+                "INSERT INTO runs (name, command, suite, started) VALUES (?, ?, ?, ?)",
+                (name, storable(command), storable(suite), now.isoformat(timespec="seconds")),
+            )
+            return self.run(name)
+
+    def _resumable(self, name: str | None, suite: str) -> Run:
+        if name is None:
+            unfinished = [run for run in self.runs() if not run.finished and run.suite == suite]
+            if not unfinished:
+                what = f"no unfinished run of {suite} to resume" if suite else "no unfinished run to resume"
+                raise TesseraError(what, do="start one without --resume")
+            return unfinished[-1]
+        run = self.run(name)
+        if run.finished:
+            raise TesseraError("this run is finished", got=run.name, do="start another without --resume")
+        return run
+
+    def finish_run(self, run: Run) -> Run:
+        """Mark a run as complete."""
+        now = datetime.now().astimezone().isoformat(timespec="seconds")
+        with self.transaction():
+            self._db.execute("UPDATE runs SET finished = ? WHERE id = ?", (now, run.id))
+        return self.run(run.name)
+
+    def runs(self) -> tuple[Run, ...]:
+        """All runs, the oldest first."""
+        with explained(self.path):
+            columns = ("id", "name", "command", "suite", "started", "finished")
+            found = self._db.execute(f"SELECT {', '.join(columns)} FROM runs ORDER BY id").fetchall()
+        return tuple(Run(**dict(zip(columns, row, strict=True))) for row in found)
+
+    def run(self, name: str) -> Run:
+        """The run of this name; `latest` is the newest, `latest~1` the one before it."""
+        runs = self.runs()
+        back = steps_back(name)
+        if back is not None and back < len(runs):
+            return runs[-1 - back]
+        for run in runs:
+            if run.name == name:
+                return run
+        newest = [run.name for run in reversed(runs)]
+        near = difflib.get_close_matches(name, newest, n=3)
+        if near:
+            do = f"did you mean {' or '.join(near)}?"
+        else:
+            do = f"the newest are {', '.join(newest[:3])}" if newest else "it has no runs yet"
+        raise TesseraError(f"no such run in {self.path}", got=name, do=do)
+
+    def delete_run(self, run: Run) -> None:
+        """Remove a run, its records, and the environments that no other record has."""
+        with self.transaction():
+            self._db.execute("DELETE FROM records WHERE run = ?", (run.id,))
+            self._db.execute("DELETE FROM runs WHERE id = ?", (run.id,))
+            self._db.execute("DELETE FROM environments WHERE id NOT IN (SELECT environment FROM records)")
+
+    def add(self, run: Run, record: Record) -> None:
+        """Store one record for good; it replaces an earlier record of the same case in the same run."""
+        row = to_row(record)
+        with self.transaction():
+            self._db.execute(
+                "INSERT INTO records"
+                " (run, key, feature, name, status, environment, body, sample_values, sample_others)"
+                " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
+                " ON CONFLICT (run, key) DO UPDATE SET"
+                " status = excluded.status, environment = excluded.environment, body = excluded.body,"
+                " sample_values = excluded.sample_values, sample_others = excluded.sample_others",
+                (
+                    *(
+                        run.id,
+                        row.key,
+                        row.feature,
+                        row.name,
+                        row.status,
+                        self._environment_id(row.environment),
+                    ),
+                    *(row.body, row.values, row.others),
+                ),
+            )
+
+    def add_all(self, run: Run, records: Iterable[Record]) -> None:
+        """Store many records at once: all of them or none."""
+        with self.transaction():
+            for record in records:
+                self.add(run, record)
+
+    def records(self, run: Run, feature: str | None = None, name_glob: str | None = None) -> Iterator[Record]:
+        """The records of a run in the order in which their cases were first added."""
+        columns = "body, environment, sample_values, sample_others"
+        for body, environment, values, others in self._rows(columns, run, feature, name_glob):
+            yield to_record(body, self._environment(environment), values, others)
+
+    def observations(
+        self, run: Run, feature: str | None = None, name_glob: str | None = None
+    ) -> Iterator[Observation]:
+        """The same records as `compare` sees them, read much faster."""
+        for body, environment, values in self._rows(
+            "body, environment, sample_values", run, feature, name_glob
+        ):
+            yield to_observation(body, self._environment(environment), values)
+
+    def finished_keys(self, run: Run) -> dict[str, Status]:
+        """The cases that a resumed run skips, measured or refused, by their keys; the others are tried again."""
+        with explained(self.path):
+            return dict(
+                self._db.execute(
+                    "SELECT key, status FROM records WHERE run = ? AND status IN ('ok', 'refused') ORDER BY id",
+                    (run.id,),
+                )
+            )
+
+    def counts(self, run: Run) -> dict[Status, int]:
+        """How many records of a run have each status that occurs."""
+        with explained(self.path):
+            return dict(
+                self._db.execute(
+                    "SELECT status, count(*) FROM records WHERE run = ? GROUP BY status ORDER BY status",
+                    (run.id,),
+                )
+            )
+
+    def _rows(
+        self, columns: str, run: Run, feature: str | None, name_glob: str | None
+    ) -> Iterator[tuple[Any, ...]]:
+        # One query per record: no cursor stays open while the caller works, and a run need not fit in memory.
+        with explained(self.path):
+            found = self._db.execute(
+                "SELECT id, name FROM records WHERE run = ?1 AND (?2 IS NULL OR feature = ?2) ORDER BY id",
+                (run.id, feature),
+            ).fetchall()
+        for number, name in found:
+            if name_glob is not None and not fnmatchcase(name, name_glob):
+                continue
+            with explained(self.path):
+                row = self._db.execute(f"SELECT {columns} FROM records WHERE id = ?", (number,)).fetchone()
+            if row is not None:
+                yield row
+
+    def _environment_id(self, content: str) -> int:
+        digest = hashlib.sha256(content.encode()).hexdigest()
+        self._db.execute(
+            "INSERT INTO environments (digest, content) VALUES (?, ?) ON CONFLICT DO NOTHING",
+            (digest, content),
+        )
+        found = self._db.execute("SELECT id FROM environments WHERE digest = ?", (digest,)).fetchone()
+        return int(found[0])
+
+    def _environment(self, number: int) -> Mapping[str, Any]:
+        if number not in self._environments:
+            with explained(self.path):
+                (content,) = self._db.execute(
+                    "SELECT content FROM environments WHERE id = ?", (number,)
+                ).fetchone()
+            self._environments[number] = strict_json.loads(content)
+        return self._environments[number]

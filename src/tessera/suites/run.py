@@ -1,0 +1,150 @@
+"""Run cases one after the other, launch after launch; every finished one is in the store at once.
+
+The cases are gone through once per launch, rather than each case being launched several times in a row: the
+launches of a case are then spread over the whole run, so that the machine's slow drift is part of their spread and
+not mistaken for a change. After the first pass there is already a result for every case.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Protocol
+
+from tessera.errors import BenchmarkFailed, TesseraError, TimedOut
+from tessera.launch import LaunchConfig, Workers
+from tessera.measure.environment import environment
+from tessera.measure.sampler import joined
+from tessera.measure.samples import Sampling
+from tessera.results.record import Case, Record, Status, merge_launches
+from tessera.results.store import Run, Store
+from tessera.suites.features import feature
+
+OVERHEAD = 0.3  # seconds of forking, building inputs and measuring memory around a case's samples
+START = 4.0  # seconds to start a worker that imports torch
+
+
+class Listener(Protocol):
+    """Who wants to know how a run goes on."""
+
+    def begins(self, case: Case, launch: int) -> None: ...
+
+    def ends(self, record: Record, launch: int) -> None: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """What is to be run, and how."""
+
+    cases: tuple[Case, ...]
+    sampling: Sampling
+    launch: LaunchConfig = field(default_factory=LaunchConfig)
+    launches: int = 1
+    budget: float | None = None
+
+    @property
+    def longest(self) -> float:
+        """Seconds that one launch of one case takes at most, when it behaves."""
+        return self.sampling.budget + OVERHEAD
+
+    def estimate(self, done: int = 0) -> float:
+        """Seconds the whole takes at most; `done` launches of cases are there already."""
+        starts = START if self.launch.workers == 1 else START * self.launches
+        seconds = starts + (len(self.cases) * self.launches - done) * self.longest
+        return seconds if self.budget is None else min(seconds, self.budget)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """How many cases ended how, and how many were not reached within the budget."""
+
+    statuses: Counter[Status]
+    left: int
+
+    @property
+    def broken(self) -> int:
+        return self.statuses["failed"] + self.statuses["timed_out"]
+
+
+def run_plan(plan: Plan, store: Store, run: Run, listener: Listener, *, resume: bool = False) -> Outcome:
+    """Go through the plan; one failed case never stops the others."""
+    kept = {record.case.key: record for record in store.records(run)} if resume else {}
+    done = {key: record for key, record in kept.items() if record.status in ("ok", "refused")}
+    deadline = time.monotonic() + plan.budget if plan.budget is not None else None
+    crew = _Crew(plan.launch)
+    try:
+        for launch in range(1, plan.launches + 1):
+            for case in plan.cases:
+                earlier = done.get(case.key)
+                if earlier is not None and (earlier.status != "ok" or len(earlier.launches) >= launch):
+                    continue
+                if deadline is not None and time.monotonic() + plan.longest > deadline and launch + len(done) > 1:
+                    return _outcome(plan, done)
+                listener.begins(case, launch)
+                record = _one(crew, case, plan)
+                done[case.key] = merge_launches([earlier, record]) if earlier else record
+                store.add(run, done[case.key])
+                listener.ends(record, launch)
+            crew.relaunch()
+    finally:
+        crew.close()
+    return _outcome(plan, done)
+
+
+class _Crew:
+    """The workers of a run: started when first needed, and again after they died.
+
+    A lone worker forks for every case and can stay; ranks are relaunched for every pass.
+    """
+
+    def __init__(self, config: LaunchConfig) -> None:
+        self._config = config
+        self._workers: Workers | None = None
+
+    def measure(self, run: str, case: Case, sampling: Sampling, limit: float) -> list[Record]:
+        if self._workers is None:
+            self._workers = Workers(self._config)
+            self._workers.__enter__()
+        try:
+            return self._workers.run("tessera.suites.worker:measure", run, case, sampling, time_limit=limit)
+        except BenchmarkFailed:
+            self.close()
+            raise
+
+    def relaunch(self) -> None:
+        if self._config.workers > 1:
+            self.close()
+
+    def close(self) -> None:
+        if self._workers is not None:
+            self._workers.__exit__(None, None, None)
+            self._workers = None
+
+
+def _one(crew: _Crew, case: Case, plan: Plan) -> Record:
+    """One launch of one case as a record, whatever happens to it."""
+    limit = plan.launch.time_limit or 60.0 + 20 * plan.longest
+    began = time.monotonic()
+    try:
+        records = crew.measure(feature(case.feature).run, case, plan.sampling, limit)
+    except TesseraError as error:
+        status: Status = "refused"
+        if isinstance(error, BenchmarkFailed):
+            status = "timed_out" if isinstance(error, TimedOut) else "failed"
+        return Record(
+            case=case,
+            status=status,
+            reason=str(error),
+            environment=environment(),
+            seconds=time.monotonic() - began,
+        )
+    if len(records) == 1:
+        return records[0]
+    return replace(records[0], launches=(joined([record.launches[0] for record in records]),))
+
+
+def _outcome(plan: Plan, done: dict[str, Record]) -> Outcome:
+    found: Sequence[Record] = [done[case.key] for case in plan.cases if case.key in done]
+    return Outcome(statuses=Counter(record.status for record in found), left=len(plan.cases) - len(found))
