@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ctypes
 import importlib
+import mmap
 import os
 import pickle
 import random
@@ -21,7 +22,8 @@ from typing import Any
 from tessera.errors import BenchmarkFailed, TesseraError
 
 PR_SET_PDEATHSIG = 1
-MAX_OFFSET = 1 << 20
+MAX_OFFSET = 1 << 16
+MAX_PAGES = 1 << 16
 
 
 class FreshProcess:
@@ -83,7 +85,8 @@ def _serve(pipe: Connection) -> None:
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         random.seed()
-        _offset = bytearray(random.randrange(16, MAX_OFFSET, 16))
+        # never touched, so they cost nothing but addresses: one shifts the heap, the other new mappings
+        _apart = bytearray(random.randrange(16, MAX_OFFSET, 16)), mmap.mmap(-1, random.randrange(1, MAX_PAGES) << 12)
         while True:
             try:
                 target, args = pipe.recv()

@@ -1,7 +1,7 @@
 """Calibrate this host: measure its rates and give them as a `Machine`.
 
-Each figure is the best of several short repetitions with its spread. About 30 seconds on a few cores; with many
-cores a choice of thread counts is measured and the others are interpolated.
+Each figure is the best of several short repetitions with its spread. About 30 seconds on a few cores; with
+many cores a choice of thread counts is measured and the others are interpolated.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import os
 import platform
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Literal
 
 from tessera.geometry.mesh import Mesh
 from tessera.machine.catalogue import HOST
@@ -65,12 +66,13 @@ def calibrate(
             keep(f"flops.{dtype}", products, f"square matrix product of size {_range(sizes)}")
 
     size = array_bytes()
-    for figure, kind in (("links.global", "triad"), ("links.copy", "copy")):
+    kinds: dict[str, Literal["triad", "copy"]] = {"links.global": "triad", "links.copy": "copy"}
+    for figure, kind in kinds.items():
         moved: dict[int, Best] = {}
         for threads in counts:
             progress(f"memory, {kind}, {threads} of {cores} threads")
             budget = effort * MEMORY_BUDGET / len(counts)
-            moved[threads] = memory_rate("triad" if kind == "triad" else "copy", threads, size=size, budget=budget)
+            moved[threads] = memory_rate(kind, threads, size=size, budget=budget)
         keep(figure, moved, f"{kind} of arrays of {size >> 20} MB")
 
     storage = storage_rates(directory, size=storage_bytes, budget=effort * STORAGE_BUDGET, progress=progress)

@@ -1,7 +1,7 @@
 """The cost model: how long work and transfers take on a machine if nothing but its rates stands in the way.
 
-A prediction is a lower bound made of two ideas. *Roofline*: work takes as long as its arithmetic or its memory
-traffic, whichever is longer. *Transfer*: a message takes a latency, then its bytes at a bandwidth.
+A prediction is a lower bound made of two ideas. *Roofline*: work takes as long as its arithmetic or its
+memory traffic, whichever is longer. *Transfer*: a message takes a latency, then its bytes at a bandwidth.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ def compute_time(
 ) -> float:
     """Seconds for work of `flops` FLOPs that moves `bytes` bytes, spread evenly over the workers.
 
-    `memory` is the link its bytes cross: `global`, or `local` for work that stays in the workers' own memory. On
-    a host a worker is a core, so processes (`workers`) times their `threads` is what is at work.
+    `memory` is the link its bytes cross: `global`, or `local` for work that stays in the workers' own memory.
+    On a host a worker is a core, so processes (`workers`) times their `threads` is what is at work.
 
     >>> from tessera.machine import load_machine
     >>> n150 = load_machine("wormhole-n150")
@@ -65,7 +65,7 @@ def roofline_fraction(
     memory: str = "global",
     fidelity: str | None = None,
 ) -> float:
-    """How much of the machine a measured time used: 1.0 is the roofline. Above 1, the bytes came from a cache."""
+    """How much of the machine a measured time used: 1 is the roofline; above it, bytes came from a cache."""
     if not seconds > 0 or not math.isfinite(seconds):
         raise TesseraError("a measured time is positive", got=seconds)
     best = compute_time(

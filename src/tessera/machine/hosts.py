@@ -1,4 +1,4 @@
-"""Calibrated hosts, kept by fingerprint: one file each, so that a home shared by several machines mixes none up."""
+"""Calibrated hosts, one file per fingerprint: a home shared by several machines keeps them apart."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tessera.machine.toml import read_toml, write_toml
 
 
 def data_home() -> Path:
-    """Where Tessera keeps what outlives a run: `$TESSERA_HOME`, else `$XDG_DATA_HOME/tessera` or its default."""
+    """Where Tessera keeps what outlives a run: `$TESSERA_HOME`, else `$XDG_DATA_HOME/tessera`."""
     if home := os.environ.get("TESSERA_HOME"):
         return Path(home)
     base = os.environ.get("XDG_DATA_HOME")

@@ -14,7 +14,7 @@ from typing import Any
 from tessera.errors import TesseraError
 from tessera.geometry.mesh import Mesh
 
-# Number formats by their torch name where torch has one; the block formats share an exponent among 16 numbers.
+# Number formats, by their torch name where torch has one; the block formats (_b) share exponents.
 DTYPES = (
     "float64",
     "float32",
@@ -27,7 +27,7 @@ DTYPES = (
     "bfloat4_b",
 )
 
-# What each link is, and whether all workers together share its bandwidth (otherwise every worker has its own).
+# Between what each link moves bytes, and whether all workers share it (otherwise every worker has its own).
 LINKS: dict[str, tuple[str, bool]] = {
     "local": ("a worker and its own memory", False),
     "link": ("one worker and another, one way", False),
@@ -43,7 +43,7 @@ LINKS: dict[str, tuple[str, bool]] = {
 class Link:
     """A way for bytes to move: bytes/s and seconds before the first byte arrives (0 where it is not known).
 
-    `bandwidth` is a table by number of workers that move bytes at once, or one entry that holds for any number.
+    `bandwidth` is a table by number of workers that move bytes at once; one entry holds for any number.
 
     >>> Link(bandwidth=(10e9, 16e9)).at(2)
     16000000000.0
@@ -62,10 +62,10 @@ class Machine:
     """A described or calibrated machine.
 
     `flops` and `fidelity` hold FLOP/s: one entry is what every worker adds, several are a table by number of
-    workers at work (of a host, whose cores share caches, memory and clock). `fidelity` names the settings of a
-    matrix engine that trades precision for speed, where there is one. `sources` says where each figure is from,
-    by its dotted name (`memory.local`, `flops.bfloat16`, `links.global`; `flops` alone stands for all of them),
-    and `spread` how far apart the repetitions of a measured figure were, as a fraction of the best.
+    workers at work (of a host, whose cores share caches, memory and clock). `fidelity` names the settings of
+    a matrix engine that trades precision for speed, where there is one. `sources` says where each figure is
+    from, by its dotted name (`memory.local`, `flops.bfloat16`, `links.global`; `flops` alone stands for all
+    of them), and `spread` how far apart the repetitions of a measured figure were, as a fraction of the best.
     """
 
     name: str
@@ -99,24 +99,31 @@ class Machine:
         for kind in self.links:
             if kind not in LINKS:
                 raise TesseraError(f"{where}: unknown link", got=kind, allowed=LINKS)
-        for figure, value in self.figures().items():
-            if not value > 0 or not math.isfinite(value):
-                raise TesseraError(f"{where}: {figure} must be positive", got=value)
+        figures = self.figures()
+        for figure, values in figures.items():
+            if not values or not all(value > 0 and math.isfinite(value) for value in values):
+                raise TesseraError(f"{where}: {figure} must be positive", got=list(values))
         for kind, link in self.links.items():
-            if not link.latency >= 0 or not math.isfinite(link.latency):
-                raise TesseraError(f"{where}: links.{kind} has a bad latency", got=link.latency, allowed="0 or more s")
-        known = {part for figure in self.figures() for part in _prefixes(figure)} | {"grid"}
+            if not (link.latency >= 0 and math.isfinite(link.latency)):
+                raise TesseraError(
+                    f"{where}: links.{kind} has a bad latency", got=link.latency, allowed="0 or more"
+                )
+        known = {"grid", *(part for figure in figures for part in _prefixes(figure))}
         for what, keys in (("source", self.sources), ("spread", self.spread)):
-            for key in keys:
-                if key not in known:
-                    raise TesseraError(f"{where}: {what} of a figure it does not have", got=key, allowed=sorted(known))
+            if unknown := sorted(set(keys) - known):
+                raise TesseraError(
+                    f"{where}: a {what} of a figure that is not there", got=unknown[0], allowed=sorted(known)
+                )
 
-    def figures(self) -> dict[str, float]:
-        """Every figure by its dotted name; of a table, the entry for one worker."""
-        found: dict[str, float] = {"memory.local": self.local_memory, "memory.global": self.global_memory}
-        found |= {f"flops.{dtype}": min(table, default=0.0) for dtype, table in self.flops.items()}
-        found |= {f"fidelity.{name}": rate for name, rate in self.fidelity.items()}
-        found |= {f"links.{kind}": min(link.bandwidth, default=0.0) for kind, link in self.links.items()}
+    def figures(self) -> dict[str, tuple[float, ...]]:
+        """Every figure by its dotted name."""
+        found: dict[str, tuple[float, ...]] = {
+            "memory.local": (self.local_memory,),
+            "memory.global": (self.global_memory,),
+        }
+        found |= {f"flops.{dtype}": table for dtype, table in self.flops.items()}
+        found |= {f"fidelity.{name}": (rate,) for name, rate in self.fidelity.items()}
+        found |= {f"links.{kind}": link.bandwidth for kind, link in self.links.items()}
         return found
 
     def source(self, figure: str) -> str:
@@ -128,7 +135,9 @@ class Machine:
         active = self._active(workers)
         if fidelity is not None:
             if fidelity not in self.fidelity:
-                raise TesseraError(f"{self.name} has no such fidelity", got=fidelity, allowed=self.fidelity or "none")
+                raise TesseraError(
+                    f"{self.name} has no such fidelity", got=fidelity, allowed=self.fidelity or "none"
+                )
             return self.fidelity[fidelity] * active
         if dtype not in self.flops:
             raise TesseraError(f"{self.name} has no FLOP/s for this dtype", got=dtype, allowed=self.flops)
@@ -138,7 +147,9 @@ class Machine:
     def link(self, kind: str) -> Link:
         """The link of a kind; an error that says which there are if it is not described."""
         if kind not in self.links:
-            raise TesseraError(f"{self.name} has no figure for this link", got=kind, allowed=self.links or "none")
+            raise TesseraError(
+                f"{self.name} has no figure for this link", got=kind, allowed=self.links or "none"
+            )
         return self.links[kind]
 
     def bandwidth(self, kind: str, *, workers: int = 1) -> float:
@@ -164,7 +175,8 @@ class Machine:
             "flops": {dtype: list(table) for dtype, table in self.flops.items()},
             "fidelity": dict(self.fidelity),
             "links": {
-                kind: {"bandwidth": list(link.bandwidth), "latency": link.latency} for kind, link in self.links.items()
+                kind: {"bandwidth": list(link.bandwidth), "latency": link.latency}
+                for kind, link in self.links.items()
             },
             "sources": dict(self.sources),
             "spread": {figure: list(values) for figure, values in self.spread.items()},
@@ -201,7 +213,9 @@ class Machine:
             notes=take("notes", lambda v: tuple(str(n) for n in v), ()),
         )
         if rest:
-            raise TesseraError(f"{where}: unknown field", got=", ".join(rest), allowed=sorted(machine.to_dict()))
+            raise TesseraError(
+                f"{where}: unknown field", got=", ".join(rest), allowed=sorted(machine.to_dict())
+            )
         return machine
 
     @classmethod

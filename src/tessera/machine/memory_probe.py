@@ -12,17 +12,19 @@ SMALLEST, LARGEST = 64 << 20, 512 << 20
 
 
 def array_bytes() -> int:
-    """The size of one array: four times the last-level cache, so that little of it is still there next time."""
-    caches = Path("/sys/devices/system/cpu/cpu0/cache").glob("index*/size")
+    """The size of one array: four times the last-level cache, so that little of it is left there."""
     units = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
-    sizes = [int(text[:-1]) * units[text[-1]] for path in caches if (text := path.read_text().strip())[-1] in units]
+    texts = [
+        path.read_text().strip() for path in Path("/sys/devices/system/cpu/cpu0/cache").glob("index*/size")
+    ]
+    sizes = [int(text[:-1]) * units[text[-1]] for text in texts if text[-1:] in units]
     # Three arrays may take an eighth of the memory that is free now.
     room = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 24
     return max(SMALLEST, min(4 * max(sizes, default=0), LARGEST, room))
 
 
 def memory_rate(kind: Literal["copy", "triad"], threads: int, *, size: int, budget: float) -> Best:
-    """Bytes/s with arrays of `size` bytes: `copy` counts the bytes copied, `triad` (a = b + s * c) all three arrays.
+    """Bytes/s of arrays of `size` bytes: `copy` counts the bytes copied, `triad` (a = b + s * c) all arrays.
 
     The lines a processor fetches only to overwrite them are not counted, as is the custom.
     """

@@ -1,4 +1,4 @@
-"""The best of several short repetitions: a rate is what the machine can do, and noise only ever takes away."""
+"""The best of several short repetitions: a rate is what a machine can do, and noise only takes away."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StorageRates:
-    """Bytes/s of reading a file cold and warm; `method` says how the page cache was kept out of the cold figure."""
+    """Bytes/s of reading a file cold and warm; `method` says how the page cache was avoided."""
 
     cold: Best
     warm: Best
@@ -46,7 +46,8 @@ def storage_rates(
     except OSError as error:
         if error.errno in _NO_ROOM:
             raise TesseraError(
-                f"no room for a temporary file of {size >> 20} MB in {directory}", do="choose another directory"
+                f"no room for a temporary file of {size >> 20} MB in {directory}",
+                do="choose another directory",
             ) from None
         raise TesseraError(f"cannot measure storage in {directory}: {error.strerror}") from None
 

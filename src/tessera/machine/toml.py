@@ -1,4 +1,4 @@
-"""Machine files: TOML in and out. The standard library reads TOML but does not write it; this writes what we need."""
+"""TOML files in and out. The standard library reads TOML; this writes as much of it as machines need."""
 
 from __future__ import annotations
 

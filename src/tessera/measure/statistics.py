@@ -133,6 +133,26 @@ def bootstrap_ratio(
     return _bootstrap((_checked(values), _checked(base)), ratio, confidence, resamples, seed)
 
 
+def trimmed_interval(values: ArrayLike, confidence: float = 0.95, trim: float = 0.2) -> Interval:
+    """The mean of the middle values with its interval (Yuen): nearly as sharp as a mean, deaf to a few outliers.
+
+    >>> trimmed_interval([1.0, 1.1, 0.9, 1.0, 50.0]).value
+    1.0333333333333334
+    """
+    from scipy.special import stdtrit
+
+    x = np.sort(_checked(values))
+    cut = int(len(x) * trim)
+    kept = len(x) - 2 * cut
+    middle = float(x[cut : cut + kept].mean())
+    if kept < 2:
+        return Interval(middle, -math.inf, math.inf)
+    winsorized = np.clip(x, x[cut], x[len(x) - 1 - cut])
+    error = float(winsorized.std(ddof=1)) * math.sqrt((len(x) - 1) / (kept * (kept - 1)))
+    reach = float(stdtrit(kept - 1, (1 + confidence) / 2)) * error
+    return Interval(middle, middle - reach, middle + reach)
+
+
 def _median_of(x: Any, axis: int = -1) -> Any:
     return np.median(x, axis=axis)
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 from tessera.launch.worker import Worker
 from tessera.machine.cost import compute_time
 from tessera.machine.hosts import load_host
@@ -17,10 +20,8 @@ from tessera.results.record import Case, Metric, Record
 
 def run_case(worker: Worker, case: Case, sampling: Sampling) -> Record:
     """Measure one operator on this worker: time, memory, rates, and what the calibrated machine predicts."""
-    operator = find([case.name])[0]
-    size, which, dtype = (str(case.params[k]) for k in ("size", "pass", "dtype"))
-    inputs = make_inputs(operator, size, dtype, seed=int(case.params.get("seed", 0)), grad=which != "forward")
-    fn = make_pass(operator, which, inputs)
+    operator, size, which, dtype = _parts(case)
+    fn = callable_of(case)
     samples = sample(fn, sampling, sync=worker.sync)
     memory = allocated(fn)
     resident = resident_growth(fn)
@@ -45,6 +46,18 @@ def run_case(worker: Worker, case: Case, sampling: Sampling) -> Record:
         predicted=predicted,
         environment=seen,
     )
+
+
+def callable_of(case: Case) -> Callable[[], Any]:
+    """The case's pass on its inputs, ready to be called."""
+    operator, size, which, dtype = _parts(case)
+    inputs = make_inputs(operator, size, dtype, seed=int(case.params.get("seed", 0)), grad=which != "forward")
+    return make_pass(operator, which, inputs)
+
+
+def _parts(case: Case) -> tuple[Operator, str, str, str]:
+    size, which, dtype = (str(case.params[name]) for name in ("size", "pass", "dtype"))
+    return find([case.name])[0], size, which, dtype
 
 
 def _work(operator: Operator, size: str, which: str, dtype: str) -> tuple[float, float]:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from tessera.report.blocks import Block, Cell, Column, Section, Table, Text
-from tessera.report.cells import figure, share, status
+from tessera.report.blocks import Block, Column, Row, Section, Table, Text
+from tessera.report.cells import figure, label, share, status
 from tessera.report.measured import OFTEN, WIDE, Measured, measured
 from tessera.report.runs import RunView
 from tessera.results.record import Record
@@ -25,37 +25,9 @@ def attention_section(runs: Sequence[RunView]) -> Section:
     uncertain = list(noisy(runs))
     blocks: list[Block] = []
     if broken:
-        rows = [
-            [record.case.key, record.case.feature, run.name, status(record), record.reason]
-            for run, record in broken
-        ]
-        columns = ["Case", _quick("Feature"), _quick("Run"), _quick("Status"), Column("Reason", "prose")]
-        blocks.append(Table(columns, rows, "Cases without a figure"))
+        blocks.append(_broken_table(broken))
     if uncertain:
-        columns = [
-            "Case",
-            _quick("Feature"),
-            _quick("Run"),
-            Column("Median", "number"),
-            Column(
-                "Interval", "number", hint="half the width of the 95 % interval, as a share of the median"
-            ),
-            Column("Interrupted", "number", hint="samples during which the core did something else"),
-            Column("Why to take care", "prose"),
-        ]
-        rows = [
-            [
-                record.case.key,
-                record.case.feature,
-                run.name,
-                figure(found.median, record.unit),
-                share(found.relative, "± "),
-                share(found.disturbed),
-                Cell("; ".join(found.noise)),
-            ]
-            for run, record, found in uncertain
-        ]
-        blocks.append(Table(columns, rows, "Noisy figures"))
+        blocks.append(_noisy_table(uncertain))
     if not blocks:
         blocks.append(Text("Every case gave a figure, and none of them is noisy.", "good"))
     return Section(
@@ -66,5 +38,35 @@ def attention_section(runs: Sequence[RunView]) -> Section:
     )
 
 
-def _quick(title: str) -> Column:
-    return Column(title, quick=True)
+def _broken_table(broken: Sequence[tuple[RunView, Record]]) -> Table:
+    columns = [*_WHERE, Column("Status", quick=True), Column("Reason", "prose")]
+    rows: list[Row] = [[*_where(run, record), status(record), record.reason] for run, record in broken]
+    return Table(columns, rows, "Cases without a figure")
+
+
+def _noisy_table(uncertain: Sequence[tuple[RunView, Record, Measured]]) -> Table:
+    columns = [
+        *_WHERE,
+        Column("Median", "number"),
+        Column("Interval", "number", hint="half the width of the 95 % interval, as a share of the median"),
+        Column("Interrupted", "number", hint="samples during which the core did something else"),
+        Column("Why to take care", "prose"),
+    ]
+    rows: list[Row] = [
+        [
+            *_where(run, record),
+            figure(found.median, record.unit),
+            share(found.relative, "± "),
+            share(found.disturbed),
+            "; ".join(found.noise),
+        ]
+        for run, record, found in uncertain
+    ]
+    return Table(columns, rows, "Noisy figures")
+
+
+_WHERE = (Column("Case"), Column("Feature", quick=True), Column("Run", quick=True))
+
+
+def _where(run: RunView, record: Record) -> tuple[str, str, str]:
+    return label(record.case), record.case.feature, run.name

@@ -70,12 +70,16 @@ class Column:
     hint: str = ""
 
 
+Heading = Column | str
+Row = Sequence[Cell | str]
+
+
 @dataclass(frozen=True, slots=True)
 class Table:
     """Rows that can be sorted by any heading and filtered by any word."""
 
-    columns: Sequence[Column | str]
-    rows: Sequence[Sequence[Cell | str]]
+    columns: Sequence[Heading]
+    rows: Sequence[Row]
     caption: str = ""
 
     def __post_init__(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tessera.report.blocks import Cell, Tone
+from tessera.report.figures import format_percent, format_value
 from tessera.results.record import Case, Record
 
 STATUS_TONES: dict[str, Tone] = {"ok": "good", "failed": "bad", "refused": "muted", "timed_out": "bad"}
@@ -16,7 +17,7 @@ def figure(value: float | None, unit: str) -> Cell:
 
 def share(value: float | None, sign: str = "") -> Cell:
     """A part of one, in per cent."""
-    return NONE if value is None else Cell(f"{sign}{value:.1%}", value)
+    return NONE if value is None else Cell(sign + format_percent(value), value)
 
 
 def number(value: int) -> Cell:
@@ -36,15 +37,3 @@ def label(case: Case) -> str:
     'add[size=small]'
     """
     return case.key.removeprefix(f"{case.feature}/")
-
-
-def format_value(value: float, unit: str) -> str:
-    if unit == "s":
-        for scale, name in ((1, "s"), (1e-3, "ms"), (1e-6, "µs"), (1e-9, "ns")):
-            if abs(value) >= scale:
-                return f"{value / scale:.3g} {name}"
-    return f"{value:,.4g} {unit}"
-
-
-def format_seconds(value: float) -> str:
-    return format_value(value, "s")

@@ -1,4 +1,4 @@
-"""Where the runs took place: the machine, the libraries and the settings, and what of it differs between runs."""
+"""Where the runs took place: machine, libraries and settings, and what of it differs between them."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def environment_section(runs: Sequence[RunView]) -> Section:
 
 
 def seen(run: RunView) -> Seen:
-    """Everything the records of a run say of their environment, by its dotted path; changing values joined."""
+    """What the records of a run say of their environment, by dotted path; changing values are joined."""
     found: dict[str, dict[str, None]] = {}
     for record in run.records:
         for path, value in flattened(record.environment):

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from tessera.report.blocks import Cell, Column, Section, Table
+from tessera.report.blocks import Cell, Column, Row, Section, Table
 from tessera.report.cells import NONE, figure, number, share, status
-from tessera.report.medians import median_plots
 from tessera.report.measured import measured
+from tessera.report.medians import median_plots
 from tessera.report.runs import RunView
 from tessera.results.record import Case, Record
 
@@ -48,7 +48,7 @@ def record_table(runs: Sequence[RunView], varying: Sequence[str]) -> Table:
         Column("Samples", "number"),
         *(Column(name, "number") for name in metrics),
     ]
-    rows = [
+    rows: list[Row] = [
         [
             record.case.name,
             *([run.name] if several else []),

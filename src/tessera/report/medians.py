@@ -6,23 +6,24 @@ from collections.abc import Sequence
 from typing import Any
 
 from tessera.report.blocks import Plot
-from tessera.report.cells import format_value
+from tessera.report.figures import format_value
 from tessera.report.measured import Measured, measured
+from tessera.report.rows import row_layout, value_axis
 from tessera.report.runs import RunView
 from tessera.results.record import Record
 
-# More cases than this share a row with the others of their name.
+# Above this number of cases, those of one name share a row.
 MOST_ROWS = 30
 # Bars start at zero; values further apart than this are dots on a logarithmic axis.
 BAR_RANGE = 20.0
-ROW, FRAME = 34, 90
+
+Found = list[tuple[Record, Measured]]
 
 
 def median_plots(runs: Sequence[RunView], varying: Sequence[str]) -> list[Plot]:
     """One plot for each unit among the records; `varying` names the parameters that tell the cases apart."""
     found = {
-        run.name: [(r, m) for r in run.records if r.status == "ok" and (m := measured(r)) is not None]
-        for run in runs
+        run.name: [(r, m) for r in run.records if r.status == "ok" and (m := measured(r))] for run in runs
     }
     units = dict.fromkeys(record.unit for pairs in found.values() for record, _ in pairs)
     return [
@@ -31,61 +32,54 @@ def median_plots(runs: Sequence[RunView], varying: Sequence[str]) -> list[Plot]:
     ]
 
 
-def _plot(found: dict[str, list[tuple[Record, Measured]]], unit: str, varying: Sequence[str]) -> Plot:
-    labels = dict.fromkeys(_label(record, varying) for pairs in found.values() for record, _ in pairs)
-    grouped = len(labels) > MOST_ROWS
-    if grouped:
+def _figures(run: RunView) -> Found:
+    return [(r, found) for r in run.records if r.status == "ok" and (found := measured(r))]
+
+
+def _plot(found: dict[str, Found], unit: str, varying: Sequence[str]) -> Plot:
+    records = [record for pairs in found.values() for record, _ in pairs]
+    crowded = len({_label(record, varying) for record in records}) > MOST_ROWS
+    if crowded:
         varying = ()
-        labels = dict.fromkeys(_label(record, ()) for pairs in found.values() for record, _ in pairs)
+    labels = list(dict.fromkeys(_label(record, varying) for record in records))
     medians = [m.median for pairs in found.values() for _, m in pairs]
-    bars = not grouped and min(medians) > 0 and max(medians) < BAR_RANGE * min(medians)
-    logarithmic = not bars and min(medians) > 0
+    positive = min(medians) > 0
+    bars = not crowded and positive and max(medians) < BAR_RANGE * min(medians)
     traces = [
         _trace(name, pairs, [_label(r, varying) for r, _ in pairs], f"var(--series-{n % 6 + 1})", bars)
         for n, (name, pairs) in enumerate(found.items())
         if pairs
     ]
-    axis: dict[str, Any] = {"exponentformat": "SI", "ticksuffix": unit, "side": "top"}
-    axis |= {"type": "log", "dtick": 1} if logarithmic else {"rangemode": "tozero"}
-    layout = {
-        "height": FRAME + ROW * len(labels) * (1 if not bars else max(1, len(traces))),
-        "showlegend": len(found) > 1,
-        "bargap": 0.45,
-        "xaxis": axis,
-        "yaxis": {
-            "autorange": "reversed",
-            "categoryorder": "array",
-            "categoryarray": list(labels),
-            "type": "category",
-        },
-    }
-    what = "Each dot is a case" if grouped else "The median of each case with its 95 % interval"
-    scale = ", on a logarithmic axis" if logarithmic else ""
-    return Plot({"data": traces, "layout": layout}, f"{what}{scale}.")
+    logarithmic = positive and not bars
+    layout = row_layout(labels, len(traces), legend=len(traces) > 1)
+    layout["xaxis"] = value_axis(unit, logarithmic=logarithmic)
+    what = "Each dot is the median of a case" if crowded else "The median of each case and its 95 % interval"
+    caption = f"{what}; logarithmic axis." if logarithmic else f"{what}."
+    return Plot({"data": traces, "layout": layout}, caption)
 
 
-def _trace(
-    name: str, pairs: Sequence[tuple[Record, Measured]], labels: Sequence[str], colour: str, bars: bool
-) -> dict[str, Any]:
-    above = [m.high - m.median if m.high is not None else 0.0 for _, m in pairs]
-    below = [m.median - m.low if m.low is not None else 0.0 for _, m in pairs]
+def _trace(name: str, pairs: Found, labels: Sequence[str], colour: str, bars: bool) -> dict[str, Any]:
     kind: dict[str, Any] = (
         {"type": "bar", "orientation": "h", "marker": {"color": colour, "cornerradius": 3}}
         if bars
-        else {"type": "scatter", "mode": "markers", "marker": {"color": colour, "size": 9, "opacity": 0.75}}
+        else {
+            "type": "scatter",
+            "orientation": "h",
+            "mode": "markers",
+            "marker": {"color": colour, "size": 9, "opacity": 0.75},
+        }
     )
     return kind | {
         "name": name,
         "x": [m.median for _, m in pairs],
         "y": list(labels),
-        "text": [f"{r.case.key}: {format_value(m.median, r.unit)}" for r, m in pairs],
-        "textposition": "none",
-        "hovertemplate": "%{text}<extra></extra>",
+        "hovertext": [f"{r.case.key}: {format_value(m.median, r.unit)}" for r, m in pairs],
+        "hovertemplate": "%{hovertext}<extra></extra>",
         "error_x": {
             "type": "data",
             "symmetric": False,
-            "array": above,
-            "arrayminus": below,
+            "array": [m.high - m.median if m.high is not None else 0.0 for _, m in pairs],
+            "arrayminus": [m.median - m.low if m.low is not None else 0.0 for _, m in pairs],
             "thickness": 1.2,
             "width": 3,
             "color": "var(--ink)" if bars else colour,

@@ -1,7 +1,7 @@
 """The report: one self-contained HTML page of one or more runs, made from their records alone.
 
-The page asks nothing of the network: styles, scripts and Plotly are inside it, and its content security policy
-names the scripts it was written with, so that nothing else can run in it.
+The page asks nothing of the network: styles, scripts and Plotly are inside it, and its content security
+policy names the scripts it was written with, so that nothing else can run in it.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from string import Template
 from tessera import __version__
 from tessera.errors import TesseraError
 from tessera.report.blocks import Section
+from tessera.report.comparison import against_first, comparison_cards, comparison_section
 from tessera.report.generic import generic_section
 from tessera.report.prediction import prediction_section
 from tessera.report.render import Renderer, anchor
@@ -29,10 +30,16 @@ from tessera.report.summary import summary_section
 __all__ = ["RunView", "SectionBuilder", "page", "write_page"]
 
 
-def page(runs: Sequence[RunView], sections: Mapping[str, SectionBuilder]) -> str:
-    """The whole page as text. The first run is the baseline; `sections` holds the features' own builders."""
+def page(runs: Sequence[RunView], sections: Mapping[str, SectionBuilder], *, threshold: float = 0.03) -> str:
+    """The whole page as text; `sections` holds the features' own builders.
+
+    With several runs the first is the baseline of the others, and changes below the threshold do not matter.
+    """
     assert runs, "a report needs a run"
-    parts = [summary_section(runs)]
+    compared = against_first(runs, threshold)
+    parts = [summary_section(runs, comparison_cards(compared) if compared else ())]
+    if compared:
+        parts.append(comparison_section(runs[0], compared))
     for feature in features(runs):
         build = sections.get(feature) or generic_section(feature)
         parts.append(build([run.of(feature) for run in runs]))
@@ -66,7 +73,8 @@ def _document(runs: Sequence[RunView], parts: Sequence[Section]) -> str:
     names = _anchors(parts)
     theme, script, plotly = _asset("theme.js"), _asset("report.js"), get_plotlyjs()
     links = "".join(
-        f'<li><a href="#{name}">{escape(part.title)}</a></li>' for name, part in zip(names, parts)
+        f'<li><a href="#{name}">{escape(part.title)}</a></li>'
+        for name, part in zip(names, parts, strict=True)
     )
     title = (
         runs[0].name if len(runs) == 1 else f"{', '.join(r.name for r in runs[1:])} against {runs[0].name}"
@@ -81,7 +89,7 @@ def _document(runs: Sequence[RunView], parts: Sequence[Section]) -> str:
         links=links,
         body="\n".join(renderer.section(part, name) for name, part in zip(names, parts, strict=True)),
         script=script,
-        plotly=f"<script>{plotly}</script>",
+        plotly=plotly,
         written=datetime.now().astimezone().strftime("%Y-%m-%d %H:%M"),
     )
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from statistics import median
 
-from tessera.report.blocks import Cell, Column, Plot, Section, Table
-from tessera.report.cells import figure
+from tessera.report.blocks import Cell, Column, Heading, Plot, Row, Section, Table
+from tessera.report.cells import figure, label
+from tessera.report.figures import format_percent
 from tessera.report.measured import predictions
 from tessera.report.runs import RunView
 from tessera.results.record import Metric, Record
@@ -20,7 +21,7 @@ def prediction_section(runs: Sequence[RunView]) -> Section | None:
     if not pairs:
         return None
     errors = [abs(error) for *_, expected, seen in pairs if (error := _error(expected, seen)) is not None]
-    intro = "What the machine model expected, and what was measured. The error is measured over predicted, less one."
+    intro = "What the machine model expected and what was measured; the error is measured / predicted - 1."
     if errors:
         intro += f" Half of the {len(errors):,} predictions are within {median(errors):.0%}."
     return Section("Predicted beside measured", intro, [*_plots(pairs), _table(pairs)])
@@ -31,7 +32,7 @@ def _error(expected: Metric, seen: Metric) -> float | None:
 
 
 def _table(pairs: Sequence[Pair]) -> Table:
-    columns = [
+    columns: list[Heading] = [
         "Case",
         Column("Feature", quick=True),
         Column("Run", quick=True),
@@ -40,12 +41,12 @@ def _table(pairs: Sequence[Pair]) -> Table:
         Column("Measured", "number"),
         Column("Error", "number", hint="measured over predicted, less one"),
     ]
-    rows = []
+    rows: list[Row] = []
     for run, record, name, expected, seen in pairs:
         error = _error(expected, seen)
-        far = Cell("") if error is None else Cell(f"{error:+.0%}", error)
+        far = Cell("") if error is None else Cell(format_percent(error, signed=True), error)
         values = figure(expected.value, expected.unit), figure(seen.value, seen.unit)
-        rows.append([record.case.key, record.case.feature, run.name, name, *values, far])
+        rows.append([label(record.case), record.case.feature, run.name, name, *values, far])
     return Table(columns, rows, "Every prediction")
 
 
@@ -84,7 +85,7 @@ def _plot(points: Sequence[Pair], unit: str) -> Plot:
         }
         for feature in dict.fromkeys(p[1].case.feature for p in points)
     ]
-    axis = {"type": "log", "exponentformat": "SI", "ticksuffix": unit, "dtick": 1}
+    axis = {"type": "log", "exponentformat": "SI", "minexponent": 0, "ticksuffix": unit, "dtick": 1}
     layout = {
         "height": 440,
         "xaxis": {**axis, "title": {"text": "predicted"}},

@@ -6,9 +6,10 @@ from collections import Counter
 from collections.abc import Sequence
 
 from tessera.report.attention import attention_section, noisy
-from tessera.report.blocks import Card, Cards, Cell, Column, Section, Table
-from tessera.report.cells import format_seconds, number
+from tessera.report.blocks import Card, Cards, Cell, Column, Heading, Row, Section, Table
+from tessera.report.cells import number
 from tessera.report.environment import environment_section
+from tessera.report.figures import format_seconds
 from tessera.report.runs import RunView, features
 
 
@@ -48,7 +49,7 @@ def _cards(runs: Sequence[RunView]) -> list[Card]:
 
 
 def _runs(runs: Sequence[RunView]) -> Table:
-    columns = [
+    columns: list[Heading] = [
         "Run",
         "Started",
         Column("Cases", "number"),
@@ -57,7 +58,7 @@ def _runs(runs: Sequence[RunView]) -> Table:
         "Features",
         Column("Command", "prose"),
     ]
-    rows = [
+    rows: list[Row] = [
         [
             run.name,
             run.created,

@@ -49,8 +49,8 @@ def observe(record: Record) -> Observation:
 def launch_figures(launches: Iterable[ArrayLike], direction: Direction) -> tuple[float, ...]:
     """One number per launch that has values: the quartile on the good side, p25 of times and p75 of rates.
 
-    Whatever else runs on a machine only ever makes a call slower, so the quartile on the good side varies little
-    between launches where medians and means vary much.
+    Whatever else runs on a machine only ever makes a call slower, so the quartile on the good side varies
+    little between launches where medians and means vary much.
 
     >>> launch_figures([[1.0, 2.0, 3.0, 4.0, 90.0], [], [2.0]], "lower")
     (2.0, 2.0)
@@ -65,7 +65,8 @@ def launch_figures(launches: Iterable[ArrayLike], direction: Direction) -> tuple
         ordered = np.sort(np.asarray(launch, dtype=np.float64))
         if not len(ordered):
             continue
-        # Linear between the two neighbours, as np.quantile, which takes ten times longer for arrays this short.
+        # Linear between the two neighbours, as np.quantile, which takes ten times longer for arrays this
+        # short.
         place = share * (len(ordered) - 1)
         left = int(place)
         low, high = float(ordered[left]), float(ordered[min(left + 1, len(ordered) - 1)])

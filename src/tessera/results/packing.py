@@ -1,8 +1,8 @@
 """Raw samples as compact bytes: eight per value, little-endian, in two blobs.
 
-The values of all launches stand in the first blob, because comparing needs only them; CPU times, switches, steal,
-warm-ups and per-rank values stand in the second. The layout, plain JSON values, says how many of each there are
-and holds every other field of the samples.
+The values of all launches stand in the first blob, because comparing needs only them; CPU times, switches,
+steal, warm-ups and per-rank values stand in the second. The layout, plain JSON values, says how many of
+each there are and holds every other field of the samples.
 """
 
 from __future__ import annotations

@@ -66,8 +66,9 @@ class Record:
 
     `version` is the benchmark's own: an edited benchmark is not comparable with its older records.
     `environment` is what the worker saw of its machine and libraries (see `measure.environment`), with the
-    `fingerprint` that says which records may be compared. `conditions` holds what changed during the run: load,
-    steal, page faults. `predicted` holds what the machine model expected, by the names used in `metrics`.
+    `fingerprint` that says which records may be compared. `conditions` holds what changed during the run:
+    load, steal, page faults. `predicted` holds what the machine model expected, by the names used in
+    `metrics`.
     """
 
     case: Case

@@ -26,11 +26,11 @@ class Run:
 
 def check_name(name: str) -> None:
     """Refuse names that could be taken for an option, a path or `latest`."""
-    if not _NAME.fullmatch(name) or name != name.strip() or name.startswith("latest"):
+    if not _NAME.fullmatch(name) or name.endswith((" ", ".json")) or name.startswith("latest"):
         raise TesseraError(
             "not a name for a run",
             got=name,
-            allowed="letters, digits, and ._+:@- after the first, up to 100; not `latest…`",
+            allowed="letters and digits, then also . _ + : @ - and spaces, up to 100; not latest… or ….json",
         )
 
 

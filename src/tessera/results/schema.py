@@ -13,9 +13,9 @@ from tessera.errors import TesseraError
 APPLICATION = int.from_bytes(b"Tess", "big")
 STORE_SCHEMA = 1
 
-# `body` is the record as JSON without samples and environment; the columns before it repeat what is searched for.
-# The blobs come last: SQLite then reads them only where they are asked for. Numbers of runs and environments are
-# never used twice, so that a reader may keep what it has read.
+# `body` is the record as JSON without samples and environment; the columns before it repeat what is
+# searched for. The blobs come last: SQLite then reads them only where they are asked for. Numbers of runs
+# and environments are never used twice, so that a reader may keep what it has read.
 _TABLES = """
 CREATE TABLE runs (
     id INTEGER PRIMARY KEY AUTOINCREMENT,

@@ -1,7 +1,7 @@
 """The store: every run and its records in one SQLite file, safe against a kill at any moment.
 
-Only the parent process writes. Each record is one transaction in write-ahead mode, synced before `add` returns:
-what was added is there after a kill or a power cut, and a half-written record never is.
+Only the parent process writes. Each record is one transaction in write-ahead mode, synced before `add`
+returns: what was added is there after a kill or a power cut, and a half-written record never is.
 """
 
 from __future__ import annotations
@@ -92,17 +92,24 @@ class Store:
                 raise
 
     def start_run(
-        self, name: str | None = None, *, command: str = "", suite: str = "", resume: bool = False
+        self,
+        name: str | None = None,
+        *,
+        command: str = "",
+        suite: str = "",
+        resume: bool = False,
+        started: str = "",
     ) -> Run:
         """Begin a run, or go on with an unfinished one.
 
-        Without a name, a new run is named for the day, and `resume` takes the newest unfinished run of the suite.
+        Without a name, a new run is named for the day, and `resume` takes the newest unfinished run of the
+        suite. `started` is now, unless the run comes from elsewhere.
         """
         if resume:
             return self._resumable(name, suite)
         if name is not None:
             check_name(name)
-        now = datetime.now().astimezone()
+        now = _now()
         with self.transaction():
             taken = {run.name: run for run in self.runs()}
             if name in taken:
@@ -112,10 +119,10 @@ class Store:
                     got=name,
                     do="give another name" + (", or go on with it with --resume" if going_on else ""),
                 )
-            name = name or dated_name(now.date().isoformat(), taken)
+            name = name or dated_name(now.partition("T")[0], taken)
             self._db.execute(
                 "INSERT INTO runs (name, command, suite, started) VALUES (?, ?, ?, ?)",
-                (name, storable(command), storable(suite), now.isoformat(timespec="seconds")),
+                (name, storable(command), storable(suite), started or now),
             )
             return self.run(name)
 
@@ -131,11 +138,10 @@ class Store:
             raise TesseraError("this run is finished", got=run.name, do="start another without --resume")
         return run
 
-    def finish_run(self, run: Run) -> Run:
-        """Mark a run as complete."""
-        now = datetime.now().astimezone().isoformat(timespec="seconds")
+    def finish_run(self, run: Run, *, finished: str = "") -> Run:
+        """Mark a run as complete, now or at the time given."""
         with self.transaction():
-            self._db.execute("UPDATE runs SET finished = ? WHERE id = ?", (now, run.id))
+            self._db.execute("UPDATE runs SET finished = ? WHERE id = ?", (finished or _now(), run.id))
         return self.run(run.name)
 
     def runs(self) -> tuple[Run, ...]:
@@ -215,24 +221,16 @@ class Store:
             yield to_observation(body, self._environment(environment), values)
 
     def finished_keys(self, run: Run) -> dict[str, Status]:
-        """The cases that a resumed run skips, measured or refused, by their keys; the others are tried again."""
+        """The cases that a resumed run skips, by key: measured or refused. All others are tried again."""
+        query = "SELECT key, status FROM records WHERE run = ? AND status IN ('ok', 'refused') ORDER BY id"
         with explained(self.path):
-            return dict(
-                self._db.execute(
-                    "SELECT key, status FROM records WHERE run = ? AND status IN ('ok', 'refused') ORDER BY id",
-                    (run.id,),
-                )
-            )
+            return dict(self._db.execute(query, (run.id,)))
 
     def counts(self, run: Run) -> dict[Status, int]:
         """How many records of a run have each status that occurs."""
+        query = "SELECT status, count(*) FROM records WHERE run = ? GROUP BY status ORDER BY status"
         with explained(self.path):
-            return dict(
-                self._db.execute(
-                    "SELECT status, count(*) FROM records WHERE run = ? GROUP BY status ORDER BY status",
-                    (run.id,),
-                )
-            )
+            return dict(self._db.execute(query, (run.id,)))
 
     def _rows(
         self, columns: str, run: Run, feature: str | None, name_glob: str | None
@@ -268,3 +266,7 @@ class Store:
                 ).fetchone()
             self._environments[number] = strict_json.loads(content)
         return self._environments[number]
+
+
+def _now() -> str:
+    return datetime.now().astimezone().isoformat(timespec="seconds")

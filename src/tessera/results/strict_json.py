@@ -1,7 +1,7 @@
 """JSON that every reader accepts and that gives every float back.
 
-Python writes NaN and the infinities as bare words, which are not JSON. Here they are written as
-`{"$float": "nan"}`; an object of the user's own that looks like this is wrapped in `$object` and stays itself.
+Python writes NaN and the infinities as bare words, which are not JSON. Here they are written as `{"$float":
+"nan"}`; an object of the user's own that looks like this is wrapped in `$object` and stays itself.
 """
 
 from __future__ import annotations

@@ -69,66 +69,49 @@ class Outcome:
 
 
 def run_plan(plan: Plan, store: Store, run: Run, listener: Listener, *, resume: bool = False) -> Outcome:
-    """Go through the plan; one failed case never stops the others."""
-    kept = {record.case.key: record for record in store.records(run)} if resume else {}
-    done = {key: record for key, record in kept.items() if record.status in ("ok", "refused")}
+    """Go through the plan; one failed case never stops the others.
+
+    Inside a job every rank comes here and follows rank 0, whose store alone counts.
+    """
+    done = {r.case.key: r for r in store.records(run) if r.status in ("ok", "refused")} if resume else {}
     deadline = time.monotonic() + plan.budget if plan.budget is not None else None
-    crew = _Crew(plan.launch)
-    try:
+    workers = Workers(plan.launch)
+    with workers:
         for launch in range(1, plan.launches + 1):
+            if launch > 1 and plan.launch.workers > 1:  # a lone worker forks for every case; ranks start anew
+                workers.restart()
             for case in plan.cases:
                 earlier = done.get(case.key)
-                if earlier is not None and (earlier.status != "ok" or len(earlier.launches) >= launch):
+                complete = earlier is not None and (earlier.status != "ok" or len(earlier.launches) >= launch)
+                late = deadline is not None and bool(done) and time.monotonic() + plan.longest > deadline
+                complete, late = _as_rank_0(workers, (complete, late))
+                if complete:
                     continue
-                if deadline is not None and time.monotonic() + plan.longest > deadline and launch + len(done) > 1:
+                if late:
                     return _outcome(plan, done)
                 listener.begins(case, launch)
-                record = _one(crew, case, plan)
+                record = _one(workers, case, plan)
                 done[case.key] = merge_launches([earlier, record]) if earlier else record
                 store.add(run, done[case.key])
                 listener.ends(record, launch)
-            crew.relaunch()
-    finally:
-        crew.close()
     return _outcome(plan, done)
 
 
-class _Crew:
-    """The workers of a run: started when first needed, and again after they died.
-
-    A lone worker forks for every case and can stay; ranks are relaunched for every pass.
-    """
-
-    def __init__(self, config: LaunchConfig) -> None:
-        self._config = config
-        self._workers: Workers | None = None
-
-    def measure(self, run: str, case: Case, sampling: Sampling, limit: float) -> list[Record]:
-        if self._workers is None:
-            self._workers = Workers(self._config)
-            self._workers.__enter__()
-        try:
-            return self._workers.run("tessera.suites.worker:measure", run, case, sampling, time_limit=limit)
-        except BenchmarkFailed:
-            self.close()
-            raise
-
-    def relaunch(self) -> None:
-        if self._config.workers > 1:
-            self.close()
-
-    def close(self) -> None:
-        if self._workers is not None:
-            self._workers.__exit__(None, None, None)
-            self._workers = None
+def _as_rank_0(workers: Workers, decision: tuple[bool, bool]) -> tuple[bool, bool]:
+    """What rank 0 of a job decided; outside a job there is nobody to ask."""
+    if workers.job is None:
+        return decision
+    agreed: tuple[bool, bool] = workers.run("tessera.suites.worker:told", decision)[0]
+    return agreed
 
 
-def _one(crew: _Crew, case: Case, plan: Plan) -> Record:
+def _one(workers: Workers, case: Case, plan: Plan) -> Record:
     """One launch of one case as a record, whatever happens to it."""
     limit = plan.launch.time_limit or 60.0 + 20 * plan.longest
     began = time.monotonic()
     try:
-        records = crew.measure(feature(case.feature).run, case, plan.sampling, limit)
+        run = feature(case.feature).run
+        records = workers.run("tessera.suites.worker:measure", run, case, plan.sampling, time_limit=limit)
     except TesseraError as error:
         status: Status = "refused"
         if isinstance(error, BenchmarkFailed):

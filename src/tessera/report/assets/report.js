@@ -116,6 +116,7 @@ toggle.setAttribute("aria-pressed", isDark());
 
 // ---- plots --------------------------------------------------------------------------------------------------
 
+const touch = matchMedia("(pointer: coarse)");
 const probe = document.createElement("span");
 probe.hidden = true;
 document.body.append(probe);
@@ -140,6 +141,8 @@ function themed(layout) {
   const result = {
     ...layout,
     autosize: true,
+    dragmode: touch.matches ? false : "zoom", // a finger scrolls the page
+    modebar: { bgcolor: "rgba(0,0,0,0)", color: muted, activecolor: ink },
     paper_bgcolor: "rgba(0,0,0,0)",
     plot_bgcolor: "rgba(0,0,0,0)",
     colorway: [1, 2, 3, 4, 5, 6].map((n) => colour(`var(--series-${n})`)),
@@ -156,14 +159,24 @@ function themed(layout) {
   return result;
 }
 
+/** Plotly waits in the page as text, so that the page is there before its four megabytes are compiled. */
+function plotly() {
+  if (!window.Plotly) {
+    const script = document.createElement("script");
+    script.textContent = document.getElementById("plotly").textContent;
+    document.head.append(script);
+  }
+  return window.Plotly;
+}
+
 function draw(canvas) {
   const figure = withColours(JSON.parse(canvas.parentElement.querySelector("script").textContent));
-  Plotly.react(canvas, figure.data, themed(figure.layout ?? {}), { displaylogo: false, responsive: true,
+  plotly().react(canvas, figure.data, themed(figure.layout ?? {}), { displaylogo: false, responsive: true,
     modeBarButtonsToRemove: ["lasso2d", "select2d", "autoScale2d"] });
   canvas.classList.add("drawn");
 }
 
-addEventListener("load", () => {
+addEventListener("load", () => setTimeout(() => {
   const nearby = new IntersectionObserver((entries) => {
     for (const entry of entries)
       if (entry.isIntersecting) {
@@ -172,7 +185,7 @@ addEventListener("load", () => {
       }
   }, { rootMargin: "300px" });
   document.querySelectorAll(".canvas").forEach((canvas) => nearby.observe(canvas));
-});
+}));
 
 // Paper is light and shows every plot, whatever the screen shows.
 let themeOnScreen;

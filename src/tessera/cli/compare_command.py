@@ -1,0 +1,120 @@
+"""Compare two stored runs, case by case: faster, slower, same or unresolved, and why.
+
+RUN_A is the one before, RUN_B the one after: a change of +10% means that B's figure is 10% above A's. Each
+is the name of a run in the store, `latest`, `latest~1` (the one before the latest), or a file written by
+`tessera export RUN -o FILE.json`.
+
+What counts is the launch: two launches of the same program differ by more than the calls within one, so a
+case needs several launches on both sides (`--launches 5`). A change is called when its whole interval lies
+beyond the threshold and it would not be expected by chance among so many cases. `unresolved` is not `same`:
+it means that the runs cannot tell, and the smallest change they could have shown is given.
+
+Cases in one run only, edited benchmarks and records made under other conditions are never compared: they are
+counted, and listed with --all.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+from collections import Counter
+from pathlib import Path
+
+from tessera.errors import OK, REGRESSION, NothingComparable, TesseraError
+from tessera.report.tables import Form
+
+EPILOG = """\
+examples:
+  tessera compare latest~1 latest                     the last two runs
+  tessera compare main branch --threshold 5%          only changes of 5% and more matter
+  tessera compare main branch --feature ops --all     every operator, with the reason for its verdict
+  tessera compare main.json branch.json --markdown -o comment.md     exported runs, for a pull request
+
+exit codes: 0 nothing slower, 1 a case is slower or newly failed, 2 bad input, 3 nothing comparable
+"""
+
+_SUFFIXES: dict[str, Form] = {".json": "json", ".md": "markdown", ".csv": "csv"}
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "run_a", metavar="RUN_A", help="the run before: a name, latest~1, or an exported JSON file"
+    )
+    parser.add_argument("run_b", metavar="RUN_B", help="the run after")
+    parser.add_argument(
+        "--store",
+        type=Path,
+        metavar="PATH",
+        help="the store (default: TESSERA_STORE or .tessera/results.sqlite)",
+    )
+    parser.add_argument(
+        "--threshold", default="3%", metavar="SHARE", help="the smallest change that matters (default: 3%%)"
+    )
+    parser.add_argument("--feature", metavar="F", help="only the cases of this feature, e.g. ops")
+    parser.add_argument("--name", metavar="GLOB", help="only cases whose name fits, e.g. 'conv*'")
+    parser.add_argument(
+        "--all", action="store_true", help="list every case, also the same and the not compared"
+    )
+    form = parser.add_mutually_exclusive_group()
+    for name, text in (
+        ("json", "as JSON, all cases"),
+        ("markdown", "as Markdown"),
+        ("csv", "as CSV, all cases"),
+    ):
+        form.add_argument(f"--{name}", dest="form", action="store_const", const=name, help=text)
+    parser.add_argument(
+        "-o", dest="output", metavar="FILE", help="write to a file; its suffix may choose the form"
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    from tessera.report.destination import destination
+    from tessera.results.compare import compare
+    from tessera.results.sources import read_source
+
+    threshold = parse_threshold(args.threshold)
+    a, b = (
+        read_source(text, args.store, feature=args.feature, name_glob=args.name)
+        for text in (args.run_a, args.run_b)
+    )
+    for which, source in (("A", a), ("B", b)):
+        if not source.observations:
+            raise NothingComparable(f"run {which} has no such cases", got=source.name)
+    comparison = compare(a.observations, b.observations, threshold=threshold)
+    form = args.form or _SUFFIXES.get(Path(args.output or "").suffix, "terminal")
+    with destination(args.output) as stream:
+        if form == "json":
+            from tessera.results import strict_json
+
+            runs = {"a": {"name": a.name, "started": a.started}, "b": {"name": b.name, "started": b.started}}
+            stream.write(strict_json.dumps(runs | comparison.to_json(), indent=1) + "\n")
+        else:
+            from tessera.report.comparison_text import Names, write_comparison
+
+            names = Names(*(f"{source.name}, started {source.started}" for source in (a, b)))
+            write_comparison(comparison, names, form, stream, everything=args.all)
+    if comparison.regressed:
+        return REGRESSION
+    if not comparison.cases:
+        kinds = Counter(case.kind for case in comparison.apart)
+        raise NothingComparable(
+            "the runs share no case that may be compared",
+            got=", ".join(f"{count} {kind}" for kind, count in kinds.items()),
+            do="--all gives the reasons",
+        )
+    return OK
+
+
+def parse_threshold(text: str) -> float:
+    """A share as `3%` or `0.03`.
+
+    >>> parse_threshold("3%"), parse_threshold("0.03")
+    (0.03, 0.03)
+    """
+    match = re.fullmatch(r"(\d+(?:\.\d*)?|\.\d+)\s*(%?)", text.strip())
+    share = float(match[1]) / (100 if match[2] else 1) if match else -1.0
+    if not 0 <= share < 1:
+        allowed = "0% to 99%, or 0.0 to 0.99"
+        do = f"did you mean {text}%?" if match and not match[2] and share < 100 else ""
+        raise TesseraError("not a threshold", got=text, allowed=allowed, do=do)
+    return share

@@ -1,0 +1,49 @@
+"""Run a plan for a command: store, progress, summary; the same for every feature."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+from tessera.cli.options import command_line
+from tessera.cli.progress import Progress
+from tessera.errors import BENCHMARK_FAILED, OK, TIMED_OUT
+from tessera.launch.job import current_job
+from tessera.results.record import Record
+from tessera.results.store import Run, Store
+from tessera.suites.run import Outcome, Plan, run_plan
+
+
+def execute(
+    plan: Plan, *, store_path: str | None, name: str | None, suite: str = "", resume: bool = False
+) -> tuple[Run, list[Record], Outcome]:
+    """Run every case of the plan that is not in the store yet, and give what the run then holds."""
+    job = current_job()
+    follower = job is not None and job.rank > 0
+    with Store(":memory:" if follower else store_path) as store:
+        resume = resume and not follower
+        run = store.start_run(name, command=command_line(sys.argv), suite=suite, resume=resume)
+        done = sum(len(record.launches) for record in store.records(run))
+        with Progress(plan, done, silent=follower) as progress:
+            outcome = run_plan(plan, store, run, progress, resume=resume)
+        if not outcome.left:
+            run = store.finish_run(run)
+        keys = {case.key for case in plan.cases}
+        return run, [record for record in store.records(run) if record.case.key in keys], outcome
+
+
+def exit_code(records: Sequence[Record]) -> int:
+    """0 when every case was measured or refused; otherwise what went wrong."""
+    statuses = {record.status for record in records}
+    if "failed" in statuses:
+        return BENCHMARK_FAILED
+    return TIMED_OUT if "timed_out" in statuses else OK
+
+
+def closing_lines(run: Run, outcome: Outcome, records: Sequence[Record]) -> list[str]:
+    """What a user should know after the table: troubles first, then where the results are."""
+    lines = [f"{r.status.replace('_', ' ')}: {r.case.key}: {r.reason}" for r in records if r.status != "ok"]
+    if outcome.left:
+        lines.append(f"{outcome.left} cases did not fit the time budget: go on with --resume --run {run.name}")
+    lines.append(f"stored as run {run.name}; see `tessera report {run.name}`")
+    return lines

@@ -1,0 +1,119 @@
+"""What there is: runs, operators, models, machines, suites, launchers."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from tessera.cli.options import add_output, add_store
+from tessera.report.destination import destination
+from tessera.report.tables import Column, Form, render
+
+EPILOG = """\
+examples:
+  tessera list ops              operators with their categories
+  tessera list runs             what is in the store
+  tessera list models --json
+"""
+
+Listing = tuple[list[Column], list[list[Any]]]
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("what", nargs="?", choices=tuple(LISTINGS), help="what to list (default: all kinds)")
+    parser.add_argument("--list", action="store_true", help="list the kinds of things and end")
+    parser.add_argument("--quick", action="store_true", help=argparse.SUPPRESS)
+    add_store(parser, writes=False)
+    add_output(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    if args.what is None or args.list:
+        render([Column("kind"), Column("what")], [[k, f.__doc__] for k, f in LISTINGS.items()], args.form, sys.stdout)
+        return 0
+    return print_listing(args.what, args.form, args.output, args.store)
+
+
+def print_listing(what: str, form: Form, output: str | None, store: str | None = None) -> int:
+    columns, rows = LISTINGS[what](store)
+    with destination(output) as stream:
+        render(columns, rows, form, stream)
+    return 0
+
+
+def _ops(store: str | None) -> Listing:
+    """operators"""
+    from tessera.operators.catalogue import OPERATORS
+
+    columns = [Column("name"), Column("category"), Column("backends"), Column("medium input")]
+    return columns, [
+        [
+            op.name,
+            op.category,
+            "torch",
+            ", ".join(f"{name} {'x'.join(map(str, s))}" for name, s in op.sizes["medium"].items()),
+        ]
+        for op in OPERATORS.values()
+    ]
+
+
+def _models(store: str | None) -> Listing:
+    """networks of the registry"""
+    from tessera.models import MODELS
+
+    return [Column("name"), Column("what")], [[name, entry.description] for name, entry in MODELS.items()]
+
+
+def _machines(store: str | None) -> Listing:
+    """described machines, and this host when calibrated"""
+    from tessera.machine import machines
+    from tessera.measure.environment import environment, host_fingerprint
+
+    columns = [Column("name"), Column("title"), Column("workers", "right"), Column("memory per worker", "right")]
+    from tessera.report.figures import format_bytes
+
+    found = machines(host_fingerprint(environment()))
+    return columns, [
+        [name, m.title, f"{m.workers.rows}x{m.workers.cols} {m.worker}", format_bytes(m.local_memory)]
+        for name, m in found.items()
+    ]
+
+
+def _suites(store: str | None) -> Listing:
+    """suites that come with Tessera"""
+    from tessera.suites.suite import load_suite, suite_names
+
+    columns = [Column("name"), Column("title"), Column("cases", "right"), Column("launches", "right")]
+    suites = [load_suite(name) for name in suite_names()]
+    return columns, [[s.name, s.title, len(s.cases), s.launches] for s in suites]
+
+
+def _launchers(store: str | None) -> Listing:
+    """ways to start workers here, and why one cannot be used"""
+    from tessera.launch.spawns import launchers
+
+    columns = [Column("name"), Column("usable"), Column("how, or why not")]
+    return columns, [[found.name, "yes" if found.usable else "no", found.how] for found in launchers()]
+
+
+def _runs(store: str | None) -> Listing:
+    """runs in the store"""
+    from tessera.results.store import Store
+
+    columns = [Column("name"), Column("started"), Column("finished"), Column("records", "right"), Column("command")]
+    with Store(store, create=False) as opened:
+        return columns, [
+            [r.name, r.started, r.finished or "not yet", sum(opened.counts(r).values()), r.command] for r in opened.runs()
+        ]
+
+
+LISTINGS: dict[str, Callable[[str | None], Listing]] = {
+    "ops": _ops,
+    "models": _models,
+    "machines": _machines,
+    "suites": _suites,
+    "launchers": _launchers,
+    "runs": _runs,
+}

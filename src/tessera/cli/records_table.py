@@ -1,0 +1,69 @@
+"""Records as a table of a terminal: one line per case, with what matters of any feature."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import TextIO
+
+from tessera.report.destination import destination
+from tessera.report.figures import format_percent, format_value
+from tessera.report.generic import split_params
+from tessera.report.measured import measured
+from tessera.report.tables import Column, Form, render
+from tessera.results.export import to_json_text
+from tessera.results.record import Record
+from tessera.results.store import Run
+
+# metrics worth a column when any record has them: heading and metric
+FIGURES = (("compute", "gflops"), ("memory", "bandwidth"), ("allocated", "peak_allocated"), ("roofline", "roofline"))
+
+
+def print_records(run: Run, records: Sequence[Record], form: Form, output: str | None) -> None:
+    """Print the records of a run in the form asked for; JSON is the export format, which can be read back."""
+    with destination(output) as stream:
+        if form == "json":
+            stream.write(to_json_text(run, records))
+        else:
+            records_table(records, form, stream)
+
+
+def records_table(records: Sequence[Record], form: Form, stream: TextIO = sys.stdout) -> None:
+    varying, fixed = split_params([record.case for record in records])
+    figures = [(head, name) for head, name in FIGURES if any(name in record.metrics for record in records)]
+    columns = [
+        Column("case"),
+        *(Column(name) for name in varying),
+        Column("time", "right"),
+        Column("±", "right"),
+        Column("launches", "right"),
+        *(Column(head, "right") for head, _ in figures),
+        Column("status"),
+    ]
+    rows = [
+        [
+            f"{record.case.feature} {record.case.name}",
+            *(str(record.case.params.get(name, "")) for name in varying),
+            *_time(record),
+            *(_figure(record, name) for _, name in figures),
+            record.status.replace("_", " "),
+        ]
+        for record in records
+    ]
+    title = ", ".join(f"{name} {value}" for name, value in fixed.items())
+    render(columns, rows, form, stream, title)
+
+
+def _time(record: Record) -> tuple[str, str, str]:
+    found = measured(record)
+    if found is None:
+        return "", "", ""
+    interval = format_percent(found.relative) if found.relative is not None else "?"
+    return format_value(found.median, record.unit), interval, str(found.launches)
+
+
+def _figure(record: Record, name: str) -> str:
+    metric = record.metrics.get(name)
+    if metric is None:
+        return ""
+    return format_percent(metric.value) if name == "roofline" else format_value(metric.value, metric.unit)

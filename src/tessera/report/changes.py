@@ -1,0 +1,66 @@
+"""The plot of what changed between two runs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from tessera.report.blocks import Plot
+from tessera.report.rows import row_layout
+from tessera.results.compare import Compared
+
+# The largest changes for the worse and for the better, together so many.
+MOST_ROWS = 40
+COLOURS = {"slower": "var(--bad)", "faster": "var(--good)"}
+
+
+def change_plot(changed: Sequence[Compared], threshold: float) -> Plot:
+    """The changed cases with their intervals, beside the band of changes that do not matter."""
+    shown = sorted(changed, key=lambda case: case.judgement.ratio, reverse=True)
+    if len(shown) > MOST_ROWS:
+        shown = [*shown[: MOST_ROWS // 2], *shown[-MOST_ROWS // 2 :]]
+    band = {
+        "type": "rect",
+        "yref": "paper",
+        "y0": 0,
+        "y1": 1,
+        "x0": 1 / (1 + threshold),
+        "x1": 1 + threshold,
+        "fillcolor": "var(--muted)",
+        "opacity": 0.15,
+        "line": {"width": 0},
+    }
+    layout = row_layout([case.key for case in shown], legend=True) | {
+        "shapes": [band],
+        "scattermode": "overlay",
+        "xaxis": {"type": "log", "side": "top", "tickformat": ".3~f", "nticks": 8},
+    }
+    traces = [_trace(verdict, [case for case in shown if case.verdict == verdict]) for verdict in COLOURS]
+    caption = (
+        "Ratio to the baseline of the cases that changed, with its interval; the grey band is the threshold."
+    )
+    if len(shown) < len(changed):
+        caption += f" Shown are the {MOST_ROWS} largest of {len(changed):,} changes."
+    return Plot({"data": traces, "layout": layout}, caption)
+
+
+def _trace(verdict: str, cases: Sequence[Compared]) -> dict[str, Any]:
+    found = [case.judgement for case in cases]
+    return {
+        "type": "scatter",
+        "mode": "markers",
+        "name": verdict,
+        "x": [f.ratio for f in found],
+        "y": [case.key for case in cases],
+        "hovertext": [f.why for f in found],
+        "hovertemplate": "%{y}<br>ratio %{x:.3f}: %{hovertext}<extra></extra>",
+        "marker": {"size": 10, "color": COLOURS[verdict]},
+        "error_x": {
+            "type": "data",
+            "symmetric": False,
+            "array": [f.high - f.ratio if f.high is not None else 0.0 for f in found],
+            "arrayminus": [f.ratio - f.low if f.low is not None else 0.0 for f in found],
+            "thickness": 1.4,
+            "width": 4,
+        },
+    }

@@ -1,0 +1,179 @@
+"""The sampler on synthetic clocks, where the truth is known, and on the real one."""
+
+from __future__ import annotations
+
+import itertools
+import random
+import time
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tessera.errors import TesseraError
+from tessera.measure.sampler import joined, sample
+from tessera.measure.samples import Samples, Sampling
+from tests.measure.synthetic import SyntheticClock
+
+
+def run(duration, sampling=None, cost=0):
+    synthetic = SyntheticClock(cost)
+    samples = sample(synthetic.call(duration), sampling, clock=synthetic.clock())
+    return samples, synthetic
+
+
+@given(st.floats(20.0, 3e7))
+@settings(max_examples=50, deadline=None)
+def test_a_constant_duration_is_measured_exactly_whatever_its_length(ns):
+    samples, _ = run(lambda: ns)
+    assert samples.stopped_by == "target"
+    assert samples.values[0] == pytest.approx(round(ns) / 1e9, rel=1e-9)
+    assert samples.interval == 0
+
+
+@given(st.floats(50.0, 1e5))
+@settings(max_examples=30, deadline=None)
+def test_the_timers_own_cost_is_negligible(ns):
+    """A clock that takes 100 ns to read adds under one per cent to calls of any length."""
+    samples, _ = run(lambda: ns, cost=100)
+    assert samples.values[0] == pytest.approx(round(ns) / 1e9, rel=0.01)
+
+
+def test_long_calls_are_timed_one_by_one_and_short_ones_in_loops():
+    assert run(lambda: 30_000)[0].loops == 1
+    short = run(lambda: 100)[0]
+    assert 400 <= short.loops <= 600
+
+
+def test_one_slow_first_trial_does_not_hide_a_short_call():
+    slow = itertools.chain([5e6, 60_000], itertools.repeat(1_000))
+    assert run(lambda: next(slow))[0].loops >= 20
+
+
+def test_warm_up_ends_when_the_time_stops_falling_and_is_kept_apart():
+    falling = itertools.chain([1e6 * 0.97**i for i in range(200)], itertools.repeat(1e6 * 0.97**200))
+    noise = random.Random()
+    samples, _ = run(lambda: next(falling) * noise.uniform(0.999, 1.001), Sampling(budget=10.0))
+    steady = 1e6 * 0.97**200 / 1e9
+    assert len(samples.warmups) >= 150
+    assert max(samples.values) < 1.1 * steady
+    assert samples.warmups[0] == pytest.approx(1e-3, rel=0.01)
+
+
+def test_stops_at_the_target_and_says_so():
+    noise = random.Random()
+    samples, _ = run(lambda: 1e5 * noise.lognormvariate(0, 0.1), Sampling(target=0.02, budget=10.0))
+    assert samples.stopped_by == "target"
+    assert samples.interval is not None
+    assert samples.interval <= 0.02
+
+
+def test_stops_at_the_budget_and_says_so():
+    noise = random.Random()
+    samples, synthetic = run(lambda: 1e6 * noise.lognormvariate(0, 1.0), Sampling(target=0.0001, budget=0.5))
+    assert samples.stopped_by == "budget"
+    assert 0.4e9 < synthetic.now < 0.7e9
+
+
+def test_a_call_longer_than_the_budget_is_still_measured():
+    samples, synthetic = run(lambda: 3e9, Sampling(budget=1.0))
+    assert len(samples.values) >= 3
+    assert len(samples.values) + len(samples.warmups) <= 6
+    assert synthetic.now <= 6 * 3e9
+
+
+def test_fixed_counts_are_taken_as_given():
+    calls = itertools.count()
+    samples, _ = run(lambda: 1000 + next(calls), Sampling(warmup=10, iterations=100))
+    assert samples.stopped_by == "count"
+    assert (len(samples.warmups), len(samples.values), samples.loops) == (10, 100, 1)
+    assert samples.values[0] == pytest.approx(1010e-9)
+
+
+def test_disturbances_are_charged_to_the_sample_they_hit():
+    synthetic = SyntheticClock()
+    calls = itertools.count(1)
+
+    def fn() -> None:
+        synthetic.now += 20_000_000
+        synthetic.busy += 19_000_000
+        synthetic.faults += 3
+        if next(calls) == 7:
+            synthetic.switches += 2
+            synthetic.stolen += 0.01
+
+    samples = sample(fn, Sampling(warmup=0, iterations=10), clock=synthetic.clock())
+    assert samples.switches == (0,) * 6 + (2,) + (0,) * 3
+    assert samples.steal == pytest.approx((0,) * 6 + (0.01,) + (0,) * 3)
+    assert samples.disturbed == 0.1
+    assert samples.faults_per_call == 3
+    assert samples.cpu[0] == pytest.approx(0.019)
+
+
+def test_every_sample_is_kept():
+    samples, _ = run(lambda: 1e5, Sampling(warmup=0, iterations=5000))
+    assert len(samples.values) == len(samples.cpu) == len(samples.switches) == len(samples.steal) == 5000
+
+
+def test_the_real_clock_sees_a_sleep():
+    samples = sample(lambda: time.sleep(0.002), Sampling(warmup=1, iterations=10))
+    assert all(0.002 <= v < 0.1 for v in samples.values)
+    assert sum(samples.cpu) < sum(samples.values)
+
+
+class Rank0Sync:
+    """Collects what rank 0 decides."""
+
+    def __init__(self, script=None):
+        self.script = script
+        self.agreed = []
+        self.barriers = 0
+
+    def barrier(self):
+        self.barriers += 1
+
+    def agree(self, value):
+        if self.script is not None:
+            value = self.script.pop(0)
+        self.agreed.append(value)
+        return value
+
+
+def test_ranks_follow_rank_0_call_by_call():
+    """A slower rank that replays rank 0's decisions makes exactly as many calls: collectives cannot get stuck."""
+    noise = random.Random()
+    counts = []
+    sync = Rank0Sync()
+    for factor in (1.0, 3.0):
+        synthetic = SyntheticClock()
+        calls = itertools.count()
+        step = synthetic.call(lambda f=factor: 1e5 * f * noise.lognormvariate(0, 0.2))
+
+        def fn(step=step, calls=calls):
+            next(calls)
+            step()
+
+        samples = sample(fn, Sampling(budget=0.2), clock=synthetic.clock(), sync=sync)
+        counts.append((next(calls), len(samples.values), sync.barriers))
+        sync = Rank0Sync(script=list(sync.agreed))
+    assert counts[0] == counts[1]
+
+
+def test_joining_ranks_takes_the_slowest_per_iteration_and_keeps_all():
+    ranks = [
+        Samples(values=(1.0, 4.0), cpu=(1.0, 1.0), switches=(0, 1), steal=(0.0, 0.0)),
+        Samples(values=(2.0, 3.0), cpu=(0.5, 0.5), switches=(0, 0), steal=(0.1, 0.0)),
+    ]
+    both = joined(ranks)
+    assert both.values == (2.0, 4.0)
+    assert both.cpu == (1.5, 1.5)
+    assert both.switches == (0, 1)
+    assert both.steal == (0.1, 0.0)
+    assert both.ranks == ((1.0, 4.0), (2.0, 3.0))
+    assert both.joined_by == "max over ranks"
+
+
+@pytest.mark.parametrize("bad", [{"target": 0}, {"budget": 0}, {"iterations": 0}, {"warmup": -1}])
+def test_settings_without_meaning_are_refused(bad):
+    with pytest.raises(TesseraError, match="got"):
+        Sampling(**bad)
