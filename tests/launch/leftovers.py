@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import tempfile
+import os
+import subprocess
+import sys
 import time
 from collections.abc import Iterable
 from pathlib import Path
 
 import psutil
-
-
-def directories() -> set[Path]:
-    return set(Path(tempfile.gettempdir()).glob("tessera-*"))
 
 
 def alive(pids: Iterable[int]) -> list[int]:
@@ -33,3 +31,27 @@ def gone_within(pids: Iterable[int], seconds: float) -> bool:
             return not left
         time.sleep(0.05)
     return True
+
+
+PARENT = """
+import sys
+from tessera.launch import LaunchConfig, Workers
+with Workers(LaunchConfig(spawn=sys.argv[1], workers=2)) as workers:
+    workers.run("tests.launch.chores:hold_interpreter", sys.argv[2])
+"""
+
+
+def hanging_parent(spawn: str, note: Path) -> tuple[subprocess.Popen[bytes], list[int]]:
+    """A parent of two workers that will never answer, and the processes of both."""
+    parent = subprocess.Popen(
+        [sys.executable, "-c", PARENT, spawn, str(note)],
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+        stderr=subprocess.DEVNULL,
+    )
+    files = [Path(f"{note}.{rank}") for rank in (0, 1)]
+    deadline = time.monotonic() + 40
+    while not all(f.exists() and f.read_text().endswith("\n") for f in files):
+        assert time.monotonic() < deadline
+        assert parent.poll() is None
+        time.sleep(0.05)
+    return parent, [int(pid) for f in files for pid in f.read_text().split()]

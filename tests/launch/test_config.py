@@ -37,7 +37,7 @@ def test_bad_configs(wrong: dict[str, Any], said: str) -> None:
 def test_bad_targets(target: str) -> None:
     with (
         Workers(LaunchConfig(spawn="inline")) as workers,
-        pytest.raises(TesseraError, match="package.module:function"),
+        pytest.raises(TesseraError, match=r"package\.module:function"),
     ):
         workers.run(target)
 

@@ -36,6 +36,6 @@ def test_errors() -> None:
 @pytest.mark.timeout(20)
 def test_time_limit() -> None:
     began = time.monotonic()
-    with Workers(LaunchConfig(spawn="inline")) as workers, pytest.raises(TimedOut, match="0.3 s"):
+    with Workers(LaunchConfig(spawn="inline")) as workers, pytest.raises(TimedOut, match=r"0\.3 s"):
         workers.run(f"{CHORES}:pause", 10.0, time_limit=0.3)
     assert time.monotonic() - began < 5

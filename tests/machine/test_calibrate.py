@@ -72,7 +72,7 @@ def test_a_directory_that_is_not_there(tmp_path: Path) -> None:
 
 def test_a_full_disk_is_one_line(tmp_path: Path) -> None:
     start = time.perf_counter()
-    with pytest.raises(TesseraError, match="no room for a temporary file.*choose another directory"):
+    with pytest.raises(TesseraError, match=r"no room for a temporary file.*choose another directory"):
         storage_rates(tmp_path, size=1 << 52, budget=0.01)
     assert time.perf_counter() - start < 5
     assert list(tmp_path.iterdir()) == []
@@ -95,7 +95,10 @@ def test_no_file_is_left_behind_however_it_ends(tmp_path: Path, end: signal.Sign
         "storage_rates(Path(sys.argv[1]), size=64 << 20, budget=30, progress=lambda s: print(s, flush=True))"
     )
     with subprocess.Popen(
-        [sys.executable, "-c", code, str(tmp_path)], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+        [sys.executable, "-c", code, str(tmp_path)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
     ) as process:
         assert process.stdout is not None
         for line in process.stdout:

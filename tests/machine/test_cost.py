@@ -46,7 +46,9 @@ def test_the_longer_of_arithmetic_and_traffic_decides() -> None:
 @given(amounts, amounts)
 def test_at_the_balance_both_roofs_meet(flops: float, bytes_moved: float) -> None:
     point = balance(HOST, "float32")
-    assert compute_time(HOST, point * bytes_moved, bytes_moved, "float32") == pytest.approx(bytes_moved / 10e9)
+    assert compute_time(HOST, point * bytes_moved, bytes_moved, "float32") == pytest.approx(
+        bytes_moved / 10e9
+    )
     seconds = compute_time(HOST, flops, bytes_moved, "float32")
     assert seconds == (flops / 80e9 if flops >= point * bytes_moved else bytes_moved / 10e9)
 
@@ -61,7 +63,7 @@ def test_the_fraction_of_the_roofline() -> None:
 def test_a_machine_without_a_shared_memory_still_computes() -> None:
     ipu = load_machine("ipu-m2000")
     assert compute_time(ipu, 250e12, 0, "float16") == 1.0
-    with pytest.raises(TesseraError, match="no figure for a link.*local, link"):
+    with pytest.raises(TesseraError, match=r"no figure for this link.*local, link"):
         compute_time(ipu, 1, 1, "float16")
 
 
@@ -90,7 +92,7 @@ def test_a_fit_finds_the_link_that_made_the_transfers(
 ) -> None:
     transfers = [{"bytes": s, "seconds": latency + s / bandwidth + 1e-12} for s in sizes]
     link = fit_link(transfers)
-    # What matters is that the fitted link predicts: with close sizes the two figures alone are not determined.
+    # What matters is that the fitted link predicts: close sizes do not determine its two figures apart.
     for t in transfers:
         assert transfer_time(t["bytes"], link) == pytest.approx(t["seconds"], rel=1e-3)
 
@@ -98,7 +100,9 @@ def test_a_fit_finds_the_link_that_made_the_transfers(
 def test_a_fit_stands_noise_and_finds_a_small_latency_beside_large_transfers() -> None:
     noise = random.Random()
     sizes = [2**k for k in range(4, 27)]
-    transfers = [{"bytes": s, "seconds": (2e-6 + s / 10e9) * noise.uniform(1, 1.1)} for s in sizes for _ in range(5)]
+    transfers = [
+        {"bytes": s, "seconds": (2e-6 + s / 10e9) * noise.uniform(1, 1.1)} for s in sizes for _ in range(5)
+    ]
     link = fit_link(transfers)
     assert link.latency == pytest.approx(2.1e-6, rel=0.1)
     assert link.at(1) == pytest.approx(9.5e9, rel=0.1)

@@ -108,7 +108,10 @@ def test_the_trimmed_interval_covers_and_shrugs_at_outliers():
     hits = 0
     for _ in range(1000):
         values = rng.normal(5, 1, 20)
-        hits += abs(trimmed_interval(values, 0.95).value - 5) <= (trimmed_interval(values).high - trimmed_interval(values).low) / 2
+        hits += (
+            abs(trimmed_interval(values, 0.95).value - 5)
+            <= (trimmed_interval(values).high - trimmed_interval(values).low) / 2
+        )
     assert 0.92 < hits / 1000 < 0.98
     calm = rng.normal(5, 1, 20)
     struck = np.append(calm[:-2], [500.0, 900.0])

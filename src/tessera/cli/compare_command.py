@@ -79,7 +79,8 @@ def run(args: argparse.Namespace) -> int:
     )
     for which, source in (("A", a), ("B", b)):
         if not source.observations:
-            raise NothingComparable(f"run {which} has no such cases", got=source.name)
+            what = "no such cases" if args.feature or args.name else "no cases"
+            raise NothingComparable(f"run {which} has {what}", got=source.name)
     comparison = compare(a.observations, b.observations, threshold=threshold)
     form = args.form or _SUFFIXES.get(Path(args.output or "").suffix, "terminal")
     with destination(args.output) as stream:

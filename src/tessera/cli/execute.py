@@ -10,7 +10,8 @@ from tessera.cli.progress import Progress
 from tessera.errors import BENCHMARK_FAILED, OK, TIMED_OUT
 from tessera.launch.job import current_job
 from tessera.results.record import Record
-from tessera.results.store import Run, Store
+from tessera.results.run import Run
+from tessera.results.store import Store
 from tessera.suites.run import Outcome, Plan, run_plan
 
 
@@ -44,6 +45,8 @@ def closing_lines(run: Run, outcome: Outcome, records: Sequence[Record]) -> list
     """What a user should know after the table: troubles first, then where the results are."""
     lines = [f"{r.status.replace('_', ' ')}: {r.case.key}: {r.reason}" for r in records if r.status != "ok"]
     if outcome.left:
-        lines.append(f"{outcome.left} cases did not fit the time budget: go on with --resume --run {run.name}")
+        lines.append(
+            f"{outcome.left} cases did not fit the time budget: go on with --resume --run {run.name}"
+        )
     lines.append(f"stored as run {run.name}; see `tessera report {run.name}`")
     return lines

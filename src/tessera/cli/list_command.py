@@ -31,7 +31,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     if args.what is None or args.list:
-        render([Column("kind"), Column("what")], [[k, f.__doc__] for k, f in LISTINGS.items()], args.form, sys.stdout)
+        render(
+            [Column("kind"), Column("what")],
+            [[k, f.__doc__] for k, f in LISTINGS.items()],
+            args.form,
+            sys.stdout,
+        )
         return 0
     return print_listing(args.what, args.form, args.output, args.store)
 
@@ -71,7 +76,12 @@ def _machines(store: str | None) -> Listing:
     from tessera.machine import machines
     from tessera.measure.environment import environment, host_fingerprint
 
-    columns = [Column("name"), Column("title"), Column("workers", "right"), Column("memory per worker", "right")]
+    columns = [
+        Column("name"),
+        Column("title"),
+        Column("workers", "right"),
+        Column("memory per worker", "right"),
+    ]
     from tessera.report.figures import format_bytes
 
     found = machines(host_fingerprint(environment()))
@@ -102,10 +112,17 @@ def _runs(store: str | None) -> Listing:
     """runs in the store"""
     from tessera.results.store import Store
 
-    columns = [Column("name"), Column("started"), Column("finished"), Column("records", "right"), Column("command")]
+    columns = [
+        Column("name"),
+        Column("started"),
+        Column("finished"),
+        Column("records", "right"),
+        Column("command"),
+    ]
     with Store(store, create=False) as opened:
         return columns, [
-            [r.name, r.started, r.finished or "not yet", sum(opened.counts(r).values()), r.command] for r in opened.runs()
+            [r.name, r.started, r.finished or "not yet", sum(opened.counts(r).values()), r.command]
+            for r in opened.runs()
         ]
 
 

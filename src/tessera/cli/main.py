@@ -68,7 +68,10 @@ def _dispatch(argv: list[str]) -> int:
     if name not in COMMANDS:
         near = difflib.get_close_matches(name, COMMANDS, n=1)
         raise TesseraError(
-            "unknown command", got=name, allowed=COMMANDS, do=f"did you mean `tessera {near[0]}`?" if near else ""
+            "unknown command",
+            got=name,
+            allowed=COMMANDS,
+            do=f"did you mean `tessera {near[0]}`?" if near else "",
         )
     module = importlib.import_module(f"tessera.cli.{name}_command")
     parser = Parser(

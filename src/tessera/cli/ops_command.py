@@ -68,13 +68,21 @@ def run(args: argparse.Namespace) -> int:
         raise TesseraError("no operator named", do="name some, or --all; see `tessera ops --list`")
     plan = Plan(
         cases=tuple(
-            cases(["*"] if args.all else args.names, size=args.size, passes=args.passes, dtype=args.dtype, seed=args.seed)
+            cases(
+                ["*"] if args.all else args.names,
+                size=args.size,
+                passes=args.passes,
+                dtype=args.dtype,
+                seed=args.seed,
+            )
         ),
         sampling=sampling_of(args),
         launch=launch_of(args),
         launches=launches_of(args),
     )
-    stored, records, outcome = execute(plan, store_path=args.store, name=args.run, suite="ops", resume=args.resume)
+    stored, records, outcome = execute(
+        plan, store_path=args.store, name=args.run, suite="ops", resume=args.resume
+    )
     job = current_job()
     if job is None or job.rank == 0:
         print_records(stored, records, args.form, args.output)

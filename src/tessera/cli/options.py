@@ -53,7 +53,13 @@ def add_output(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("output")
     forms = group.add_mutually_exclusive_group()
     for form in FORMS:
-        forms.add_argument(f"--{form}", dest="form", action="store_const", const=form, help=f"print {form} instead of a table")
+        forms.add_argument(
+            f"--{form}",
+            dest="form",
+            action="store_const",
+            const=form,
+            help=f"print {form} instead of a table",
+        )
     group.add_argument("-o", "--output", metavar="FILE", help="write there instead of to the terminal")
     parser.set_defaults(form="terminal")
 
@@ -62,11 +68,17 @@ def add_store(parser: argparse.ArgumentParser, *, writes: bool) -> None:
     """`--store`, and for commands that write records `--run` and `--resume`."""
     group = parser.add_argument_group("results")
     group.add_argument(
-        "--store", metavar="PATH", help="SQLite file of all runs (default: $TESSERA_STORE or .tessera/results.sqlite)"
+        "--store",
+        metavar="PATH",
+        help="SQLite file of all runs (default: $TESSERA_STORE or .tessera/results.sqlite)",
     )
     if writes:
-        group.add_argument("--run", metavar="NAME", help="name of the run (default: today's date and a number)")
-        group.add_argument("--resume", action="store_true", help="go on with an unfinished run; finished cases are skipped")
+        group.add_argument(
+            "--run", metavar="NAME", help="name of the run (default: today's date and a number)"
+        )
+        group.add_argument(
+            "--resume", action="store_true", help="go on with an unfinished run; finished cases are skipped"
+        )
 
 
 def add_sampling(parser: argparse.ArgumentParser) -> None:
@@ -85,19 +97,32 @@ def add_sampling(parser: argparse.ArgumentParser) -> None:
         metavar="TIME",
         help=f"or when this time is spent (default: {default.budget:g}s per case and launch)",
     )
-    group.add_argument("--warmup", type=int, metavar="N", help="a fixed number of warm-up calls instead of detecting the end")
-    group.add_argument("--iterations", type=int, metavar="N", help="a fixed number of timed calls instead of a target")
     group.add_argument(
-        "--launches", type=int, metavar="N", help="fresh processes per case, the unit of comparisons (default: 3; quick: 1)"
+        "--warmup", type=int, metavar="N", help="a fixed number of warm-up calls instead of detecting the end"
     )
-    group.add_argument("--quick", action="store_true", help="a first look: one launch, 10%% target, 0.2 s per case")
+    group.add_argument(
+        "--iterations", type=int, metavar="N", help="a fixed number of timed calls instead of a target"
+    )
+    group.add_argument(
+        "--launches",
+        type=int,
+        metavar="N",
+        help="fresh processes per case, the unit of comparisons (default: 3; quick: 1)",
+    )
+    group.add_argument(
+        "--quick", action="store_true", help="a first look: one launch, 10%% target, 0.2 s per case"
+    )
 
 
 def add_launch(parser: argparse.ArgumentParser) -> None:
     """Where the workers run."""
     group = parser.add_argument_group("workers")
-    group.add_argument("--launcher", choices=SPAWNS, default="processes", help="how workers are started (default: processes)")
-    group.add_argument("--ranks", type=int, default=1, metavar="N", help="workers that run every case together (default: 1)")
+    group.add_argument(
+        "--launcher", choices=SPAWNS, default="processes", help="how workers are started (default: processes)"
+    )
+    group.add_argument(
+        "--ranks", type=int, default=1, metavar="N", help="workers that run every case together (default: 1)"
+    )
     group.add_argument("--threads", type=int, default=1, metavar="N", help="threads per worker (default: 1)")
     group.add_argument("--no-pin", action="store_true", help="do not pin workers to cores")
     group.add_argument(
@@ -107,13 +132,20 @@ def add_launch(parser: argparse.ArgumentParser) -> None:
         help="malloc setting of the workers; 'steady' keeps freed pages, 'system' is glibc's default (default: steady)",
     )
     group.add_argument(
-        "--time-limit", type=checked(parse_duration), metavar="TIME", help="kill a case that takes longer (default: generous)"
+        "--time-limit",
+        type=checked(parse_duration),
+        metavar="TIME",
+        help="kill a case that takes longer (default: generous)",
     )
-    group.add_argument("--tag-output", action="store_true", help="show what workers print, tagged with their rank")
+    group.add_argument(
+        "--tag-output", action="store_true", help="show what workers print, tagged with their rank"
+    )
 
 
 def sampling_of(args: argparse.Namespace) -> Sampling:
-    given = {k: v for k in ("target", "budget", "warmup", "iterations") if (v := getattr(args, k)) is not None}
+    given = {
+        k: v for k in ("target", "budget", "warmup", "iterations") if (v := getattr(args, k)) is not None
+    }
     quick = {"target": 0.10, "budget": 0.2} if args.quick else {}
     return Sampling(**{**quick, **given})
 

@@ -13,10 +13,15 @@ from tessera.report.measured import measured
 from tessera.report.tables import Column, Form, render
 from tessera.results.export import to_json_text
 from tessera.results.record import Record
-from tessera.results.store import Run
+from tessera.results.run import Run
 
 # metrics worth a column when any record has them: heading and metric
-FIGURES = (("compute", "gflops"), ("memory", "bandwidth"), ("allocated", "peak_allocated"), ("roofline", "roofline"))
+FIGURES = (
+    ("compute", "gflops"),
+    ("memory", "bandwidth"),
+    ("allocated", "peak_allocated"),
+    ("roofline", "roofline"),
+)
 
 
 def print_records(run: Run, records: Sequence[Record], form: Form, output: str | None) -> None:

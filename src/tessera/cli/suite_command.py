@@ -33,11 +33,18 @@ examples:
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("suite", nargs="?", default=None, metavar="SUITE", help="quick, standard, nightly or a file")
+    parser.add_argument(
+        "suite", nargs="?", default=None, metavar="SUITE", help="quick, standard, nightly or a file"
+    )
     parser.add_argument("--list", action="store_true", help="list the suites and end")
     parser.add_argument("--dry-run", action="store_true", help="say what would run and how long, and end")
     parser.add_argument("--quick", action="store_true", help="one launch per case, whatever the suite says")
-    parser.add_argument("--budget", type=checked(parse_duration), metavar="TIME", help="instead of the suite's own, e.g. 10min")
+    parser.add_argument(
+        "--budget",
+        type=checked(parse_duration),
+        metavar="TIME",
+        help="instead of the suite's own, e.g. 10min",
+    )
     parser.add_argument("--launches", type=int, metavar="N", help="instead of the suite's own")
     add_launch(parser)
     add_store(parser, writes=True)
@@ -50,7 +57,9 @@ def run(args: argparse.Namespace) -> int:
 
         return print_listing("suites", args.form, args.output)
     if args.suite is None:
-        raise TesseraError("no suite named", allowed="quick, standard, nightly or a file", do="try `tessera suite quick`")
+        raise TesseraError(
+            "no suite named", allowed="quick, standard, nightly or a file", do="try `tessera suite quick`"
+        )
     suite = load_suite(args.suite)
     launches = 1 if args.quick else suite.launches if args.launches is None else args.launches
     if launches < 1:
@@ -66,8 +75,12 @@ def run(args: argparse.Namespace) -> int:
         return _dry_run(suite, plan, args)
     page = Path(args.output or "report.html") if args.form not in FORMS else None
     if page is not None and not page.parent.is_dir():
-        raise TesseraError("no such directory for the report", got=str(page.parent), do="make it, or choose another -o")
-    stored, records, outcome = execute(plan, store_path=args.store, name=args.run, suite=suite.name, resume=args.resume)
+        raise TesseraError(
+            "no such directory for the report", got=str(page.parent), do="make it, or choose another -o"
+        )
+    stored, records, outcome = execute(
+        plan, store_path=args.store, name=args.run, suite=suite.name, resume=args.resume
+    )
     job = current_job()
     if job is None or job.rank == 0:
         print_records(stored, records, args.form, None if page else args.output)

@@ -94,7 +94,9 @@ class Alternator:
                     break
         return Alternated(log_ratios=tuple(ratios), a=tuple(raw[0]), b=tuple(raw[1]), stopped_by=stopped_by)
 
-    def _pair(self, make: str, args: tuple[tuple[Any, ...], ...]) -> tuple[list[float], tuple[list[float], ...]]:
+    def _pair(
+        self, make: str, args: tuple[tuple[Any, ...], ...]
+    ) -> tuple[list[float], tuple[list[float], ...]]:
         """One launch of both sides: the log ratio of each pair of bursts, and all values."""
         order = [0, 1]
         self._random.shuffle(order)

@@ -45,6 +45,8 @@ def _prepare(make: str, args: tuple[object, ...]) -> None:
     global _series
     _series = Series(resolve(make)(*args), MACHINE_CLOCK)
     with no_garbage_collection():
+        _series.take()
+        _series.forget()
         _series.find_loops(ALONE, LONG_NS)
         until = MACHINE_CLOCK.wall() + WARMUP_NS
         while _series.take() < until:

@@ -86,7 +86,10 @@ def _serve(pipe: Connection) -> None:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         random.seed()
         # never touched, so they cost nothing but addresses: one shifts the heap, the other new mappings
-        _apart = bytearray(random.randrange(16, MAX_OFFSET, 16)), mmap.mmap(-1, random.randrange(1, MAX_PAGES) << 12)
+        _apart = (
+            bytearray(random.randrange(16, MAX_OFFSET, 16)),
+            mmap.mmap(-1, random.randrange(1, MAX_PAGES) << 12),
+        )
         while True:
             try:
                 target, args = pipe.recv()

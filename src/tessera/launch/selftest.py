@@ -36,7 +36,11 @@ def make_work() -> Callable[[], Any]:
 
 
 def self_test(
-    *, trials: int = 25, seconds: float = 1.0, threshold: float = 0.01, progress: Callable[[str], None] = lambda _: None
+    *,
+    trials: int = 25,
+    seconds: float = 1.0,
+    threshold: float = 0.01,
+    progress: Callable[[str], None] = lambda _: None,
 ) -> tuple[SelfTest, SelfTest]:
     """Compare identical work in one process, and between two processes."""
     work = make_work()

@@ -14,12 +14,6 @@ class Crew(Protocol):
 
     alive: bool
 
-    def restart(self) -> None:
-        """End the workers and start new ones; ranks of a job that was joined stay what they are."""
-        if self.job is None and self._crew is not None:
-            self._crew.close(kill=False)
-            self._crew = self._muster()
-
     def run(self, target: str, args: tuple[Any, ...], limit: float | None) -> list[Any]: ...
 
     def close(self, *, kill: bool) -> None: ...
@@ -75,6 +69,12 @@ class Workers:
         if not self._crew.alive:
             self._crew = self._muster()
         return self._crew.run(target, args, self.config.time_limit if time_limit is None else time_limit)
+
+    def restart(self) -> None:
+        """End the workers and start new ones; ranks of a job that was joined stay what they are."""
+        if self.job is None and self._crew is not None:
+            self._crew.close(kill=False)
+            self._crew = self._muster()
 
     def _muster(self) -> Crew:
         if self.config.spawn == "inline":

@@ -53,17 +53,16 @@ def calibrate(
         sources[figure] = f"measured: {source}{few}"
 
     for dtype in GEMM_DTYPES:
-        sizes: set[int] = set()
         products: dict[int, Best] = {}
+        size = 0
         for threads in counts:
             progress(f"matrix product, {dtype}, {threads} of {cores} threads")
-            found = gemm_rate(dtype, threads, budget=effort * COMPUTE_BUDGET / len(counts))
+            found = gemm_rate(dtype, threads, budget=effort * COMPUTE_BUDGET / len(counts), smallest=size)
             if found is None:
                 break
-            products[threads] = found[0]
-            sizes.add(found[1])
+            products[threads], size = found
         else:
-            keep(f"flops.{dtype}", products, f"square matrix product of size {_range(sizes)}")
+            keep(f"flops.{dtype}", products, f"square matrix product, up to {size} x {size}")
 
     size = array_bytes()
     kinds: dict[str, Literal["triad", "copy"]] = {"links.global": "triad", "links.copy": "copy"}
@@ -131,10 +130,6 @@ def interpolate(measured: Mapping[int, float], cores: int) -> tuple[float, ...]:
         share = (n - low) / (high - low) if high > low else 0.0
         table.append(measured[low] + share * (measured[high] - measured[low]))
     return tuple(table)
-
-
-def _range(sizes: set[int]) -> str:
-    return " to ".join(str(s) for s in sorted({min(sizes), max(sizes)}))
 
 
 def _processor() -> str:

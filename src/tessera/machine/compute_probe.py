@@ -12,19 +12,23 @@ SIZES = (64, 128, 256, 512, 1024, 2048)
 LONGEST_CALL = 0.1
 
 
-def gemm_rate(dtype: str, threads: int, *, budget: float) -> tuple[Best, int] | None:
-    """FLOP/s of a square matrix product with `threads` threads, and its size; None if torch has none here."""
+def gemm_rate(dtype: str, threads: int, *, budget: float, smallest: int = 0) -> tuple[Best, int] | None:
+    """FLOP/s of a square matrix product with `threads` threads, and its size; None if torch has none here.
+
+    The size is the largest that takes no longer than LONGEST_CALL, and at least `smallest`: what fewer threads
+    had, so that on a busy machine a preempted trial cannot make it tiny.
+    """
     import torch
 
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
     try:
-        for size in SIZES:
+        for size in (s for s in SIZES if s >= smallest):
             product = _product(dtype, size)
             if product is None:
                 return None
-            # The next size is eight times the work.
-            if size == SIZES[-1] or seconds_of(product) * 8 > LONGEST_CALL:
+            trial = min(seconds_of(product) for _ in range(3))
+            if size == SIZES[-1] or trial * 8 > LONGEST_CALL:  # the next size is eight times the work
                 return best_rate(product, 2.0 * size**3, budget=budget), size
         raise AssertionError("the last size always returns")
     finally:
@@ -32,7 +36,7 @@ def gemm_rate(dtype: str, threads: int, *, budget: float) -> tuple[Best, int] | 
 
 
 def _product(dtype: str, size: int) -> Callable[[], object] | None:
-    """A call, warmed up, that multiplies two `size` x `size` matrices; None where torch has no such product."""
+    """A warm call that multiplies two `size` x `size` matrices; None where torch has no such product."""
     import torch
 
     kind: torch.dtype = getattr(torch, dtype)

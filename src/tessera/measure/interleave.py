@@ -65,7 +65,9 @@ def sample_interleaved(
     The budget in seconds covers all of them together, warm-up included.
     """
     if len(functions) < 2:
-        raise TesseraError("interleaving needs callables to alternate", got=len(functions), allowed="2 or more")
+        raise TesseraError(
+            "interleaving needs callables to alternate", got=len(functions), allowed="2 or more"
+        )
     order = random.Random(seed)
     start = clock.wall()
     deadline = start + round(budget * 1e9)
@@ -79,6 +81,8 @@ def sample_interleaved(
 
 def _warm_up(series: Mapping[str, Series], budget: float, order: random.Random) -> None:
     for one in series.values():
+        one.take()
+        one.forget()
         one.find_loops(ALONE, budget * 1e9 * LONG_CALL_SHARE)
     # callables of like length get the same number of inner loops, so that their overhead cancels
     loops = [one.loops for one in series.values()]

@@ -28,7 +28,7 @@ def allocated(fn: Callable[[], Any]) -> Allocated:
         result = fn()
     del result
     held = peak = total = 0
-    for event in profiler.profiler.kineto_results.events():  # type: ignore[union-attr]
+    for event in profiler.profiler.kineto_results.events():
         if event.name() == "[memory]":
             held += event.nbytes()
             peak = max(peak, held)

@@ -94,13 +94,14 @@ class Series:
 
         Ranks must call `fn` equally often, because it may be a collective: rank 0 decides.
         """
-        self.take()  # the first call of anything is unlike all others
-        found = sync.agree(self.wall[-1] >= long_ns)
+        found = False
         while not found:
             loops = self.loops
-            for _ in range(3 if loops == 1 else 1):  # a single short call is easily disturbed: the best of three
+            self.take()
+            if loops == 1 and sync.agree(self.wall[-1] < long_ns):
+                self.take()  # a single short call is easily disturbed: the best of three
                 self.take()
-            took = min(self.wall[-3:]) if loops == 1 else self.wall[-1]
+            took = min(self.wall)
             if loops == 1 and took >= SINGLE_CALL_NS:
                 choice = (True, 1)
             elif took >= LOOP_NS / 2:
@@ -116,7 +117,7 @@ class Series:
         self._settle_steal(self.clock.wall())
         self.warmups.extend(ns / self.loops / 1e9 for ns in self.wall[:gone])
         for kept in (self.wall, self.cpu, self.switches, self.steal):
-            del kept[:gone]  # type: ignore[attr-defined]
+            del kept[:gone]
         self._faults_at_start = self._counters.faults
 
     def median(self, last: int) -> float:
@@ -170,6 +171,8 @@ def _fixed(series: Series, how: Sampling, sync: Sync) -> Samples:
 
 def _adaptive(series: Series, how: Sampling, sync: Sync) -> Samples:
     wall = series.clock.wall
+    series.take()  # the first call of anything is unlike all others, and is not charged to the budget
+    series.forget()
     start = wall()
     deadline = start + round(how.budget * 1e9)
     series.find_loops(sync, how.budget * 1e9 / 10)

@@ -62,7 +62,7 @@ class Samples:
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Samples:
         known = {f.name for f in fields(cls)}
-        kept = {k: tuple(v) if isinstance(v, list) else v for k, v in data.items() if k in known}
+        kept: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in data.items() if k in known}
         if "ranks" in kept:
             kept["ranks"] = tuple(tuple(r) for r in kept["ranks"])
         return cls(**kept)

@@ -57,7 +57,9 @@ def summarize(values: ArrayLike) -> Summary:
     2.0
     """
     x = _checked(values)
-    low, p25, median, p75, p90, p99, high = (float(q) for q in np.quantile(x, [0, 0.25, 0.5, 0.75, 0.9, 0.99, 1]))
+    low, p25, median, p75, p90, p99, high = (
+        float(q) for q in np.quantile(x, [0, 0.25, 0.5, 0.75, 0.9, 0.99, 1])
+    )
     return Summary(
         count=len(x),
         low=low,
@@ -185,4 +187,3 @@ def _checked(values: ArrayLike) -> Floats:
 
         raise TesseraError("no samples to take a statistic of", got=0, allowed="1 or more")
     return x
-

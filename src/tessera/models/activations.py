@@ -26,7 +26,11 @@ class ActivationBytes(TorchDispatchMode):  # type: ignore[no-untyped-call]
     ) -> Any:
         result = func(*args, **(kwargs or {}))
         given = {_storage(t) for t in tree_leaves((args, kwargs)) if isinstance(t, torch.Tensor)}
-        made = [t for t in tree_leaves(result) if isinstance(t, torch.Tensor)]
+        if func is torch.ops.aten.native_batch_norm.default and not args[5]:
+            # Outside training the two tensors for the backward pass are empty, but not on the meta device.
+            made = [result[0]]
+        else:
+            made = [t for t in tree_leaves(result) if isinstance(t, torch.Tensor)]
         self.total += sum(t.untyped_storage().nbytes() for t in made if _storage(t) not in given)
         return result
 

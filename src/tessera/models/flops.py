@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 class ModelInfo:
     """The size of a network and of one forward pass over a batch of `input_shape`.
 
-    `weight_bytes` are all parameters and buffers. `activation_bytes` are all tensors an eager pass makes, one after the other: what is written to memory if
-    nothing is fused, not how much is alive at once.
+    `weight_bytes` are all parameters and buffers. `activation_bytes` are all tensors an eager pass makes, one
+    after the other: what is written to memory if nothing is fused, not how much is alive at once.
     """
 
     input_shape: tuple[int, ...]

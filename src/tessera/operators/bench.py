@@ -5,15 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+# autograd and the profiler import this at their first call: better here, once, than in every launch
+import torch._dynamo  # noqa: F401
+
 from tessera.launch.worker import Worker
 from tessera.machine.cost import compute_time
 from tessera.machine.hosts import load_host
 from tessera.measure.environment import environment, host_fingerprint
 from tessera.measure.memory import allocated, resident_growth
 from tessera.measure.sampler import sample
-from tessera.measure.samples import Samples, Sampling
+from tessera.measure.samples import Sampling
 from tessera.operators.catalogue import Operator, find
-from tessera.operators.passes import DTYPES, make_inputs, make_pass, pass_flops
+from tessera.operators.passes import DTYPES, make_inputs, make_pass
 from tessera.results.figures import time_metrics
 from tessera.results.record import Case, Metric, Record
 
@@ -26,15 +29,16 @@ def run_case(worker: Worker, case: Case, sampling: Sampling) -> Record:
     memory = allocated(fn)
     resident = resident_growth(fn)
     seen = environment()
-    work = _work(operator, size, which, dtype)
-    metrics = time_metrics(samples) | _rates(work, samples)
+    work = operator.work(size, which, DTYPES[dtype].itemsize)
+    metrics = time_metrics(samples)
+    metrics |= _rates(work, metrics["time"].value)
     metrics["allocated"] = Metric(memory.total, "B", "lower")
     metrics["peak_allocated"] = Metric(memory.peak, "B", "lower")
     if resident is not None:
         metrics["peak_resident"] = Metric(resident, "B", "lower")
     predicted = {}
     host = load_host(host_fingerprint(seen))
-    if host is not None and dtype in host.flops:
+    if host is not None and dtype in host.flops and any(work):
         seconds = compute_time(host, *work, dtype, threads=int(seen["threads"]))
         predicted["time"] = Metric(seconds, "s", "lower")
         metrics["roofline"] = Metric(seconds / metrics["time"].value, "", "higher")
@@ -60,16 +64,12 @@ def _parts(case: Case) -> tuple[Operator, str, str, str]:
     return find([case.name])[0], size, which, dtype
 
 
-def _work(operator: Operator, size: str, which: str, dtype: str) -> tuple[float, float]:
-    """FLOPs and bytes of one call; a backward pass reads and writes about as many bytes as the forward pass."""
-    passes = 2 if which == "both" else 1
-    return pass_flops(operator, which, size), float(passes * operator.elements(size) * DTYPES[dtype].itemsize)
-
-
-def _rates(work: tuple[float, float], samples: Samples) -> dict[str, Metric]:
+def _rates(work: tuple[float, float], seconds: float) -> dict[str, Metric]:
+    """GFLOP/s and GB/s of a call; a pass that computes or moves nothing has no such rate."""
     flops, moved = work
-    seconds = time_metrics(samples)["time"].value
-    return {
-        "gflops": Metric(flops / seconds / 1e9, "GFLOP/s", "higher"),
-        "bandwidth": Metric(moved / seconds / 1e9, "GB/s", "higher"),
-    }
+    found = {}
+    if flops:
+        found["gflops"] = Metric(flops / seconds / 1e9, "GFLOP/s", "higher")
+    if moved:
+        found["bandwidth"] = Metric(moved / seconds / 1e9, "GB/s", "higher")
+    return found

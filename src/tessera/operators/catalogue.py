@@ -20,8 +20,8 @@ class Operator:
     """An operator: `sizes` gives the shapes of its named tensors, `attributes` its other arguments.
 
     `call` names the function, `module:name`, so that the catalogue can be read without importing torch; it gets the
-    tensors in order and the attributes by name. `flops` gets the shapes; the backward pass takes `backward` times as
-    many.
+    tensors in order and the attributes by name. `flops` gets the shapes. The backward pass takes `backward_flops` and
+    `backward_bytes` times as many: two products of the same size where the forward pass is one.
     """
 
     name: str
@@ -31,7 +31,8 @@ class Operator:
     flops: Callable[[Mapping[str, Shape]], float]
     output: Callable[[Mapping[str, Shape]], Shape]
     attributes: Mapping[str, Any] = field(default_factory=dict)
-    backward: float = 2.0
+    backward_flops: float = 2.0
+    backward_bytes: float = 2.0
     version: str = "1"
 
     def shapes(self, size: str) -> Mapping[str, Shape]:
@@ -39,10 +40,13 @@ class Operator:
             raise TesseraError("unknown size", got=size, allowed=self.sizes)
         return self.sizes[size]
 
-    def elements(self, size: str) -> int:
-        """Elements read and written by one forward call."""
+    def work(self, size: str, which: str, itemsize: int) -> tuple[float, float]:
+        """FLOPs and bytes of one call of a pass."""
         shapes = self.shapes(size)
-        return sum(math.prod(s) for s in shapes.values()) + math.prod(self.output(shapes))
+        elements = sum(math.prod(s) for s in shapes.values()) + math.prod(self.output(shapes))
+        forward, backward = {"forward": (1, 0), "backward": (0, 1), "both": (1, 1)}[which]
+        flops = self.flops(shapes) * (forward + backward * self.backward_flops)
+        return flops, elements * itemsize * (forward + backward * self.backward_bytes)
 
 
 OPERATORS: dict[str, Operator] = {}
@@ -92,7 +96,8 @@ register(
         category="arithmetic",
         sizes={size: {"lhs": (n, n), "rhs": (n, n)} for size, n in zip(SIZES, (64, 1024, 4096), strict=True)},
         call="operator:add",
-        backward=0.0,
+        backward_flops=0.0,
+        backward_bytes=0.0,
         flops=lambda shapes: float(math.prod(shapes["lhs"])),
         output=_same,
     )

@@ -13,7 +13,6 @@ from tessera.launch.fresh import resolve
 from tessera.operators import cases
 from tessera.operators.catalogue import Operator
 
-
 DTYPES: dict[str, torch.dtype] = {name: getattr(torch, name) for name in cases.DTYPES}
 
 
@@ -44,8 +43,3 @@ def make_pass(operator: Operator, which: str, inputs: dict[str, torch.Tensor]) -
         return lambda: torch.autograd.grad(result, tensors, gradient, retain_graph=True)
     return lambda: torch.autograd.grad(forward(), tensors, gradient)
 
-
-def pass_flops(operator: Operator, which: str, size: str) -> float:
-    """FLOPs of one call of a pass."""
-    factor = {"forward": 1.0, "backward": operator.backward, "both": 1.0 + operator.backward}[which]
-    return factor * operator.flops(operator.shapes(size))

@@ -24,8 +24,8 @@ def change_plot(changed: Sequence[Compared], threshold: float) -> Plot:
         "yref": "paper",
         "y0": 0,
         "y1": 1,
-        "x0": 1 / (1 + threshold),
-        "x1": 1 + threshold,
+        "x0": 1 / (1 + threshold) - 1,
+        "x1": threshold,
         "fillcolor": "var(--muted)",
         "opacity": 0.15,
         "line": {"width": 0},
@@ -33,11 +33,11 @@ def change_plot(changed: Sequence[Compared], threshold: float) -> Plot:
     layout = row_layout([case.key for case in shown], legend=True) | {
         "shapes": [band],
         "scattermode": "overlay",
-        "xaxis": {"type": "log", "side": "top", "tickformat": ".3~f", "nticks": 8},
+        "xaxis": {"side": "top", "tickformat": "+.0~%", "zeroline": True},
     }
     traces = [_trace(verdict, [case for case in shown if case.verdict == verdict]) for verdict in COLOURS]
     caption = (
-        "Ratio to the baseline of the cases that changed, with its interval; the grey band is the threshold."
+        "What changed against the baseline, with its interval; changes within the grey band do not matter."
     )
     if len(shown) < len(changed):
         caption += f" Shown are the {MOST_ROWS} largest of {len(changed):,} changes."
@@ -50,10 +50,10 @@ def _trace(verdict: str, cases: Sequence[Compared]) -> dict[str, Any]:
         "type": "scatter",
         "mode": "markers",
         "name": verdict,
-        "x": [f.ratio for f in found],
+        "x": [f.ratio - 1 for f in found],
         "y": [case.key for case in cases],
         "hovertext": [f.why for f in found],
-        "hovertemplate": "%{y}<br>ratio %{x:.3f}: %{hovertext}<extra></extra>",
+        "hovertemplate": "%{y}<br>%{x:+.1%}: %{hovertext}<extra></extra>",
         "marker": {"size": 10, "color": COLOURS[verdict]},
         "error_x": {
             "type": "data",

@@ -79,12 +79,11 @@ def _card(verdict: Verdict, cases: int) -> Card:
 
 
 def _shift(result: Comparison) -> list[Text]:
-    if result.shift is None or abs(result.shift - 1) <= result.threshold:
+    if result.moved_together is None:
         return []
-    moved = format_percent(result.shift - 1, signed=True)
-    return [
-        Text(f"The middle case moved by {moved}: when all move together, look at the machine first.", "warn")
-    ]
+    moved = format_percent(result.moved_together - 1, signed=True)
+    text = f"The middle case moved by {moved}: when all move together, look at the machine before the code."
+    return [Text(text, "warn")]
 
 
 def _verdicts(result: Comparison) -> Table:

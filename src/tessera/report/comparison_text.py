@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TextIO
 
 from tessera.report.figures import format_percent, format_value
-from tessera.report.tables import Column, Form, console, render
+from tessera.report.tables import Column, Form, render, show
 from tessera.results.compare import Apart, Compared, Comparison
 from tessera.results.verdict import VERDICTS
 
@@ -124,12 +124,11 @@ _MEANING = {
 
 
 def _lines(lines: Iterator[str], form: Form, stream: TextIO) -> None:
-    if form == "terminal":
-        out = console(stream)
-        for line in lines:
-            out.print(line, markup=False)
-    else:
+    if form == "markdown":
         stream.write("\n" + "".join(f"- {line}\n" for line in lines) + "\n")
+        return
+    for line in lines:
+        show(line, stream)
 
 
 def _raw_rows(comparison: Comparison) -> Iterator[Sequence[object]]:

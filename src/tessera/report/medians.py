@@ -60,16 +60,12 @@ def _plot(found: dict[str, Found], unit: str, varying: Sequence[str]) -> Plot:
 
 def _trace(name: str, pairs: Found, labels: Sequence[str], colour: str, bars: bool) -> dict[str, Any]:
     kind: dict[str, Any] = (
-        {"type": "bar", "orientation": "h", "marker": {"color": colour, "cornerradius": 3}}
+        {"type": "bar", "marker": {"color": colour, "cornerradius": 3}}
         if bars
-        else {
-            "type": "scatter",
-            "orientation": "h",
-            "mode": "markers",
-            "marker": {"color": colour, "size": 9, "opacity": 0.75},
-        }
+        else {"type": "scatter", "mode": "markers", "marker": {"color": colour, "size": 9, "opacity": 0.75}}
     )
     return kind | {
+        "orientation": "h",
         "name": name,
         "x": [m.median for _, m in pairs],
         "y": list(labels),

@@ -83,7 +83,7 @@ def _document(runs: Sequence[RunView], parts: Sequence[Section]) -> str:
         policy=_policy(theme, script, plotly),
         version=__version__,
         title=escape(title),
-        kicker=escape(f"Report of {len(runs)} runs" if len(runs) > 1 else "Report of one run"),
+        kicker=escape(_kicker(runs)),
         style=_asset("report.css"),
         theme=theme,
         links=links,
@@ -92,6 +92,12 @@ def _document(runs: Sequence[RunView], parts: Sequence[Section]) -> str:
         plotly=plotly,
         written=datetime.now().astimezone().strftime("%Y-%m-%d %H:%M"),
     )
+
+
+def _kicker(runs: Sequence[RunView]) -> str:
+    machines = dict.fromkeys(str(r.environment.get("cpu", "")) for run in runs for r in run.records)
+    count = "One run" if len(runs) == 1 else f"{len(runs)} runs"
+    return ", ".join([count, *filter(None, machines)])
 
 
 def _anchors(parts: Sequence[Section]) -> list[str]:

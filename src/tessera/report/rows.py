@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from typing import Any
 
 # Pixels: of one mark, of a name with its space, of the axis on top, of the legend above it.
-MARK, NAME, AXIS, LEGEND = 13, 28, 44, 28
+MARK, NAME, AXIS, LEGEND = 13, 28, 36, 28
 
 
 def row_layout(names: Sequence[str], marks: int = 1, *, legend: bool = False) -> dict[str, Any]:
-    """The layout of a plot with a row for each name, the first on top, and `marks` in each, one below another."""
+    """The layout of a plot with a row for each name, from the top, and `marks` below one another in each."""
     top = AXIS + LEGEND * legend
     return {
         "height": top + len(names) * (MARK * marks + NAME),

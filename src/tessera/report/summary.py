@@ -6,46 +6,45 @@ from collections import Counter
 from collections.abc import Sequence
 
 from tessera.report.attention import attention_section, noisy
-from tessera.report.blocks import Card, Cards, Cell, Column, Heading, Row, Section, Table
+from tessera.report.blocks import Block, Card, Cards, Cell, Column, Heading, Row, Section, Table, Tone
 from tessera.report.cells import number
 from tessera.report.environment import environment_section
 from tessera.report.figures import format_seconds
 from tessera.report.runs import RunView, features
 
 
-def summary_section(runs: Sequence[RunView], more: Sequence[Card] = ()) -> Section:
-    """Key figures, the runs, their environment and what deserves a second look; `more` cards come second."""
-    return Section(
-        "Summary",
-        "",
-        [
-            Cards([*_cards(runs)[:1], *more, *_cards(runs)[1:]]),
-            _runs(runs),
-            attention_section(runs),
-            environment_section(runs),
-        ],
-    )
+def summary_section(runs: Sequence[RunView], changes: Sequence[Card] = ()) -> Section:
+    """Key figures, the runs, what deserves a second look, the environment; `changes` are more key figures."""
+    measured, *others = _cards(runs)
+    blocks: list[Block] = [
+        Cards([measured, *changes, *others]),
+        _runs(runs),
+        attention_section(runs),
+        environment_section(runs),
+    ]
+    return Section("Summary", "", blocks)
 
 
 def _cards(runs: Sequence[RunView]) -> list[Card]:
     ended = Counter(record.status for run in runs for record in run.records)
-    total, heights = ended.total(), features(runs)
-    uncertain = sum(1 for _ in noisy(runs))
+    heights = len(features(runs))
     return [
-        Card("Cases measured", f"{ended['ok']:,}", f"of {total:,}", "good" if ended["ok"] == total else ""),
+        Card("Measured", f"{ended['ok']:,}", f"of {ended.total():,} cases"),
+        _count("Failed", ended["failed"], "reasons below", "bad"),
+        _count("Timed out", ended["timed_out"], "reasons below", "bad"),
+        _count("Refused", ended["refused"], "on purpose", ""),
+        _count("Noisy", sum(1 for _ in noisy(runs)), "take with care", "warn"),
         Card(
-            "Failed", f"{ended['failed']:,}", "the reasons are below", "bad" if ended["failed"] else "muted"
+            "Time taken",
+            format_seconds(sum(run.seconds for run in runs)),
+            "1 feature" if heights == 1 else f"{heights} features",
         ),
-        Card("Timed out", f"{ended['timed_out']:,}", "", "bad" if ended["timed_out"] else "muted"),
-        Card(
-            "Refused",
-            f"{ended['refused']:,}",
-            "understood, deliberately not run",
-            "" if ended["refused"] else "muted",
-        ),
-        Card("Noisy", f"{uncertain:,}", "to be taken with care", "warn" if uncertain else "muted"),
-        Card("Time taken", format_seconds(sum(run.seconds for run in runs)), f"{len(heights)} features"),
     ]
+
+
+def _count(label: str, count: int, remark: str, tone: Tone) -> Card:
+    """A number that is best at zero, which is then shown quietly."""
+    return Card(label, f"{count:,}", remark, tone) if count else Card(label, "0", "", "muted")
 
 
 def _runs(runs: Sequence[RunView]) -> Table:

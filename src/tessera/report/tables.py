@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -13,6 +14,8 @@ if TYPE_CHECKING:
 
 Form = Literal["terminal", "markdown", "csv", "json"]
 Row = Sequence[Any]
+
+_UNLIMITED = 10_000
 
 # Words that stand out in the terminal wherever they are a whole cell.
 _STYLES = {
@@ -44,7 +47,7 @@ def render(
     The title is shown where there is a place for it: in the terminal and in Markdown.
     """
     if form == "terminal":
-        console(stream).print(table(columns, rows, title))
+        show(table(columns, rows, title), stream)
     elif form == "markdown":
         stream.write(markdown(columns, rows, title))
     elif form == "csv":
@@ -73,11 +76,16 @@ def table(columns: Sequence[Column], rows: Iterable[Row], title: str = "") -> Ta
     return drawn
 
 
-def console(stream: TextIO) -> Any:
-    """A rich console on a stream; a file or a pipe gets lines as long as they need to be."""
+def show(drawn: Table | str, stream: TextIO) -> None:
+    """Print a table or a line; a file or a pipe gets lines as long as they need to be, without colours."""
     from rich.console import Console
 
-    return Console(file=stream, highlight=False, width=None if stream.isatty() else 500)
+    if stream.isatty():
+        Console(file=stream, highlight=False).print(drawn, markup=False)
+        return
+    text = io.StringIO()
+    Console(file=text, width=_UNLIMITED, highlight=False).print(drawn, markup=False)
+    stream.writelines(line.rstrip() + "\n" for line in text.getvalue().splitlines())
 
 
 def markdown(columns: Sequence[Column], rows: Iterable[Row], title: str = "") -> str:
@@ -88,7 +96,7 @@ def markdown(columns: Sequence[Column], rows: Iterable[Row], title: str = "") ->
     | --- | ---: |
     | a\\|b | 1 s |
     """
-    lines = [f"### {title}", ""] if title else []
+    lines = ["", f"### {title}", ""] if title else []
     lines.append(_line(column.name for column in columns))
     lines.append(_line("---:" if column.align == "right" else "---" for column in columns))
     lines.extend(_line(_escaped(_text(cell)) for cell in row) for row in rows)

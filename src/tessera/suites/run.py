@@ -19,7 +19,8 @@ from tessera.measure.environment import environment
 from tessera.measure.sampler import joined
 from tessera.measure.samples import Sampling
 from tessera.results.record import Case, Record, Status, merge_launches
-from tessera.results.store import Run, Store
+from tessera.results.run import Run
+from tessera.results.store import Store
 from tessera.suites.features import feature
 
 OVERHEAD = 0.3  # seconds of forking, building inputs and measuring memory around a case's samples
@@ -111,7 +112,7 @@ def _one(workers: Workers, case: Case, plan: Plan) -> Record:
     began = time.monotonic()
     try:
         run = feature(case.feature).run
-        records = workers.run("tessera.suites.worker:measure", run, case, plan.sampling, time_limit=limit)
+        records: list[Record] = workers.run("tessera.suites.worker:measure", run, case, plan.sampling, time_limit=limit)
     except TesseraError as error:
         status: Status = "refused"
         if isinstance(error, BenchmarkFailed):

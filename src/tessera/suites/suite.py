@@ -41,7 +41,9 @@ def load_suite(name: str) -> Suite:
     try:
         data = tomllib.loads(path.read_text())
     except (FileNotFoundError, IsADirectoryError):
-        raise TesseraError("no such suite", got=name, allowed=suite_names(), do="or give a path to a .toml file") from None
+        raise TesseraError(
+            "no such suite", got=name, allowed=suite_names(), do="or give a path to a .toml file"
+        ) from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, PermissionError) as error:
         raise TesseraError(f"{name} is not a suite file: {error}") from None
     return parse_suite(data, path.stem)

@@ -203,11 +203,14 @@ addEventListener("afterprint", () => {
 // ---- where the reader is ------------------------------------------------------------------------------------
 
 const links = new Map([...document.querySelectorAll("nav a")].map((link) => [link.hash.slice(1), link]));
+const list = document.querySelector("nav");
 const reading = new IntersectionObserver((entries) => {
   for (const entry of entries) {
     if (!entry.isIntersecting) continue;
     for (const link of links.values()) link.removeAttribute("aria-current");
-    links.get(entry.target.id)?.setAttribute("aria-current", "true");
+    const link = links.get(entry.target.id);
+    link.setAttribute("aria-current", "true");
+    list.scrollTo({ left: link.offsetLeft - list.offsetLeft - 16 });
   }
 }, { rootMargin: "-20% 0px -75% 0px" });
 for (const name of links.keys()) reading.observe(document.getElementById(name));

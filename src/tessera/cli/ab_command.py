@@ -1,0 +1,225 @@
+"""Two interpreters or two environments against each other, on the same operators, in short bursts in turns.
+
+Both sides stay alive and take turns on the same core; the process that measures is forked anew many times, because
+two launches of identical code differ. The verdict stands on the ratios of those launches: slower, faster, same, or
+unresolved with the smallest change that could have been seen.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import os
+import sys
+
+from tessera.cli.options import add_output, add_store, checked, command_line, names, parse_fraction
+from tessera.errors import OK, REGRESSION, TesseraError
+from tessera.launch import LaunchConfig
+from tessera.launch.alternate import Alternated, Alternator
+from tessera.measure.allocator import ALLOCATORS, DEFAULT
+from tessera.measure.environment import environment
+from tessera.measure.samples import Samples
+from tessera.measure.verdict import smallest_effect, verdict_of
+from tessera.operators.cases import DTYPES, PASSES, cases
+from tessera.operators.catalogue import SIZES
+from tessera.report.destination import destination
+from tessera.report.figures import format_percent, format_seconds
+from tessera.report.tables import Column, render
+from tessera.results.export import to_json_text
+from tessera.results.record import Case, Metric, Record
+from tessera.results.store import Store
+from tessera.suites.suite import parse_duration
+
+EPILOG = """\
+examples:
+  tessera ab add matmul --b other-venv/bin/python           this interpreter against another
+  tessera ab conv2d --env-b ATEN_CPU_CAPABILITY=default     the same one with a variable set
+  tessera ab add                                            the same against itself: the machine's own noise
+
+exit codes: 0 nothing slower, 1 an operator is slower in B, 2 bad input
+"""
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("names", nargs="*", metavar="NAME", help="operators, by name or glob")
+    parser.add_argument("--list", action="store_true", help="list the operators and end")
+    for side in "ab":
+        parser.add_argument(
+            f"--{side}",
+            default=sys.executable,
+            metavar="PYTHON",
+            help=f"interpreter of side {side.upper()} (default: this one)",
+        )
+        parser.add_argument(
+            f"--env-{side}",
+            action="append",
+            default=[],
+            metavar="NAME=VALUE",
+            help=f"variable of side {side.upper()}; repeatable",
+        )
+    parser.add_argument(
+        "--size",
+        type=names,
+        default=["medium"],
+        metavar="A,B",
+        help=f"of {', '.join(SIZES)} (default: medium)",
+    )
+    parser.add_argument(
+        "--pass",
+        dest="passes",
+        type=names,
+        default=["forward"],
+        metavar="A,B",
+        help=f"of {', '.join(PASSES)} (default: forward)",
+    )
+    parser.add_argument(
+        "--dtype",
+        type=names,
+        default=["float32"],
+        metavar="A,B",
+        help=f"of {', '.join(DTYPES)} (default: float32)",
+    )
+    parser.add_argument(
+        "--budget",
+        type=checked(parse_duration),
+        default=5.0,
+        metavar="TIME",
+        help="per operator (default: 5s)",
+    )
+    parser.add_argument("--quick", action="store_true", help="1 s per operator")
+    parser.add_argument(
+        "--threshold",
+        type=checked(parse_fraction),
+        default=0.01,
+        metavar="FRACTION",
+        help="changes that matter (default: 1%%)",
+    )
+    parser.add_argument(
+        "--threads", type=int, default=1, metavar="N", help="threads of each side (default: 1)"
+    )
+    parser.add_argument(
+        "--allocator",
+        choices=tuple(ALLOCATORS),
+        default=DEFAULT,
+        help="malloc setting of both sides (default: steady)",
+    )
+    add_store(parser, writes=True)
+    add_output(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    if args.list:
+        from tessera.cli.list_command import print_listing
+
+        return print_listing("ops", args.form, args.output)
+    if not args.names:
+        raise TesseraError("no operator named", do="name some; see `tessera ab --list`")
+    wanted = cases(args.names, size=args.size, passes=args.passes, dtype=args.dtype)
+    a, b = (_side(args, which) for which in "ab")
+    records = []
+    with Store(args.store) as store, Alternator(a, b) as sides:
+        stored = store.start_run(args.run, command=command_line(sys.argv), suite="ab", resume=args.resume)
+        finished = store.finished_keys(stored)
+        for case in wanted:
+            case = Case(
+                feature="ab",
+                name=case.name,
+                params={**case.params, "a": _label(args, "a"), "b": _label(args, "b")},
+            )
+            if case.key in finished:
+                continue
+            print(f"{case.name}, {case.params['size']}, {case.params['pass']}", file=sys.stderr, flush=True)
+            found = sides.compare(
+                "tessera.operators.bench:callable_of",
+                (case,),
+                (case,),
+                budget=1.0 if args.quick else args.budget,
+            )
+            store.add(stored, _record(case, found, args.threshold))
+        stored = store.finish_run(stored)
+        records = list(store.records(stored))
+    with destination(args.output) as stream:
+        if args.form == "json":
+            stream.write(to_json_text(stored, records))
+        else:
+            render(COLUMNS, [_row(record) for record in records], args.form, stream, title=_title(args))
+    return REGRESSION if any("slower" in record.notes for record in records) else OK
+
+
+COLUMNS = [
+    Column("operator"),
+    Column("size"),
+    Column("pass"),
+    Column("dtype"),
+    Column("A", "right"),
+    Column("B", "right"),
+    Column("B / A", "right"),
+    Column("99 % interval", "right"),
+    Column("verdict"),
+    Column("could have seen", "right"),
+]
+
+
+def _side(args: argparse.Namespace, which: str) -> LaunchConfig:
+    env = {}
+    for item in getattr(args, f"env_{which}"):
+        name, equals, value = item.partition("=")
+        if not (equals and name):
+            raise TesseraError(f"--env-{which}", got=item, allowed="NAME=VALUE")
+        env[name] = value
+    python = getattr(args, which)
+    if not os.access(python, os.X_OK) or os.path.isdir(python):
+        raise TesseraError(f"--{which} is not an interpreter", got=python, allowed="a path to python")
+    return LaunchConfig(threads=args.threads, allocator=args.allocator, python=python, env=env)
+
+
+def _label(args: argparse.Namespace, which: str) -> str:
+    """What tells the sides apart in a record."""
+    python = getattr(args, which)
+    parts = ["this" if python == sys.executable else python, *getattr(args, f"env_{which}")]
+    return " ".join(parts)
+
+
+def _title(args: argparse.Namespace) -> str:
+    return f"A: {_label(args, 'a')}   B: {_label(args, 'b')}"
+
+
+def _record(case: Case, found: Alternated, threshold: float) -> Record:
+    ratio = found.ratio()
+    middle = [float(_median([_median(launch) for launch in side])) for side in (found.a, found.b)]
+    return Record(
+        case=case,
+        unit="ratio",
+        launches=(Samples(values=tuple(math.exp(r) for r in found.log_ratios), stopped_by=found.stopped_by),),
+        metrics={
+            "ratio": Metric(ratio.value, "", "lower"),
+            "low": Metric(ratio.low),
+            "high": Metric(ratio.high),
+            "time_a": Metric(middle[0], "s", "lower"),
+            "time_b": Metric(middle[1], "s", "lower"),
+            "smallest": Metric(smallest_effect(ratio, threshold), "", "lower"),
+        },
+        environment=environment(),
+        notes=(verdict_of(ratio, threshold),),
+    )
+
+
+def _median(values: tuple[float, ...] | list[float]) -> float:
+    import statistics
+
+    return statistics.median(values)
+
+
+def _row(record: Record) -> list[str]:
+    value = {name: metric.value for name, metric in record.metrics.items()}
+    params = record.case.params
+    return [
+        record.case.name,
+        *(str(params[name]) for name in ("size", "pass", "dtype")),
+        format_seconds(value["time_a"]),
+        format_seconds(value["time_b"]),
+        f"{value['ratio']:.4f}",
+        f"{value['low']:.4f} to {value['high']:.4f}",
+        record.notes[0],
+        format_percent(value["smallest"]),
+    ]

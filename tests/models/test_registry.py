@@ -1,0 +1,130 @@
+"""The registry: listing without torch, building by name and by module:callable, and what users get wrong."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tessera.errors import TesseraError
+from tessera.models import MODELS, build, list_models, model
+
+
+def state_equal(a: torch.nn.Module, b: torch.nn.Module) -> bool:
+    one, other = a.state_dict(), b.state_dict()
+    return one.keys() == other.keys() and all(torch.equal(one[k], other[k]) for k in one)
+
+
+@pytest.fixture
+def _restored_registry() -> Iterator[None]:
+    before = dict(MODELS)
+    yield
+    MODELS.clear()
+    MODELS.update(before)
+
+
+def test_listing_imports_no_torch() -> None:
+    code = (
+        "import sys, tessera.models as m\n"
+        "assert len(m.list_models('resnet*')) == 5 and all(e.description for e in m.list_models())\n"
+        "assert 'torch' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+
+
+def test_names_match_globs() -> None:
+    assert [e.name for e in list_models("resnet?8")] == ["resnet18"]
+    assert list_models("*nothing*") == []
+    assert len(list_models()) == len(MODELS)
+
+
+@pytest.mark.usefixtures("_restored_registry")
+def test_a_name_is_registered_once() -> None:
+    @model("tiny", "one convolution")
+    def tiny(width: int = 2) -> torch.nn.Module:
+        return torch.nn.Sequential(torch.nn.Conv2d(3, width, 3), torch.nn.BatchNorm2d(width))
+
+    assert build("tiny", width=5)(torch.randn(1, 3, 8, 8)).shape == (1, 5, 6, 6)
+    with pytest.raises(TesseraError, match="registered already: got 'tiny'"):
+        model("tiny", "again")(tiny)
+    with pytest.raises(TesseraError, match="colon"):
+        model("a:b", "")(tiny)
+
+
+@pytest.mark.usefixtures("_restored_registry")
+def test_a_layer_without_a_rule_is_not_left_unfilled() -> None:
+    model("odd", "")(lambda: torch.nn.Sequential(torch.nn.LayerNorm(4)))
+    with pytest.raises(TesseraError, match="no rule for random weights of 0: got 'LayerNorm'"):
+        build("odd")
+
+
+@settings(max_examples=5, deadline=None)
+@given(st.integers(0, 2**63 - 1))
+def test_a_seed_gives_the_same_weights_and_leaves_the_global_state_alone(seed: int) -> None:
+    before = torch.get_rng_state()
+    first = build("resnet18", seed=seed, num_classes=3)
+    assert torch.equal(torch.get_rng_state(), before)
+    torch.rand(7)  # the global state must not matter
+    assert state_equal(first, build("resnet18", seed=seed, num_classes=3))
+    assert not state_equal(first, build("resnet18", seed=seed ^ 1, num_classes=3))
+
+
+def test_models_are_built_to_evaluate() -> None:
+    net = build("resnet18", num_classes=7, in_channels=1)
+    assert not any(m.training for m in net.modules())
+    assert not any(p.is_meta for p in net.parameters())
+    with torch.no_grad():
+        assert net(torch.randn(2, 1, 40, 50)).shape == (2, 7)
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "word"),
+    [
+        ("resnet5", {}, "unknown model: got 'resnet5'.*did you mean resnet50"),
+        ("alexnet", {}, "allowed: resnet18.*module:callable"),
+        ("resnet18", {"classes": 3}, "'classes'.*allowed: num_classes, in_channels"),
+        (":build", {}, "written module:callable"),
+        ("torch:", {}, "written module:callable"),
+        ("no_such_module_here:f", {}, "no module named no_such_module_here"),
+        ("torch.nn:Conv2", {}, "has no Conv2.*Conv2d"),
+        ("torch.nn:Conv2d", {"channels": 1}, "torch.nn:Conv2d.*allowed: in_channels"),
+        ("torch:pi", {}, "cannot be called"),
+        ("builtins:dict", {}, "gives no torch.nn.Module: got 'dict'"),
+    ],
+)
+def test_what_users_get_wrong_is_one_line(name: str, options: dict[str, int], word: str) -> None:
+    with pytest.raises(TesseraError, match=word) as caught:
+        build(name, **options)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_model_of_your_own_from_the_current_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "my_net.py").write_text(
+        "import torch\n"
+        "class Nets:\n"
+        "    @staticmethod\n"
+        "    def small(width=3):\n"
+        "        return torch.nn.Sequential(torch.nn.Conv2d(3, width, 3), torch.nn.Dropout(0.5))\n"
+    )
+    (tmp_path / "broken_net.py").write_text("1 / 0\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [p for p in sys.path if p])
+    path = list(sys.path)
+    before = torch.get_rng_state()
+    net = build("my_net:Nets.small", seed=3, width=4)
+    assert torch.equal(torch.get_rng_state(), before)
+    assert sys.path == path
+    assert not net.training
+    assert state_equal(net, build("my_net:Nets.small", seed=3, width=4))
+    assert not state_equal(net, build("my_net:Nets.small", seed=4, width=4))
+    with pytest.raises(TesseraError, match="cannot import broken_net: ZeroDivisionError"):
+        build("broken_net:f")
+    sys.modules.pop("my_net")
