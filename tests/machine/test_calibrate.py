@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from tessera.errors import TesseraError
 from tessera.machine import Machine, load_host, save_host
-from tessera.machine.calibrate import calibrate, interpolate, thread_counts
+from tessera.machine.calibrate import calibrate, disturbances, interpolate, thread_counts
 from tessera.machine.compute_probe import gemm_rate
 from tessera.machine.repetition import best_rate
 from tessera.machine.storage_probe import BLOCK, storage_rates
@@ -128,6 +128,17 @@ def test_an_interpolated_table_keeps_what_was_measured(cores: int, data: st.Data
         assert table[n - 1] == rate
     assert min(measured.values()) * 0.999 <= min(table)
     assert max(table) <= max(measured.values()) * 1.001
+
+
+def test_a_busy_machine_is_noted() -> None:
+    assert disturbances({"a": (10.0, 19.0, 18.0)}, {"a": (0.01, 0.1, 0.15)}) == ()
+    notes = disturbances(
+        {"a": (10.0, 7.0), "b": (1.0,), "c": (1.0, 2.0)}, {"a": (0, 0), "b": (0.5,), "c": (0, 0)}
+    )
+    assert [note.partition(";")[0] for note in notes] == [
+        "a: slower with 2 threads than with 1",
+        "b: its repetitions were 50% apart",
+    ]
 
 
 def test_the_best_of_repetitions_runs_often_enough_and_not_for_ever() -> None:

@@ -72,7 +72,7 @@ def test_every_rank_gets_all_results(kind: str, tmp_path: Path) -> None:
     assert [agreed for agreed, _, _ in steps] == [40, 40]
 
 
-@pytest.mark.parametrize("kind", ["torchrun", "mpiexec"])
+@pytest.mark.parametrize("kind", [pytest.param("torchrun", marks=pytest.mark.slow), "mpiexec"])
 def test_an_error_reaches_every_rank(kind: str, tmp_path: Path) -> None:
     said, code, output = run_job(kind, tmp_path, 'workers.run("tests.launch.chores:stumble", 1)')
     assert code == 0, output
@@ -89,7 +89,7 @@ def test_the_number_of_workers_has_to_agree(tmp_path: Path) -> None:
     }
 
 
-@pytest.mark.parametrize("kind", ["torchrun", "mpiexec"])
+@pytest.mark.parametrize("kind", [pytest.param("torchrun", marks=pytest.mark.slow), "mpiexec"])
 def test_the_time_limit_ends_the_job(kind: str, tmp_path: Path) -> None:
     began = time.monotonic()
     said, code, output = run_job(kind, tmp_path, 'workers.run("tests.launch.chores:pause", 60.0)', limit=1)

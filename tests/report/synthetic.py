@@ -137,7 +137,7 @@ def many(count: int, features: Sequence[str] = ("ops", "halo", "phases", "infere
                 feature=features[n % len(features)],
                 median=10 ** random.uniform(-6, -1),
                 count=20,
-                case=n,
+                n=n,
                 dtype=random.choice(["float32", "bfloat16"]),
             )
             for n in range(count)

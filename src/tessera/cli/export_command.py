@@ -14,9 +14,10 @@ import sys
 from pathlib import Path
 from typing import Literal
 
+from tessera.cli.options import add_store
 from tessera.errors import OK, TesseraError
 from tessera.report.figures import format_value
-from tessera.report.tables import Column, Form, render
+from tessera.report.tables import SUFFIXES, Column, Form, render
 from tessera.results.flat import COLUMNS, flat
 from tessera.results.record import Record
 
@@ -28,12 +29,7 @@ examples:
   tessera export --import run.json --as main           an exported run into this store, under another name
 """
 
-_FORMS: dict[str, Form | Literal["parquet"]] = {
-    ".json": "json",
-    ".csv": "csv",
-    ".md": "markdown",
-    ".parquet": "parquet",
-}
+_FORMS: dict[str, Form | Literal["parquet"]] = {**SUFFIXES, ".parquet": "parquet"}
 _READABLE = (
     Column("case"),
     Column("p25", "right"),
@@ -48,13 +44,7 @@ _READABLE = (
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("name", nargs="?", metavar="RUN", help="the run: its name, latest, latest~1")
     parser.add_argument(
-        "-o", dest="output", metavar="FILE", help="the file to write; - is a table on the terminal"
-    )
-    parser.add_argument(
-        "--store",
-        type=Path,
-        metavar="PATH",
-        help="the store (default: TESSERA_STORE or .tessera/results.sqlite)",
+        "-o", "--output", metavar="FILE", help="the file to write; - is a table on the terminal"
     )
     parser.add_argument("--feature", metavar="F", help="only the records of this feature, e.g. ops")
     parser.add_argument(
@@ -64,6 +54,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--import", dest="source", metavar="FILE", help="read this JSON export into the store"
     )
     parser.add_argument("--as", dest="new_name", metavar="NAME", help="the name of the imported run")
+    add_store(parser, writes=False)
 
 
 def run(args: argparse.Namespace) -> int:

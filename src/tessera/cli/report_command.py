@@ -72,11 +72,12 @@ def write_report(
     from tessera.report.page import page, write_page
     from tessera.report.runs import features
 
-    views = [_view(name, store_path) for name in names]
-    runs = list({view.name: view for view in views}.values())
+    runs = [_view(name, store_path) for name in names]
+    if len({run.name for run in runs}) < len(runs):
+        raise TesseraError("the same run twice", got=", ".join(run.name for run in runs), do="name others")
     shown = features(runs)
     if not shown:
-        raise TesseraError("there are no records to show", got=", ".join(view.name for view in runs))
+        raise TesseraError("there are no records to show", got=", ".join(run.name for run in runs))
     write_page(page(runs, _builders(shown), threshold=threshold), path)
 
 
@@ -88,8 +89,9 @@ def _view(name: str, store_path: str | None) -> RunView:
 
     if is_file(name):
         exported = read_json(name)
+        # Runs exported from several machines may share a name; their files do not.
         return RunView(
-            name=exported.name, created=exported.started, command=exported.command, records=exported.records
+            name=name, created=exported.started, command=exported.command, records=exported.records
         )
     with Store(store_path, create=False) as store:
         found = store.run(name)

@@ -39,9 +39,11 @@ class Inline:
 def _torch_threads_kept() -> Iterator[None]:
     torch = sys.modules.get("torch")
     before = torch.get_num_threads() if torch is not None else None
-    yield
-    if torch is not None:
-        torch.set_num_threads(before)
+    try:
+        yield
+    finally:
+        if torch is not None:
+            torch.set_num_threads(before)
 
 
 @contextlib.contextmanager

@@ -33,6 +33,7 @@ class Joined:
                 do=f"ask for {job.size} workers, or start Tessera outside of the job",
             )
         self._ranks = ranks_of(job)
+        self._before = available_cpus()
         self._worker = Worker(
             rank=job.rank,
             size=job.size,
@@ -44,7 +45,7 @@ class Joined:
 
     def run(self, target: str, args: tuple[Any, ...], limit: float | None) -> list[Any]:
         """Call the function on this rank and exchange the results; an error is raised on every rank."""
-        with self._abort_after(limit, f"no answer within the time limit of {limit} s", TIMED_OUT):
+        with self._abort_after(limit, f"no answer within the time limit of {limit or 0:g} s", TIMED_OUT):
             reply = perform(self._worker, target, args)
             patience = None if reply.error is None else PATIENCE
             with self._abort_after(patience, str(reply.error), BENCHMARK_FAILED):
@@ -56,7 +57,8 @@ class Joined:
         return [found.value for found in replies]
 
     def close(self, *, kill: bool) -> None:
-        return None
+        """Give the cores back: the next launch in this job may want others."""
+        os.sched_setaffinity(0, self._before)
 
     @contextlib.contextmanager
     def _abort_after(self, seconds: float | None, why: str, code: int) -> Iterator[None]:

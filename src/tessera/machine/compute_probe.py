@@ -15,8 +15,8 @@ LONGEST_CALL = 0.1
 def gemm_rate(dtype: str, threads: int, *, budget: float, smallest: int = 0) -> tuple[Best, int] | None:
     """FLOP/s of a square matrix product with `threads` threads, and its size; None if torch has none here.
 
-    The size is the largest that takes no longer than LONGEST_CALL, and at least `smallest`: what fewer threads
-    had, so that on a busy machine a preempted trial cannot make it tiny.
+    The size is the largest that takes no longer than LONGEST_CALL, and at least `smallest`: what fewer
+    threads had, so that on a busy machine a preempted trial cannot make it tiny.
     """
     import torch
 

@@ -45,27 +45,25 @@ def write_comparison(
     if form == "csv":
         render([Column(name) for name in _RAW], _raw_rows(comparison), "csv", stream)
         return
+    # A blank line parts the blocks; in the terminal, tables bring their own.
+    gap = "\n" if form == "markdown" else ""
     _lines(_header(comparison, names), form, stream)
+    stream.write(gap)
     shown = [case for verdict in VERDICTS for case in comparison.of(verdict) if everything or _matters(case)]
     if shown:
         render(_CASES, [_case_row(case) for case in shown], form, stream)
+        stream.write(gap)
     apart = [case for case in comparison.apart if everything or case.kind in _URGENT]
     if apart:
         rows = [(case.kind, case.key, case.reason) for case in apart]
         render(_APART, rows, form, stream, title="not compared")
+        stream.write(gap)
     _lines(_summary(comparison, hidden=not everything), form, stream)
 
 
 def _matters(case: Compared) -> bool:
     """Changes, and unresolved cases where something did change."""
-    judgement = case.judgement
-    if judgement.verdict == "unresolved":
-        return (
-            judgement.low is not None
-            and judgement.high is not None
-            and not judgement.low <= 1 <= judgement.high
-        )
-    return judgement.verdict != "same"
+    return case.verdict in ("slower", "faster") or (case.verdict == "unresolved" and case.judgement.changed)
 
 
 def _case_row(case: Compared) -> tuple[str, ...]:
@@ -99,7 +97,7 @@ def _summary(comparison: Comparison, *, hidden: bool) -> Iterator[str]:
     ]:
         low, high = format_percent(min(missed)), format_percent(max(missed))
         span = low if low == high else f"{low} to {high}"
-        yield f"the smallest change that the unresolved could have shown: {span}; more launches show less"
+        yield f"smallest change visible in the unresolved: {span}; more launches make smaller ones visible"
     elif alone := [case for case in comparison.of("unresolved") if case.judgement.smallest is None]:
         yield f"unresolved: {alone[0].judgement.why}"
     if comparison.apart:
@@ -125,7 +123,7 @@ _MEANING = {
 
 def _lines(lines: Iterator[str], form: Form, stream: TextIO) -> None:
     if form == "markdown":
-        stream.write("\n" + "".join(f"- {line}\n" for line in lines) + "\n")
+        stream.write("".join(f"- {line}\n" for line in lines))
         return
     for line in lines:
         show(line, stream)

@@ -50,20 +50,26 @@ def page(runs: Sequence[RunView], sections: Mapping[str, SectionBuilder], *, thr
 
 def write_page(text: str, path: Path) -> None:
     """Write the page whole or not at all: a reader never sees half of it."""
+    target = path.resolve()
+    if target.exists() and not target.is_file():
+        # A rename would put the page in the place of a directory or a device.
+        raise _unwritable(path, "it is there and is not a file")
     try:
-        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
         try:
-            with os.fdopen(handle, "w", encoding="utf-8") as file:
+            with os.fdopen(handle, "w", encoding="utf-8", errors="backslashreplace") as file:
                 file.write(text)
             os.chmod(temporary, 0o644)
-            os.replace(temporary, path)
+            os.replace(temporary, target)
         except BaseException:
             os.unlink(temporary)
             raise
     except OSError as error:
-        raise TesseraError(
-            f"cannot write the report: {error.strerror}", got=str(path), do="give another place with -o"
-        ) from None
+        raise _unwritable(path, error.strerror or str(error)) from None
+
+
+def _unwritable(path: Path, why: str) -> TesseraError:
+    return TesseraError(f"cannot write the report: {why}", got=str(path), do="give another place with -o")
 
 
 def _document(runs: Sequence[RunView], parts: Sequence[Section]) -> str:

@@ -81,9 +81,9 @@ def _plot(points: Sequence[Pair], unit: str) -> Plot:
             "y": [p[4].value for p in points if p[1].case.feature == feature],
             "text": [f"{p[1].case.key}, {p[2]}" for p in points if p[1].case.feature == feature],
             "hovertemplate": "%{text}<br>predicted %{x:.3~s}, measured %{y:.3~s}<extra></extra>",
-            "marker": {"size": 8, "opacity": 0.8},
+            "marker": {"size": 8, "opacity": 0.8, "color": f"var(--series-{number % 6 + 1})"},
         }
-        for feature in dict.fromkeys(p[1].case.feature for p in points)
+        for number, feature in enumerate(dict.fromkeys(p[1].case.feature for p in points))
     ]
     axis = {"type": "log", "exponentformat": "SI", "minexponent": 0, "ticksuffix": unit, "dtick": 1}
     layout = {

@@ -14,6 +14,7 @@ from tessera.report.blocks import Block, Card, Cards, Facts, Picture, Plot, Sect
 from tessera.report.render_table import render_table
 
 PLOT_HEIGHT = 420
+LONG_FIGURE = 8
 
 
 def embedded_json(data: object) -> str:
@@ -77,9 +78,10 @@ def _caption(text: str) -> str:
 
 def _card(card: Card) -> str:
     remark = f"<small>{escape(card.remark)}</small>" if card.remark else ""
+    size = "figure long" if len(card.figure) > LONG_FIGURE else "figure"
     return (
         f'<li class="card {card.tone}"><span class="label">{escape(card.label)}</span>'
-        f'<strong class="figure">{escape(card.figure)}</strong>{remark}</li>'
+        f'<strong class="{size}">{escape(card.figure)}</strong>{remark}</li>'
     )
 
 

@@ -25,12 +25,25 @@ def row_layout(names: Sequence[str], marks: int = 1, *, legend: bool = False) ->
             "categoryorder": "array",
             "categoryarray": list(names),
             "range": [len(names) - 0.5, -0.7],
+            "showticklabels": False,
             "ticks": "",
-            "ticklabelposition": "inside",
-            "ticklabelshift": MARK * marks // 2 + 9,
             "showgrid": False,
             "fixedrange": True,
         },
+        # Names are notes: labels of an axis would either take a margin or push the other axis's labels aside.
+        "annotations": [
+            {
+                "text": name,
+                "y": place,
+                "yshift": MARK * marks / 2 + 8,
+                "xref": "paper",
+                "x": 0,
+                "xanchor": "left",
+                "showarrow": False,
+                "font": {"size": 12},
+            }
+            for place, name in enumerate(names)
+        ],
     }
 
 

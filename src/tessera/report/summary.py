@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from datetime import datetime
 
 from tessera.report.attention import attention_section, noisy
 from tessera.report.blocks import Block, Card, Cards, Cell, Column, Heading, Row, Section, Table, Tone
@@ -47,6 +48,18 @@ def _count(label: str, count: int, remark: str, tone: Tone) -> Card:
     return Card(label, f"{count:,}", remark, tone) if count else Card(label, "0", "", "muted")
 
 
+def _moment(text: str) -> str:
+    """A stored date to the minute, as its own clock showed it.
+
+    >>> _moment("2026-03-01T12:00:59+01:00")
+    '2026-03-01 12:00'
+    """
+    try:
+        return f"{datetime.fromisoformat(text):%Y-%m-%d %H:%M}"
+    except ValueError:
+        return text
+
+
 def _runs(runs: Sequence[RunView]) -> Table:
     columns: list[Heading] = [
         "Run",
@@ -60,7 +73,7 @@ def _runs(runs: Sequence[RunView]) -> Table:
     rows: list[Row] = [
         [
             run.name,
-            run.created,
+            _moment(run.created),
             number(len(run.records)),
             number(sum(record.status == "ok" for record in run.records)),
             Cell(format_seconds(run.seconds), run.seconds),

@@ -15,6 +15,9 @@ if TYPE_CHECKING:
 Form = Literal["terminal", "markdown", "csv", "json"]
 Row = Sequence[Any]
 
+# The form that a file's name asks for.
+SUFFIXES: dict[str, Form] = {".json": "json", ".csv": "csv", ".md": "markdown"}
+
 _UNLIMITED = 10_000
 
 # Words that stand out in the terminal wherever they are a whole cell.
@@ -96,7 +99,7 @@ def markdown(columns: Sequence[Column], rows: Iterable[Row], title: str = "") ->
     | --- | ---: |
     | a\\|b | 1 s |
     """
-    lines = ["", f"### {title}", ""] if title else []
+    lines = [f"### {title}", ""] if title else []
     lines.append(_line(column.name for column in columns))
     lines.append(_line("---:" if column.align == "right" else "---" for column in columns))
     lines.extend(_line(_escaped(_text(cell)) for cell in row) for row in rows)

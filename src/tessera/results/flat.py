@@ -68,9 +68,12 @@ def flat(record: Record) -> dict[str, Any]:
 def _quantiles(values: tuple[float, ...]) -> list[float | None]:
     if not values:
         return [None] * 4
+    import numpy as np
+
     from tessera.measure.statistics import summarize
 
-    summary = summarize(values)
+    with np.errstate(invalid="ignore"):  # between two infinities there is no quantile, and that is well
+        summary = summarize(values)
     return [summary.p25, summary.median, summary.p75, summary.p99]
 
 

@@ -62,9 +62,10 @@ def launch_figures(launches: Iterable[ArrayLike], direction: Direction) -> tuple
     share = 1 - QUARTER if direction == "higher" else QUARTER
     figures = []
     for launch in launches:
-        ordered = np.sort(np.asarray(launch, dtype=np.float64))
+        ordered = np.array(launch, dtype=np.float64)
         if not len(ordered):
             continue
+        ordered.sort()
         # Linear between the two neighbours, as np.quantile, which takes ten times longer for arrays this
         # short.
         place = share * (len(ordered) - 1)

@@ -1,0 +1,1 @@
+"""The parts of benchmarks/measure.py: the work, the peers, the trials."""

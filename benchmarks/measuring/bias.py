@@ -1,0 +1,131 @@
+"""Overhead and bias of the sampler against torch.utils.benchmark and timeit, and the time to the same interval."""
+
+from __future__ import annotations
+
+import random
+import time
+import timeit
+from collections import defaultdict
+from collections.abc import Callable
+
+import numpy as np
+import torch
+from torch.utils.benchmark import Timer
+
+from tessera.measure.sampler import sample
+from tessera.measure.samples import Sampling
+from tessera.measure.statistics import bootstrap_ratio, median_interval
+
+OURS = "tessera"
+TARGET = 0.03
+Fn = Callable[[], object]
+
+
+def workloads() -> dict[str, Fn]:
+    torch.set_num_threads(1)
+    a, b = torch.randn(8), torch.randn(8)
+    c, d = torch.randn(1024, 1024), torch.randn(1024, 1024)
+    return {
+        "no-op": lambda: None,
+        "torch.add, 8 elements": lambda: torch.add(a, b),
+        "torch.add, 1024 x 1024": lambda: torch.add(c, d),
+    }
+
+
+def ours(fn: Fn) -> float:
+    return float(np.median(sample(fn, Sampling(target=0.01, budget=0.4)).values))
+
+
+def torch_blocked(fn: Fn) -> float:
+    return float(Timer("fn()", globals={"fn": fn}).blocked_autorange(min_run_time=0.4).median)
+
+
+def torch_adaptive(fn: Fn) -> float:
+    return float(
+        Timer("fn()", globals={"fn": fn}).adaptive_autorange(min_run_time=0.05, max_run_time=0.8).median
+    )
+
+
+def timeit_median(fn: Fn) -> float:
+    timer = timeit.Timer("fn()", globals={"fn": fn})
+    number = max(1, int(0.08 / (timer.timeit(100) / 100)))
+    return float(np.median(timer.repeat(5, number))) / number
+
+
+FIGURES = {
+    OURS: ours,
+    "torch blocked": torch_blocked,
+    "torch adaptive": torch_adaptive,
+    "timeit": timeit_median,
+}
+
+
+def ours_to_target(fn: Fn) -> float:
+    began = time.perf_counter()
+    sample(fn, Sampling(target=TARGET, budget=10.0))
+    return time.perf_counter() - began
+
+
+def torch_to_target(fn: Fn) -> float:
+    """The shortest of its runs whose own blocks give the interval; only that last run is charged."""
+    timer = Timer("fn()", globals={"fn": fn})
+    seconds = 0.005
+    while True:
+        began = time.perf_counter()
+        times = timer.blocked_autorange(min_run_time=seconds).times
+        took = time.perf_counter() - began
+        if median_interval(times).relative <= TARGET or seconds > 10:
+            return took
+        seconds *= 2
+
+
+def timeit_to_target(fn: Fn) -> float:
+    """`timeit.repeat` with the shortest blocks of its own choosing rule (5 ms instead of 200), same charge."""
+    timer = timeit.Timer("fn()", globals={"fn": fn})
+    repeats = 6
+    while True:
+        began = time.perf_counter()
+        number = max(1, int(0.005 / (timer.timeit(10) / 10)))
+        times = timer.repeat(repeats, number)
+        took = time.perf_counter() - began
+        if median_interval(times).relative <= TARGET or repeats > 1000:
+            return took
+        repeats *= 2
+
+
+SPEEDS = {OURS: ours_to_target, "torch blocked": torch_to_target, "timeit": timeit_to_target}
+
+
+def bias(rounds: int, say: Callable[[str], None]) -> list[dict[str, object]]:
+    """Every tool on every workload in random order, round after round."""
+    work = workloads()
+    figures: dict[tuple[str, str], list[float]] = defaultdict(list)
+    speeds: dict[tuple[str, str], list[float]] = defaultdict(list)
+    jobs = [(FIGURES, figures, w, t) for w in work for t in FIGURES] + [
+        (SPEEDS, speeds, w, t) for w in work for t in SPEEDS
+    ]
+    for number in range(rounds):
+        say(f"bias, round {number + 1} of {rounds}")
+        for tools, kept, name, tool in random.sample(jobs, len(jobs)):
+            kept[name, tool].append(tools[tool](work[name]))
+    rows: list[dict[str, object]] = []
+    for name in work:
+        best = min((t for t in FIGURES if t != OURS), key=lambda t: float(np.median(figures[name, t])))
+        fastest = min((t for t in SPEEDS if t != OURS), key=lambda t: float(np.median(speeds[name, t])))
+        for kind, kept, against in (
+            ("figure", figures, best),
+            ("seconds to a 3 % interval", speeds, fastest),
+        ):
+            ratio = bootstrap_ratio(kept[name, OURS], kept[name, against])
+            rows.append(
+                {
+                    "workload": name,
+                    "what": kind,
+                    "tools": {t: float(np.median(kept[name, t])) for w, t in kept if w == name},
+                    "best peer": against,
+                    "ratio": ratio.value,
+                    "low": ratio.low,
+                    "high": ratio.high,
+                }
+            )
+    return rows

@@ -1,0 +1,98 @@
+"""The operators' part of the report: times, rates against the machine, and how far launches lie apart."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from tessera.measure.statistics import summarize
+from tessera.report.blocks import Block, Plot, Section
+from tessera.report.cells import label
+from tessera.report.generic import record_table, split_params
+from tessera.report.medians import median_plots
+from tessera.report.rows import row_layout, value_axis
+from tessera.report.runs import RunView
+from tessera.results.record import Case, Record
+
+
+def section(runs: Sequence[RunView]) -> Section:
+    """Every operator case of the runs."""
+    cases = [record.case for run in runs for record in run.records]
+    varying, fixed = split_params(cases)
+    intro = "Single operators: how long one call takes, how much it moves and computes, and how sure that is."
+    if fixed:
+        intro += " In all cases: " + ", ".join(f"{name} = {value}" for name, value in fixed.items()) + "."
+    blocks: list[Block] = [*median_plots(runs, varying)]
+    for metric, title in (("gflops", "GFLOP/s"), ("bandwidth", "GB/s")):
+        if plot := _rates(runs, varying, metric, title):
+            blocks.append(plot)
+    if plot := _launches(runs, varying):
+        blocks.append(plot)
+    blocks.append(record_table(runs, varying))
+    return Section("Operators", intro, blocks)
+
+
+def _name(case: Case, varying: Sequence[str]) -> str:
+    return label(Case(feature=case.feature, name=case.name, params={k: case.params.get(k, "") for k in varying}))
+
+
+def _rates(runs: Sequence[RunView], varying: Sequence[str], metric: str, title: str) -> Plot | None:
+    """Bars of a rate; the hover text says how much of the calibrated machine that is."""
+    traces: list[dict[str, Any]] = []
+    names: dict[str, None] = {}
+    for number, run in enumerate(runs):
+        found = [record for record in run.records if metric in record.metrics]
+        labels = [_name(record.case, varying) for record in found]
+        names.update(dict.fromkeys(labels))
+        traces.append(
+            {
+                "type": "bar",
+                "orientation": "h",
+                "name": run.name,
+                "y": labels,
+                "x": [record.metrics[metric].value for record in found],
+                "text": [_of_roofline(record) for record in found],
+                "textposition": "none",
+                "hovertemplate": "%{x:.3g} " + title + "<br>%{text}<extra></extra>",
+                "marker": {"color": f"var(--series-{number % 6 + 1})"},
+            }
+        )
+    if not names:
+        return None
+    layout = row_layout(list(names), len(traces), legend=len(traces) > 1)
+    layout["xaxis"] = value_axis(title, logarithmic=False)
+    what = "Computed" if metric == "gflops" else "Moved"
+    return Plot({"data": traces, "layout": layout}, f"{what} per second, {title}.")
+
+
+def _of_roofline(record: Record) -> str:
+    share = record.metrics.get("roofline")
+    return f"{share.value:.0%} of the calibrated machine" if share else "machine not calibrated"
+
+
+def _launches(runs: Sequence[RunView], varying: Sequence[str]) -> Plot | None:
+    """One dot per launch, relative to the case's middle launch: what separates a change from luck."""
+    traces = []
+    names: dict[str, None] = {}
+    for number, run in enumerate(runs):
+        x: list[float] = []
+        y: list[str] = []
+        for record in run.records:
+            lows = [summarize(launch.values).p25 for launch in record.launches if launch.values]
+            if len(lows) < 2:
+                continue
+            middle = summarize(lows).median
+            x.extend(100 * (low / middle - 1) for low in lows)
+            y.extend([_name(record.case, varying)] * len(lows))
+        names.update(dict.fromkeys(y))
+        marker = {"color": f"var(--series-{number % 6 + 1})", "size": 8, "opacity": 0.75}
+        traces.append({"type": "scatter", "mode": "markers", "name": run.name, "x": x, "y": y, "marker": marker})
+    if not names:
+        return None
+    layout = row_layout(list(names), 1, legend=len(traces) > 1)
+    layout["xaxis"] = {"title": {"text": "% from the middle launch"}, "zeroline": True}
+    return Plot(
+        {"data": traces, "layout": layout},
+        "Every launch of a case (its lower quartile) against the middle one: changes smaller than this spread "
+        "cannot be told from luck.",
+    )

@@ -1,0 +1,31 @@
+"""Every example runs as it stands and prints what it promises."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+EXPECTED = {
+    "time_an_operator.py": "95 % interval",
+    "which_is_faster.py": "channels last takes",
+    "run_on_workers.py": "hello from rank 1 of 2",
+    "compare_two_runs.py": "ops/add[",
+}
+
+
+def test_no_example_is_forgotten():
+    assert {path.name for path in EXAMPLES.glob("*.py")} == set(EXPECTED)
+
+
+@pytest.mark.parametrize("name", sorted(EXPECTED))
+@pytest.mark.timeout(120)
+def test_the_example_runs(name, tmp_path):
+    done = subprocess.run(
+        [sys.executable, str(EXAMPLES / name)], cwd=tmp_path, capture_output=True, text=True, timeout=110, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert EXPECTED[name] in done.stdout
