@@ -25,7 +25,12 @@ def test_no_example_is_forgotten():
 @pytest.mark.timeout(120)
 def test_the_example_runs(name, tmp_path):
     done = subprocess.run(
-        [sys.executable, str(EXAMPLES / name)], cwd=tmp_path, capture_output=True, text=True, timeout=110, check=False
+        [sys.executable, str(EXAMPLES / name)],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=110,
+        check=False,
     )
     assert done.returncode == 0, done.stderr
     assert EXPECTED[name] in done.stdout

@@ -31,11 +31,11 @@ def test_bytes_arrive_intact(two: Workers) -> None:
 
 
 def test_times_of_every_size(two: Workers) -> None:
-    sizes = [1, 4096, 1 << 22]
+    sizes = [1, 4096, 1 << 26]  # the largest takes longer than a loaded machine can delay the smallest
     for found in two.run(PINGPONG, sizes, 10):
         assert [f["bytes"] for f in found] == sizes
-        assert all(0 < f["least"] <= f["seconds"] < 1 for f in found)
-        assert found[-1]["least"] > found[0]["least"], "4 MiB in the time of one byte"
+        assert all(0 < f["least"] <= f["seconds"] for f in found)
+        assert found[-1]["least"] > found[0]["least"], "64 MiB in the time of one byte"
 
 
 def test_other_ranks_stand_by() -> None:

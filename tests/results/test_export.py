@@ -25,7 +25,7 @@ RUN = Run(
 )
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=40)
 @given(st.lists(records(), max_size=3))
 def test_an_export_is_strict_json_and_comes_back_exactly(several: list[Record]) -> None:
     text = to_json_text(RUN, several)

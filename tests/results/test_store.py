@@ -26,7 +26,7 @@ def small(name: str = "add", feature: str = "ops", **others: object) -> Record:
     return Record(case=Case(feature=feature, name=name), **others)  # type: ignore[arg-type]
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=40)
 @given(st.lists(records(), max_size=4))
 def test_records_come_back_exactly(several: list[Record]) -> None:
     with tempfile.TemporaryDirectory() as folder:

@@ -74,7 +74,7 @@ def add_store(parser: argparse.ArgumentParser, *, writes: bool) -> None:
     )
     if writes:
         group.add_argument(
-            "--run", metavar="NAME", help="name of the run (default: today's date and a number)"
+            "--run-name", dest="run", metavar="NAME", help="name of the run (default: today's date and a number)"
         )
         group.add_argument(
             "--resume", action="store_true", help="go on with an unfinished run; finished cases are skipped"
@@ -89,7 +89,7 @@ def add_sampling(parser: argparse.ArgumentParser) -> None:
         "--target",
         type=checked(parse_fraction),
         metavar="FRACTION",
-        help=f"stop when the median is known to this (default: {default.target:.0%}, of each launch)",
+        help=f"stop when the median is known to this (default: {default.target:.0%}%, of each launch)",
     )
     group.add_argument(
         "--budget",

@@ -25,7 +25,7 @@ from tessera.suites.suite import Suite, load_suite, parse_duration
 EPILOG = """\
 examples:
   tessera suite quick                         a table, and report.html
-  tessera suite standard --run before         the same later as `after`, then `tessera compare before after`
+  tessera suite standard --run-name before    the same later as `after`, then `tessera compare before after`
   tessera suite nightly --dry-run             what it would run, and how long
   tessera suite quick --resume                go on where an interrupted one stopped
   tessera suite my-cases.toml -o mine.html

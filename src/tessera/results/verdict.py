@@ -154,7 +154,7 @@ def _one_launch(pair: Pair) -> str:
 
 def _why(verdict: Verdict, low: float, high: float, alone: bool, threshold: float, cases: int) -> str:
     span = f"{low - 1:+.1%} to {high - 1:+.1%}"
-    limit = f"{threshold:.3g}" if threshold >= 1 else f"{threshold:.3%}".rstrip("0%").rstrip(".") + "%"
+    limit = f"{100 * threshold:.3g}%"
     if verdict in ("faster", "slower"):
         return f"all of {span} is beyond the threshold of {limit}"
     if verdict == "same":

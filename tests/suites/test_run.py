@@ -1,0 +1,119 @@
+"""Running plans with real workers: every fate becomes a record, nothing stops the others, nothing is lost."""
+
+from __future__ import annotations
+
+import psutil
+import pytest
+
+from tessera.launch import LaunchConfig
+from tessera.measure.samples import Sampling
+from tessera.results.record import Case
+from tessera.results.store import Store
+from tessera.suites.features import FEATURES, Feature
+from tessera.suites.run import Plan, run_plan
+
+pytestmark = pytest.mark.timeout(120)
+
+
+@pytest.fixture(autouse=True)
+def planned(monkeypatch):
+    feature = Feature(title="Planned", cases="", run="tests.suites.planned:run", section="")
+    monkeypatch.setitem(FEATURES, "planned", feature)
+
+
+class Log:
+    def __init__(self, stop_after=None):
+        self.ended = []
+        self.stop_after = stop_after
+
+    def begins(self, case, launch):
+        if self.stop_after is not None and len(self.ended) >= self.stop_after:
+            raise KeyboardInterrupt
+
+    def ends(self, record, launch):
+        self.ended.append((record.case.name, launch, record.status))
+
+
+def plan(*names, **options):
+    cases = tuple(Case(feature="planned", name=name) for name in names)
+    return Plan(cases=cases, sampling=Sampling(budget=0.1), **options)
+
+
+def test_every_fate_is_a_record_and_none_stops_the_others(tmp_path):
+    names = ("fine", "crashes", "raises", "refuses", "hangs", "kills the worker", "also fine")
+    log = Log()
+    with Store(tmp_path / "s.sqlite") as store:
+        run = store.start_run("fates")
+        outcome = run_plan(plan(*names, launches=2, launch=LaunchConfig(time_limit=5.0)), store, run, log)
+        found = {record.case.name: record for record in store.records(run)}
+    assert {name: record.status for name, record in found.items()} == {
+        "fine": "ok",
+        "crashes": "failed",
+        "raises": "failed",
+        "refuses": "refused",
+        "hangs": "timed_out",
+        "kills the worker": "failed",
+        "also fine": "ok",
+    }
+    assert "SIGSEGV" in found["crashes"].reason
+    assert "ZeroDivisionError: planned" in found["raises"].reason
+    assert "got 'x'; allowed: y" in found["refuses"].reason
+    assert len(found["fine"].launches) == len(found["also fine"].launches) == 2
+    assert outcome.broken == 4
+    assert outcome.left == 0
+    assert [entry for entry in log.ended if entry[1] == 2] == [("fine", 2, "ok"), ("also fine", 2, "ok")]
+    assert not [p for p in psutil.Process().children(recursive=True) if p.status() != "zombie"]
+
+
+def test_each_launch_is_a_process_of_its_own(tmp_path):
+    pids = []
+
+    class Pids(Log):
+        def ends(self, record, launch):
+            pids.append(record.environment["pid"])
+
+    with Store(tmp_path / "s.sqlite") as store:
+        run_plan(plan("fine", launches=3), store, store.start_run("a"), Pids())
+    assert len(set(pids)) == 3
+
+
+def test_an_interrupted_run_goes_on_where_it_stopped(tmp_path):
+    asked = plan("a", "b", "c", launches=2)
+    with Store(tmp_path / "s.sqlite") as store:
+        run = store.start_run("night")
+        with pytest.raises(KeyboardInterrupt):
+            run_plan(asked, store, run, Log(stop_after=4))
+        assert [len(r.launches) for r in store.records(run)] == [2, 1, 1]
+        again = Log()
+        run_plan(asked, store, store.start_run("night", resume=True), again, resume=True)
+        assert again.ended == [("b", 2, "ok"), ("c", 2, "ok")]
+        assert [len(r.launches) for r in store.records(run)] == [2, 2, 2]
+
+
+def test_a_failed_case_is_tried_again_on_resume(tmp_path):
+    with Store(tmp_path / "s.sqlite") as store:
+        run = store.start_run("night")
+        run_plan(plan("raises", "refuses", "fine"), store, run, Log())
+        again = Log()
+        run_plan(plan("raises", "refuses", "fine"), store, run, again, resume=True)
+    assert again.ended == [("raises", 1, "failed")]
+
+
+def test_a_spent_budget_leaves_the_rest_for_later(tmp_path):
+    with Store(tmp_path / "s.sqlite") as store:
+        outcome = run_plan(plan("a", "b", "c", budget=0.01), store, store.start_run("short"), Log())
+    assert outcome.statuses["ok"] == 1
+    assert outcome.left == 2
+
+
+@pytest.mark.ranks
+@pytest.mark.parametrize("spawn", ["processes", "torchrun", "mpiexec"])
+def test_ranks_are_joined_sample_by_sample(tmp_path, spawn):
+    with Store(tmp_path / "s.sqlite") as store:
+        run = store.start_run("ranks")
+        run_plan(plan("fine", launch=LaunchConfig(spawn=spawn, workers=2)), store, run, Log())
+        (record,) = store.records(run)
+    (samples,) = record.launches
+    assert len(samples.ranks) == 2
+    assert samples.values == tuple(max(pair) for pair in zip(*samples.ranks, strict=True))
+    assert samples.joined_by == "max over ranks"

@@ -1,0 +1,75 @@
+"""Suite files: what may stand in them, and what they expand to."""
+
+from __future__ import annotations
+
+import pytest
+
+from tessera.errors import TesseraError
+from tessera.suites.suite import load_suite, parse_duration, parse_suite, suite_names
+
+CASE = {"feature": "ops", "names": ["add"], "size": ["small"]}
+
+
+@pytest.mark.parametrize("name", suite_names())
+def test_the_shipped_suites_load(name):
+    suite = load_suite(name)
+    assert suite.cases
+    assert len({case.key for case in suite.cases}) == len(suite.cases)
+    if name == "quick":
+        assert suite.budget <= 4.5 * 60
+
+
+def test_a_file_of_ones_own(tmp_path):
+    path = tmp_path / "mine.toml"
+    path.write_text(
+        'budget = "30s"\nlaunches = 2\n[[cases]]\nfeature = "ops"\nnames = ["matmul"]\nsize = ["small"]\n'
+    )
+    suite = load_suite(str(path))
+    assert (suite.name, suite.budget, suite.launches) == ("mine", 30.0, 2)
+    assert [case.name for case in suite.cases] == ["matmul", "matmul"]
+
+
+@pytest.mark.parametrize(
+    ("data", "words"),
+    [
+        ({"cases": []}, "has no cases"),
+        ({"cases": [CASE], "bugdet": "1 min"}, "unknown field"),
+        ({"cases": [{"feature": "opps"}]}, "unknown feature"),
+        ({"cases": [CASE | {"colour": ["red"]}]}, "colour"),
+        ({"cases": [CASE], "launches": 0}, "launches"),
+        ({"cases": [CASE], "budget": "soon"}, "not a duration"),
+        ({"cases": [CASE], "sampling": {"goal": 1}}, "goal"),
+        ({"cases": [CASE], "sampling": {"target": 2}}, "fraction"),
+        ({"cases": [CASE | {"names": ["nope"]}]}, "unknown operator"),
+    ],
+)
+def test_a_wrong_file_is_one_clear_line(data, words):
+    with pytest.raises(TesseraError, match=words) as caught:
+        parse_suite(data, "mine")
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["nope", ".", "pyproject.toml.missing"])
+def test_no_such_suite(name):
+    with pytest.raises(TesseraError, match="no such suite"):
+        load_suite(name)
+
+
+def test_a_file_that_is_no_toml(tmp_path):
+    path = tmp_path / "torn.toml"
+    path.write_text("[[cases")
+    with pytest.raises(TesseraError, match="not a suite file"):
+        load_suite(str(path))
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"), [("90", 90), ("90s", 90), ("1.5 min", 90), ("2h", 7200), (3, 3)]
+)
+def test_durations(text, seconds):
+    assert parse_duration(text) == seconds
+
+
+@pytest.mark.parametrize("text", ["", "x", "-1s", "0", "3 days", "1e9"])
+def test_no_durations(text):
+    with pytest.raises(TesseraError, match="not a duration"):
+        parse_duration(text)
