@@ -53,7 +53,6 @@ def environment() -> dict[str, Any]:
         "pinned_to": len(os.sched_getaffinity(0)),
         "numa_nodes": max(1, len(list(Path("/sys/devices/system/node").glob("node[0-9]*")))),
         "governor": _text("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor") or "unknown",
-        "mhz": float(info["cpu MHz"]) if "cpu MHz" in info else None,
         "memory_gb": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30),
         "system": f"{platform.system()} {platform.release()}",
         "kind": machine_kind(info.get("flags", "")),
@@ -66,6 +65,12 @@ def environment() -> dict[str, Any]:
     }
     seen["fingerprint"] = fingerprint(seen)
     return seen
+
+
+def frequency() -> float | None:
+    """The clock of the first core in MHz, where the kernel tells."""
+    mhz = _cpu_info().get("cpu MHz")
+    return float(mhz) if mhz else None
 
 
 def fingerprint(seen: Mapping[str, Any]) -> str:

@@ -11,6 +11,7 @@ from typing import Any
 from tessera.launch.fresh import FreshProcess, resolve
 from tessera.launch.worker import Worker
 from tessera.measure.clock import read_steal
+from tessera.measure.environment import frequency
 from tessera.measure.samples import Sampling
 from tessera.results.record import Case, Record
 
@@ -35,7 +36,7 @@ def measure_here(worker: Worker, run: str, case: Case, sampling: Sampling) -> Re
     started, begin, stolen = datetime.now(UTC).isoformat(timespec="seconds"), time.monotonic(), read_steal()
     record: Record = resolve(run)(worker, case, sampling)
     seconds = time.monotonic() - begin
-    conditions = {"load": os.getloadavg()[0], "steal": (read_steal() - stolen) / seconds}
+    conditions = {"load": os.getloadavg()[0], "steal": (read_steal() - stolen) / seconds, "mhz": frequency()}
     return replace(record, started=started, seconds=seconds, conditions={**record.conditions, **conditions})
 
 
