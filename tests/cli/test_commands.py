@@ -258,7 +258,7 @@ def test_inside_a_job_the_command_joins_it(elsewhere):
     done = subprocess.run(
         [
             *(sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"),
-            *("-m", "tessera", "ops", "add", "--size", "small", "--pass", "forward", "--ranks", "2"),
+            *("-m", "tessera", "ops", "add", "--size", "small", "--pass", "forward"),
             *("--launches", "1", "--budget", "0.2s", "--run-name", "joined"),
         ],
         capture_output=True,

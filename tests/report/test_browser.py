@@ -203,6 +203,12 @@ def test_the_page_never_scrolls_sideways(browser: WebDriver, show: Open, width: 
         drawn(browser, canvas)
     assert browser.execute_script("return document.documentElement.scrollWidth") <= width
     assert browser.execute_script("return Math.round(visualViewport.width)") == width
+    scrolled = browser.execute_script(
+        "const wide = [...document.querySelectorAll('.scroll')].filter(e => e.scrollWidth > e.clientWidth);"
+        "return wide.map(e => { e.scrollLeft = 9; return e.scrollLeft })"
+    )
+    assert scrolled
+    assert 0 not in scrolled
 
 
 def test_stored_strings_are_shown_and_never_run(browser: WebDriver, show: Open) -> None:

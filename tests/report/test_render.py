@@ -56,7 +56,7 @@ def test_any_string_is_shown_and_none_becomes_markup(text: str) -> None:
             "title",
         )
     )
-    assert got.tags == wanted.tags
+    assert [tag for tag in got.tags if tag != "wbr"] == wanted.tags
     assert got.text.count(text) >= 6
 
 

@@ -9,6 +9,7 @@ from tessera.report.environment import environment_section
 from tessera.report.generic import generic_section, split_params
 from tessera.report.measured import measured
 from tessera.report.medians import MOST_ROWS
+from tessera.report.naming import short_names
 from tessera.report.prediction import prediction_section
 from tessera.report.summary import summary_section
 from tests.report.synthetic import broken, many, plausible, record, run
@@ -139,7 +140,7 @@ def test_a_planted_change_is_found_against_the_first_run() -> None:
     rows = texts(table(section, "Every compared case"))
     assert {row[0].partition("[")[0] for row in rows if row[2] == "slower"} == {"slow"}
     assert [card.figure for card in comparison_cards(compared)] == ["4", "0"]
-    assert [row[0] for row in texts(table(section, "Not compared"))] == ["ops/fresh"]
+    assert [row[0] for row in texts(table(section, "Not compared"))] == ["fresh"]
     (plot,) = found(section, Plot)
     slower = next(trace for trace in plot.figure["data"] if trace["name"] == "slower")
     assert all(0.2 < change < 0.4 for change in slower["x"])
@@ -152,3 +153,19 @@ def test_three_runs_give_two_comparisons() -> None:
         "b against a",
         "c against a",
     ]
+
+
+def test_names_are_short_and_tell_the_cases_of_a_feature_apart() -> None:
+    cases = [record(seed=0, size=size, dtype="float32") for size in (1, "1", 2)]
+    other = record("exchange", feature="halo", ranks=2)
+    names = short_names([run("r", [*cases, other])])
+    assert [names[r.case.key].short for r in cases] == ["add[size=1]", 'add[size="1"]', "add[size=2]"]
+    assert str(names[other.case.key]) == "halo exchange"
+
+
+def test_two_noisy_runs_are_not_called_alike() -> None:
+    runs = [run(name, [record(n=n) for n in range(3)]) for name in ("a", "b")]
+    section = comparison_section(runs[0], against_first(runs, 0.03))
+    (notice,) = found(section, Text)
+    assert notice.tone == "warn"
+    assert "3 of 3 cases are unresolved" in notice.text

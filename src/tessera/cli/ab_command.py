@@ -154,7 +154,7 @@ COLUMNS = [
     Column("A", "right"),
     Column("B", "right"),
     Column("B / A", "right"),
-    Column("99 % interval", "right"),
+    Column("95 % interval", "right"),
     Column("verdict"),
     Column("could have seen", "right"),
 ]

@@ -31,7 +31,7 @@ examples:
   tessera ops conv2d --size large --pass forward --threads 2
   tessera ops '*' --quick --json -o ops.json  everything, briefly, as a file that `tessera compare` reads
   tessera ops add --ranks 2 --launcher mpiexec --warmup 10 --iterations 100
-  torchrun --nproc-per-node 2 -m tessera ops add --ranks 2     joins the job it is started in
+  torchrun --nproc-per-node 2 -m tessera ops add     joins the job it is started in
 """
 
 

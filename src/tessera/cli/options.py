@@ -9,6 +9,7 @@ from typing import Any
 
 from tessera.errors import TesseraError
 from tessera.launch.config import SPAWNS, LaunchConfig
+from tessera.launch.job import current_job
 from tessera.measure.allocator import ALLOCATORS, DEFAULT
 from tessera.measure.samples import Sampling
 from tessera.suites.suite import parse_duration
@@ -121,7 +122,10 @@ def add_launch(parser: argparse.ArgumentParser) -> None:
         "--launcher", choices=SPAWNS, default="processes", help="how workers are started (default: processes)"
     )
     group.add_argument(
-        "--ranks", type=int, default=1, metavar="N", help="workers that run every case together (default: 1)"
+        "--ranks",
+        type=int,
+        metavar="N",
+        help="workers that run every case together (default: 1; inside a job, all its ranks)",
     )
     group.add_argument("--threads", type=int, default=1, metavar="N", help="threads per worker (default: 1)")
     group.add_argument("--no-pin", action="store_true", help="do not pin workers to cores")
@@ -158,9 +162,10 @@ def launches_of(args: argparse.Namespace) -> int:
 
 
 def launch_of(args: argparse.Namespace) -> LaunchConfig:
+    job = current_job()
     return LaunchConfig(
         spawn=args.launcher,
-        workers=args.ranks,
+        workers=args.ranks if args.ranks is not None else job.size if job else 1,
         threads=args.threads,
         pin=not args.no_pin,
         allocator=args.allocator,

@@ -25,8 +25,8 @@ from tessera.launch.config import LaunchConfig
 from tessera.launch.workers import Workers
 from tessera.measure.statistics import Interval, trimmed_interval
 
-BURST = 0.02  # seconds
-BURSTS = 4  # pairs per launch
+BURST = 0.01  # seconds
+BURSTS = 3  # pairs per launch
 LOW = 0.25  # the quantile that stands for a burst: interruptions only ever make a call longer
 LEAST_PAIRS = 5
 
@@ -40,7 +40,7 @@ class Alternated:
     b: tuple[tuple[float, ...], ...]
     stopped_by: str
 
-    def ratio(self, confidence: float = 0.99) -> Interval:
+    def ratio(self, confidence: float = 0.95) -> Interval:
         """How many times longer B takes than A."""
         found = trimmed_interval(self.log_ratios, confidence)
         return Interval(*(float(np.exp(v)) for v in (found.value, found.low, found.high)))
@@ -88,7 +88,7 @@ class Alternator:
             if progress:
                 progress(len(ratios))
             if len(ratios) >= 2 * LEAST_PAIRS:
-                found = trimmed_interval(ratios, 0.99)
+                found = trimmed_interval(ratios)
                 if (found.high - found.low) / 2 <= target:
                     stopped_by = "target"
                     break

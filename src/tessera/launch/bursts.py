@@ -9,7 +9,7 @@ from tessera.measure.clock import MACHINE_CLOCK
 from tessera.measure.sampler import Series, no_garbage_collection
 from tessera.measure.sync import ALONE
 
-WARMUP_NS = 20_000_000
+WARMUP_NS = 10_000_000
 LONG_NS = 50_000_000
 
 _fresh: FreshProcess | None = None  # in the worker: the process of the current launch

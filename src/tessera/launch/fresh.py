@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import ctypes
 import importlib
-import mmap
 import os
 import pickle
 import random
@@ -22,8 +21,7 @@ from typing import Any
 from tessera.errors import BenchmarkFailed, TesseraError
 
 PR_SET_PDEATHSIG = 1
-MAX_OFFSET = 1 << 16
-MAX_PAGES = 1 << 16
+MAX_OFFSET = 1 << 24
 
 
 class FreshProcess:
@@ -82,14 +80,12 @@ def resolve(target: str) -> Any:
 def _serve(pipe: Connection) -> None:
     """The child's life: run what comes until the pipe closes. Never returns into the parent's code."""
     try:
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        libc = ctypes.CDLL(None)
+        libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         random.seed()
-        # never touched, so they cost nothing but addresses: one shifts the heap, the other new mappings
-        _apart = (
-            bytearray(random.randrange(16, MAX_OFFSET, 16)),
-            mmap.mmap(-1, random.randrange(1, MAX_PAGES) << 12),
-        )
+        # never touched, so it costs only addresses: what is allocated from now on lies elsewhere than in the parent
+        libc.malloc(random.randrange(1 << 20, MAX_OFFSET, 64))
         while True:
             try:
                 target, args = pipe.recv()

@@ -32,7 +32,7 @@ class Interleaved:
     samples: Mapping[str, Samples]
     stopped_by: str
 
-    def ratio(self, name: str, base: str, confidence: float = 0.99) -> Interval:
+    def ratio(self, name: str, base: str, confidence: float = 0.95) -> Interval:
         """How many times longer `name` takes than `base`, with its interval (median over rounds)."""
         for wanted in (name, base):
             if wanted not in self.samples:
@@ -40,7 +40,7 @@ class Interleaved:
         return paired_ratio(self.samples[name].values, self.samples[base].values, confidence)
 
 
-def paired_ratio(values: tuple[float, ...], base: tuple[float, ...], confidence: float = 0.99) -> Interval:
+def paired_ratio(values: tuple[float, ...], base: tuple[float, ...], confidence: float = 0.95) -> Interval:
     """The median over rounds of value / base.
 
     Neighbouring rounds are averaged into at most 200 groups by their geometric middle first: noise that lasts

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from tessera.report.blocks import Block, Column, Row, Section, Table, Text
-from tessera.report.cells import figure, label, share, status
+from tessera.report.blocks import Block, Cell, Column, Row, Section, Table, Text
+from tessera.report.cells import figure, share, status
 from tessera.report.measured import OFTEN, WIDE, Measured, measured
+from tessera.report.naming import Names, short_names
 from tessera.report.runs import RunView
 from tessera.results.record import Record
 
@@ -23,11 +24,12 @@ def attention_section(runs: Sequence[RunView]) -> Section:
     """The noisy, the refused and the failed cases, each with its reason."""
     broken = [(run, record) for run in runs for record in run.records if record.status != "ok"]
     uncertain = list(noisy(runs))
+    names = short_names(runs)
     blocks: list[Block] = []
     if broken:
-        blocks.append(_broken_table(broken))
+        blocks.append(_broken_table(broken, names))
     if uncertain:
-        blocks.append(_noisy_table(uncertain))
+        blocks.append(_noisy_table(uncertain, names))
     if not blocks:
         blocks.append(Text("Every case gave a figure, and none of them is noisy.", "good"))
     return Section(
@@ -38,13 +40,13 @@ def attention_section(runs: Sequence[RunView]) -> Section:
     )
 
 
-def _broken_table(broken: Sequence[tuple[RunView, Record]]) -> Table:
+def _broken_table(broken: Sequence[tuple[RunView, Record]], names: Names) -> Table:
     columns = [*_WHERE, Column("Status", quick=True), Column("Reason", "prose")]
-    rows: list[Row] = [[*_where(run, record), status(record), record.reason] for run, record in broken]
+    rows: list[Row] = [[*_where(run, record, names), status(record), record.reason] for run, record in broken]
     return Table(columns, rows, "Cases without a figure")
 
 
-def _noisy_table(uncertain: Sequence[tuple[RunView, Record, Measured]]) -> Table:
+def _noisy_table(uncertain: Sequence[tuple[RunView, Record, Measured]], names: Names) -> Table:
     columns = [
         *_WHERE,
         Column("Median", "number"),
@@ -54,7 +56,7 @@ def _noisy_table(uncertain: Sequence[tuple[RunView, Record, Measured]]) -> Table
     ]
     rows: list[Row] = [
         [
-            *_where(run, record),
+            *_where(run, record, names),
             figure(found.median, record.unit),
             share(found.relative, "± "),
             share(found.disturbed),
@@ -68,5 +70,5 @@ def _noisy_table(uncertain: Sequence[tuple[RunView, Record, Measured]]) -> Table
 _WHERE = (Column("Case"), Column("Feature", quick=True), Column("Run", quick=True))
 
 
-def _where(run: RunView, record: Record) -> tuple[str, str, str]:
-    return label(record.case), record.case.feature, run.name
+def _where(run: RunView, record: Record, names: Names) -> tuple[Cell, str, str]:
+    return names[record.case.key].cell, record.case.feature, run.name

@@ -50,11 +50,12 @@ class Facts:
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """A value of a table as it is shown, and the number it sorts by where that is not the text."""
+    """A value of a table as it is shown, and the number it sorts by. `hint` shows on pointing at it."""
 
     text: str
     value: float | None = None
     tone: Tone = ""
+    hint: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tessera.report.blocks import Plot
+from tessera.report.naming import Names
 from tessera.report.rows import row_layout
 from tessera.results.compare import Compared
 
@@ -14,7 +15,7 @@ MOST_ROWS = 40
 COLOURS = {"slower": "var(--bad)", "faster": "var(--good)"}
 
 
-def change_plot(changed: Sequence[Compared], threshold: float) -> Plot:
+def change_plot(changed: Sequence[Compared], names: Names, threshold: float) -> Plot:
     """The changed cases with their intervals, beside the band of changes that do not matter."""
     shown = sorted(changed, key=lambda case: case.judgement.ratio, reverse=True)
     if len(shown) > MOST_ROWS:
@@ -30,12 +31,14 @@ def change_plot(changed: Sequence[Compared], threshold: float) -> Plot:
         "opacity": 0.15,
         "line": {"width": 0},
     }
-    layout = row_layout([case.key for case in shown], legend=True) | {
+    layout = row_layout([str(names[case.key]) for case in shown], legend=True) | {
         "shapes": [band],
         "scattermode": "overlay",
         "xaxis": {"side": "top", "tickformat": "+.0~%", "zeroline": True},
     }
-    traces = [_trace(verdict, [case for case in shown if case.verdict == verdict]) for verdict in COLOURS]
+    traces = [
+        _trace(verdict, [case for case in shown if case.verdict == verdict], names) for verdict in COLOURS
+    ]
     caption = (
         "What changed against the baseline, with its interval; changes within the grey band do not matter."
     )
@@ -44,14 +47,14 @@ def change_plot(changed: Sequence[Compared], threshold: float) -> Plot:
     return Plot({"data": traces, "layout": layout}, caption)
 
 
-def _trace(verdict: str, cases: Sequence[Compared]) -> dict[str, Any]:
+def _trace(verdict: str, cases: Sequence[Compared], names: Names) -> dict[str, Any]:
     found = [case.judgement for case in cases]
     return {
         "type": "scatter",
         "mode": "markers",
         "name": verdict,
         "x": [f.ratio - 1 for f in found],
-        "y": [case.key for case in cases],
+        "y": [str(names[case.key]) for case in cases],
         "hovertext": [f.why for f in found],
         "hovertemplate": "%{y}<br>%{x:+.1%}: %{hovertext}<extra></extra>",
         "marker": {"size": 10, "color": COLOURS[verdict]},

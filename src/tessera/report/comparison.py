@@ -8,6 +8,7 @@ from tessera.report.blocks import Block, Card, Cards, Cell, Column, Heading, Row
 from tessera.report.cells import NONE, figure
 from tessera.report.changes import change_plot
 from tessera.report.figures import format_percent
+from tessera.report.naming import Names, short_names
 from tessera.report.runs import RunView
 from tessera.results.compare import Compared, Comparison, compare
 from tessera.results.verdict import VERDICTS, Verdict
@@ -59,15 +60,16 @@ def comparison_section(base: RunView, found: Against) -> Section:
 def _blocks(base: RunView, run: RunView, result: Comparison) -> list[Block]:
     cards = [_card(verdict, len(result.of(verdict))) for verdict in VERDICTS]
     cards.append(Card("Not compared", f"{len(result.apart):,}", "listed apart", "muted"))
+    names = short_names([base, run])
     blocks: list[Block] = [Cards(cards), *_shift(result)]
     if changed := [*result.of("slower"), *result.of("faster")]:
-        blocks.append(change_plot(changed, result.threshold))
+        blocks.append(change_plot(changed, names, result.threshold))
     elif result.cases:
-        blocks.append(Text("No case is called slower or faster.", "good"))
+        blocks.append(_unchanged(result))
     if result.cases:
-        blocks.append(_verdicts(result))
+        blocks.append(_verdicts(result, names))
     if result.apart:
-        blocks.append(_apart(base, run, result))
+        blocks.append(_apart(base, run, result, names))
     if result.software:
         rows = [[change.name, change.before, change.after] for change in result.software]
         blocks.append(Table(["Software", base.name, run.name], rows, "Software that differs"))
@@ -78,6 +80,13 @@ def _card(verdict: Verdict, cases: int) -> Card:
     return Card(verdict.capitalize(), f"{cases:,}", MEANING[verdict], TONES[verdict] if cases else "muted")
 
 
+def _unchanged(result: Comparison) -> Text:
+    if not (open_cases := len(result.of("unresolved"))):
+        return Text("No case is slower or faster.", "good")
+    many = f"{open_cases:,} of {len(result.cases):,} cases are unresolved"
+    return Text(f"Nothing is called slower or faster, but {many}: more `--launches` would tell.", "warn")
+
+
 def _shift(result: Comparison) -> list[Text]:
     if result.moved_together is None:
         return []
@@ -86,7 +95,7 @@ def _shift(result: Comparison) -> list[Text]:
     return [Text(text, "warn")]
 
 
-def _verdicts(result: Comparison) -> Table:
+def _verdicts(result: Comparison, names: Names) -> Table:
     columns: list[Heading] = [
         "Case",
         Column("Feature", quick=True),
@@ -98,12 +107,11 @@ def _verdicts(result: Comparison) -> Table:
         Column("Resolves", "number", hint="the smallest change that would have been called"),
         Column("Why", "prose"),
     ]
-    rows = [_row(case) for verdict in VERDICTS for case in result.of(verdict)]
+    rows = [_row(case, names) for verdict in VERDICTS for case in result.of(verdict)]
     return Table(columns, rows, "Every compared case")
 
 
-def _row(case: Compared) -> Row:
-    feature, _, name = case.key.partition("/")
+def _row(case: Compared, names: Names) -> Row:
     found = case.judgement
     interval = smallest = NONE
     if found.low is not None and found.high is not None:
@@ -111,8 +119,8 @@ def _row(case: Compared) -> Row:
     if found.smallest is not None:
         smallest = Cell(format_percent(found.smallest), found.smallest)
     return [
-        name,
-        feature,
+        names[case.key].cell,
+        names[case.key].feature,
         Cell(found.verdict, tone=TONES[found.verdict]),
         Cell(f"{found.ratio:.3f}", found.ratio),
         interval,
@@ -123,10 +131,20 @@ def _row(case: Compared) -> Row:
     ]
 
 
-def _apart(base: RunView, run: RunView, result: Comparison) -> Table:
+def _apart(base: RunView, run: RunView, result: Comparison, names: Names) -> Table:
     rows: list[Row] = [
-        [case.key, Cell(case.kind, tone="bad" if case.kind == "newly failed" else "muted"), case.reason]
+        [
+            names[case.key].cell,
+            names[case.key].feature,
+            Cell(case.kind, tone="bad" if case.kind == "newly failed" else "muted"),
+            case.reason,
+        ]
         for case in result.apart
     ]
-    columns: list[Heading] = ["Case", Column("Kind", quick=True), Column("Reason", "prose")]
+    columns: list[Heading] = [
+        "Case",
+        Column("Feature", quick=True),
+        Column("Kind", quick=True),
+        Column("Reason", "prose"),
+    ]
     return Table(columns, rows, f"Not compared (A is {base.name}, B is {run.name})")

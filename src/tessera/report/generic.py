@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
 
 from tessera.report.blocks import Cell, Column, Row, Section, Table
@@ -27,9 +28,13 @@ def generic_section(feature: str) -> Callable[[Sequence[RunView]], Section]:
 def split_params(cases: Sequence[Case]) -> tuple[list[str], dict[str, str]]:
     """The names of the parameters that vary over the cases, and the others with their one value."""
     names = list(dict.fromkeys(name for case in cases for name in case.params))
-    values = {name: {str(case.params.get(name, "")) for case in cases} for name in names}
+    # As JSON, because 1 and "1" are two values.
+    values = {
+        name: {json.dumps(case.params[name], default=str) if name in case.params else "" for case in cases}
+        for name in names
+    }
     varying = [name for name in names if len(values[name]) > 1]
-    return varying, {name: values[name].pop() for name in names if name not in varying}
+    return varying, {name: str(cases[0].params[name]) for name in names if name not in varying}
 
 
 def record_table(runs: Sequence[RunView], varying: Sequence[str]) -> Table:
@@ -46,7 +51,7 @@ def record_table(runs: Sequence[RunView], varying: Sequence[str]) -> Table:
         Column("Median", "number"),
         Column("Interval", "number", hint="half the width of the 95 % interval, as a share of the median"),
         Column("Samples", "number"),
-        *(Column(name, "number") for name in metrics),
+        *(Column(name.replace("_", " "), "number") for name in metrics),
     ]
     rows: list[Row] = [
         [

@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from statistics import median
 
 from tessera.report.blocks import Cell, Column, Heading, Plot, Row, Section, Table
-from tessera.report.cells import figure, label
+from tessera.report.cells import figure
 from tessera.report.figures import format_percent
 from tessera.report.measured import predictions
+from tessera.report.naming import Names, short_names
 from tessera.report.runs import RunView
 from tessera.results.record import Metric, Record
 
@@ -24,14 +25,14 @@ def prediction_section(runs: Sequence[RunView]) -> Section | None:
     intro = "What the machine model expected and what was measured; the error is measured / predicted - 1."
     if errors:
         intro += f" Half of the {len(errors):,} predictions are within {median(errors):.0%}."
-    return Section("Predicted beside measured", intro, [*_plots(pairs), _table(pairs)])
+    return Section("Predicted beside measured", intro, [*_plots(pairs), _table(pairs, short_names(runs))])
 
 
 def _error(expected: Metric, seen: Metric) -> float | None:
     return seen.value / expected.value - 1 if expected.value else None
 
 
-def _table(pairs: Sequence[Pair]) -> Table:
+def _table(pairs: Sequence[Pair], names: Names) -> Table:
     columns: list[Heading] = [
         "Case",
         Column("Feature", quick=True),
@@ -46,7 +47,7 @@ def _table(pairs: Sequence[Pair]) -> Table:
         error = _error(expected, seen)
         far = Cell("") if error is None else Cell(format_percent(error, signed=True), error)
         values = figure(expected.value, expected.unit), figure(seen.value, seen.unit)
-        rows.append([label(record.case), record.case.feature, run.name, name, *values, far])
+        rows.append([names[record.case.key].cell, record.case.feature, run.name, name, *values, far])
     return Table(columns, rows, "Every prediction")
 
 

@@ -43,18 +43,24 @@ def _heading(column: Column) -> str:
 
 
 def _row(columns: Sequence[Column], row: Sequence[Cell], hidden: bool) -> str:
-    tags = ['th scope="row"'] + ["td"] * (len(row) - 1)
-    cells = "".join(_cell(tag, *pair) for tag, pair in zip(tags, zip(columns, row, strict=True), strict=True))
+    pairs = zip(columns, row, strict=True)
+    cells = "".join(_cell(column, cell, heads=number == 0) for number, (column, cell) in enumerate(pairs))
     return f"<tr{' hidden' if hidden else ''}>{cells}</tr>"
 
 
-def _cell(tag: str, column: Column, cell: Cell) -> str:
+def _cell(column: Column, cell: Cell, *, heads: bool) -> str:
     text = escape(cell.text)
-    inner = f'<span class="badge {cell.tone}">{text}</span>' if cell.tone and text else text
-    mark = "" if column.kind == "text" else f' class="{column.kind}"'
-    known = cell.value is not None and math.isfinite(cell.value)
-    value = f' data-v="{cell.value!r}"' if known else ""
-    return f"<{tag}{mark}{value}>{inner}</{tag.split()[0]}>"
+    if heads:
+        # The names of cases are long and have no spaces: they may break between their parameters.
+        text = text.replace("[", "<wbr>[").replace(",", ",<wbr>")
+    if cell.tone and text:
+        text = f'<span class="badge {cell.tone}">{text}</span>'
+    marks = "" if column.kind == "text" else f' class="{column.kind}"'
+    if cell.value is not None and math.isfinite(cell.value):
+        marks += f' data-v="{cell.value!r}"'
+    if cell.hint:
+        marks += f' title="{escape(cell.hint)}"'
+    return f'<th scope="row"{marks}>{text}</th>' if heads else f"<td{marks}>{text}</td>"
 
 
 def _tools(columns: Sequence[Column], rows: Sequence[Sequence[Cell]]) -> str:

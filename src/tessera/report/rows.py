@@ -49,5 +49,13 @@ def row_layout(names: Sequence[str], marks: int = 1, *, legend: bool = False) ->
 
 def value_axis(unit: str, *, logarithmic: bool) -> dict[str, Any]:
     """The axis on top, with prefixes for the powers of a thousand."""
-    axis = {"side": "top", "exponentformat": "SI", "minexponent": 0, "ticksuffix": unit}
+    axis = {
+        "side": "top",
+        "tickangle": 0,
+        "exponentformat": "SI",
+        "minexponent": 0,
+        "ticksuffix": unit,
+        # A long unit on every tick would not fit a phone.
+        "showticksuffix": "all" if len(unit) <= 3 else "last",
+    }
     return axis | ({"type": "log", "dtick": 1} if logarithmic else {"rangemode": "tozero"})

@@ -1,0 +1,44 @@
+"""Short names for cases: what all cases of a feature have in common is left out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from tessera.report.blocks import Cell
+from tessera.report.cells import label
+from tessera.report.generic import split_params
+from tessera.report.runs import RunView, features
+from tessera.results.record import Case
+
+
+@dataclass(frozen=True, slots=True)
+class Name:
+    """What a case is called: its key, its feature, and what tells it from the others of its feature."""
+
+    key: str
+    feature: str
+    short: str
+
+    @property
+    def cell(self) -> Cell:
+        """The short name; the key shows when the pointer rests on it."""
+        return Cell(self.short, hint=self.key)
+
+    def __str__(self) -> str:
+        return f"{self.feature} {self.short}"
+
+
+Names = Mapping[str, Name]
+
+
+def short_names(runs: Sequence[RunView]) -> Names:
+    """The name of every case of the runs, by its key."""
+    names = {}
+    for feature in features(runs):
+        cases = {r.case.key: r.case for run in runs for r in run.records if r.case.feature == feature}
+        varying, _ = split_params(list(cases.values()))
+        for key, case in cases.items():
+            kept = {name: case.params[name] for name in varying if name in case.params}
+            names[key] = Name(key, feature, label(Case(feature=feature, name=case.name, params=kept)))
+    return names
