@@ -24,16 +24,12 @@ sys.path.insert(0, str(HERE))
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--trials", type=int, default=25, help="per planted share (default: 25)")
     parser.add_argument("--budget", type=float, default=5.0, help="seconds a trial (default: 5)")
     parser.add_argument("--rounds", type=int, default=15, help="of the bias part (default: 15)")
     parser.add_argument("--only", choices=("bias", "quiet", "loaded"), help="one part alone")
-    parser.add_argument(
-        "-o", type=Path, default=HERE / "results" / "measure.json", help="where to write the results"
-    )
+    parser.add_argument("-o", type=Path, default=HERE / "results" / "measure.json", help="where to write the results")
     args = parser.parse_args()
     restart_with_steady_allocator()
 
@@ -67,9 +63,7 @@ def restart_with_steady_allocator() -> None:
     from tessera.measure.allocator import allocator_env, current_allocator
 
     if current_allocator() != "steady":
-        os.environ.update(
-            allocator_env("steady"), OMP_NUM_THREADS="1", MKL_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1"
-        )
+        os.environ.update(allocator_env("steady"), OMP_NUM_THREADS="1", MKL_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1")
         os.execv(sys.executable, [sys.executable, *sys.argv])
 
 

@@ -15,6 +15,4 @@ with torch.no_grad():
 
 ratio = found.ratio("channels last", "default")
 verdict = verdict_of(ratio, threshold=0.01)
-print(
-    f"channels last takes {ratio.value:.3f} of the default layout ({ratio.low:.3f} to {ratio.high:.3f}): {verdict}"
-)
+print(f"channels last takes {ratio.value:.3f} of the default layout ({ratio.low:.3f} to {ratio.high:.3f}): {verdict}")

@@ -41,9 +41,7 @@ def torch_blocked(fn: Fn) -> float:
 
 
 def torch_adaptive(fn: Fn) -> float:
-    return float(
-        Timer("fn()", globals={"fn": fn}).adaptive_autorange(min_run_time=0.05, max_run_time=0.8).median
-    )
+    return float(Timer("fn()", globals={"fn": fn}).adaptive_autorange(min_run_time=0.05, max_run_time=0.8).median)
 
 
 def timeit_median(fn: Fn) -> float:

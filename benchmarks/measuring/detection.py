@@ -20,15 +20,14 @@ from tessera.measure.verdict import verdict_of
 
 SHARES = (0.0, 0.02, 0.05, 0.10)
 TOOLS = ("tessera, one process", "tessera, two interpreters", "torch.utils.benchmark", "pyperf", "asv")
+WORK = "measuring.work:make_work"
 BUSY = "import numpy as n; a = n.ones(1 << 22); b = a.copy()\nwhile True: b[:] = a"
 
 
 @contextmanager
 def busy_core(core: int) -> Iterator[None]:
     """A process that computes and moves memory on another core until the block ends."""
-    process = subprocess.Popen(
-        [sys.executable, "-c", BUSY], preexec_fn=lambda: os.sched_setaffinity(0, {core})
-    )
+    process = subprocess.Popen([sys.executable, "-c", BUSY], preexec_fn=lambda: os.sched_setaffinity(0, {core}))
     try:
         time.sleep(1.0)
         yield
@@ -44,18 +43,17 @@ def detection(trials: int, budget: float, say: Callable[[str], None]) -> list[di
         say(f"planted {share:.0%}: {extra} extra elements, measured {found:+.2%}")
     calls: dict[tuple[str, float], list[str]] = defaultdict(list)
     seconds: dict[str, list[float]] = defaultdict(list)
-    with Alternator(LaunchConfig(), LaunchConfig()) as sides:
-        for trial in range(trials):
+    for trial in range(trials):
+        with Alternator(LaunchConfig(), LaunchConfig()) as sides:  # new interpreters for every trial
+            sides.prepare(WORK)
             for share, (extra, _) in random.sample(list(planted.items()), len(planted)):
-                for name, take in random.sample(_tools(sides, extra, budget), 4):
+                for take in random.sample(_tools(sides, extra, budget), 4):
                     began = time.monotonic()
                     for tool, call in take().items():
                         calls[tool, share].append(call)
                         seconds[tool].append(time.monotonic() - began)
-                say(
-                    f"trial {trial + 1}/{trials}, {share:.0%}: "
-                    + ", ".join(f"{t} {calls[t, share][-1] or '-'}" for t in TOOLS)
-                )
+                said = ", ".join(f"{tool} {calls[tool, share][-1] or '-'}" for tool in TOOLS)
+                say(f"trial {trial + 1}/{trials}, {share:.0%}: {said}")
     return [
         {
             "tool": tool,
@@ -71,8 +69,8 @@ def detection(trials: int, budget: float, say: Callable[[str], None]) -> list[di
     ]
 
 
-def _tools(sides: Alternator, extra: int, budget: float) -> list[tuple[str, Callable[[], dict[str, str]]]]:
-    """Each entry takes its samples and says what its tools call them; pyperf and asv judge the same samples."""
+def _tools(sides: Alternator, extra: int, budget: float) -> list[Callable[[], dict[str, str]]]:
+    """Each takes its samples and says what its tools call them; pyperf and asv judge the same samples."""
 
     def within() -> dict[str, str]:
         base, more = pair(extra)
@@ -80,16 +78,11 @@ def _tools(sides: Alternator, extra: int, budget: float) -> list[tuple[str, Call
         return {TOOLS[0]: verdict_of(found.ratio("b", "a"), peers.THRESHOLD)}
 
     def between() -> dict[str, str]:
-        found = sides.compare("measuring.work:make_work", (0,), (extra,), budget=budget)
+        found = sides.compare(WORK, (0,), (extra,), budget=budget)
         return {TOOLS[1]: verdict_of(found.ratio(), peers.THRESHOLD)}
 
     def processes() -> dict[str, str]:
         values = peers.process_values(extra)
         return {TOOLS[3]: peers.pyperf_compare(values), TOOLS[4]: peers.asv_rule(values)}
 
-    return [
-        ("within", within),
-        ("between", between),
-        ("torch", lambda: {TOOLS[2]: peers.torch_medians(extra)}),
-        ("processes", processes),
-    ]
+    return [within, between, processes, lambda: {TOOLS[2]: peers.torch_medians(extra)}]

@@ -1,6 +1,7 @@
 """How the peers decide whether B is slower than A: their own rules, on samples taken in their own manner.
 
-Every process is forked from an interpreter that has imported torch, so that no tool's budget goes into imports.
+Every process is forked from an interpreter that has imported torch, so that no tool's budget goes into imports. The
+peers' two sides come from the same interpreter, which is kinder to them than two would be.
 """
 
 from __future__ import annotations
@@ -56,8 +57,7 @@ def block_values(extra: int) -> list[float]:
 def pyperf_compare(sides: tuple[list[list[float]], list[list[float]]]) -> Call:
     """pyperf's compare_to: a t-test on all values, and the mean's change above the threshold (--min-speed)."""
     benchmarks = [
-        Benchmark([Run(values, metadata={"name": "work"}, collect_metadata=False) for values in side])
-        for side in sides
+        Benchmark([Run(values, metadata={"name": "work"}, collect_metadata=False) for values in side]) for side in sides
     ]
     a, b = (CompareData(name, bench) for name, bench in zip("AB", benchmarks, strict=True))
     result = CompareResult(a, b, min_speed=THRESHOLD * 100)

@@ -16,7 +16,7 @@ def make_work(extra: int = 0) -> Callable[[], object]:
     """`torch.add` of two 1024 x 1024 matrices into a third; then of their first `extra` elements once more."""
     torch.set_num_threads(1)
     source = torch.Generator().manual_seed(0)
-    a, b = (torch.randn(SIZE, SIZE, generator=source) for _ in range(2))
+    a, b = (torch.rand(SIZE, SIZE, generator=source) for _ in range(2))
     out = torch.empty_like(a)
     return slowed(a, b, out, extra)
 
@@ -38,7 +38,7 @@ def slowed(a: torch.Tensor, b: torch.Tensor, out: torch.Tensor, extra: int) -> C
 def pair(extra: int) -> tuple[Callable[[], object], Callable[[], object]]:
     """The work and the slowed work on the very same buffers."""
     torch.set_num_threads(1)
-    a, b = torch.randn(SIZE, SIZE), torch.randn(SIZE, SIZE)
+    a, b = torch.rand(SIZE, SIZE), torch.rand(SIZE, SIZE)
     out = torch.empty_like(a)
     return slowed(a, b, out, 0), slowed(a, b, out, extra)
 
@@ -61,8 +61,5 @@ def plant(share: float) -> tuple[int, float]:
 def measured(extra: int, seconds: float) -> float:
     base, more = pair(extra)
     return (
-        sample_interleaved({"base": base, "more": more}, budget=seconds, target=0.0002)
-        .ratio("more", "base")
-        .value
-        - 1
+        sample_interleaved({"base": base, "more": more}, budget=seconds, target=0.0002).ratio("more", "base").value - 1
     )

@@ -108,9 +108,7 @@ def test_a_file_that_is_no_store(elsewhere, capsys):
 
 
 def test_ops_stores_prints_and_can_be_read_back(elsewhere):
-    done = tessera(
-        "ops", "add", "conv2d", "--quick", "--size", "small", "--pass", "forward", "--run-name", "first"
-    )
+    done = tessera("ops", "add", "conv2d", "--quick", "--size", "small", "--pass", "forward", "--run-name", "first")
     assert done.returncode == 0, done.stderr
     assert "ops add" in done.stdout
     assert "µs" in done.stdout
@@ -219,21 +217,17 @@ def test_the_doctor_calibrates_and_predictions_appear(elsewhere):
     tessera("ops", "matmul", "--quick", "--size", "medium", "--pass", "forward")
     with Store() as store:
         (record,) = store.records(store.run("latest"))
-    assert 0 < record.predicted["time"].value
+    assert record.predicted["time"].value > 0
     assert 0 < record.metrics["roofline"].value < 3
 
 
 def test_ab_finds_another_environment(elsewhere):
     """The same interpreter without vector instructions multiplies matrices elsewhere, and adds slower here."""
-    done = tessera(
-        "ab", "add", "--size", "small", "--env-b", "ATEN_CPU_CAPABILITY=default", "--quick", "--json"
-    )
+    done = tessera("ab", "add", "--size", "small", "--env-b", "ATEN_CPU_CAPABILITY=default", "--quick", "--json")
     assert done.returncode in (0, 1), done.stderr
     (record,) = json.loads(done.stdout)["records"]
     assert (
-        record["metrics"]["low"]["value"]
-        <= record["metrics"]["ratio"]["value"]
-        <= record["metrics"]["high"]["value"]
+        record["metrics"]["low"]["value"] <= record["metrics"]["ratio"]["value"] <= record["metrics"]["high"]["value"]
     )
     assert record["notes"][0] in ("slower", "faster", "same", "unresolved")
     assert record["case"]["params"]["b"] == "this ATEN_CPU_CAPABILITY=default"

@@ -21,9 +21,7 @@ GOLDEN = Path(__file__).parent / "golden"
 Compare = Callable[..., tuple[int, str, str]]
 
 
-def case(
-    name: str, level: float, *, spread: float = 0.002, torch: str = "2.13.0", **others: object
-) -> Record:
+def case(name: str, level: float, *, spread: float = 0.002, torch: str = "2.13.0", **others: object) -> Record:
     """Three launches around a level, without chance."""
     launches = tuple(Samples(values=(level * (1 + spread * step),) * 3) for step in (-1, 0, 1))
     environment = {"fingerprint": "f", "libraries": {"torch": torch}}

@@ -32,9 +32,7 @@ def store(tmp_path: Path) -> Path:
                 launches=(Samples(values=(1e-5, 2e-5, 3e-5)), Samples(values=(2e-5, 2e-5))),
             ),
         )
-        opened.add(
-            run, Record(case=Case(feature="halo", name="ring"), status="timed_out", reason="after 9 s")
-        )
+        opened.add(run, Record(case=Case(feature="halo", name="ring"), status="timed_out", reason="after 9 s"))
         opened.finish_run(run)
         opened.start_run("empty")
     return path
@@ -96,8 +94,7 @@ def test_parquet(export: Export, tmp_path: Path) -> None:
 @pytest.mark.timeout(60)
 def test_parquet_without_its_extra_says_what_to_install(store: Path, tmp_path: Path) -> None:
     program = (
-        "import sys; sys.modules['pyarrow'] = None\n"
-        "from tessera.cli.main import main; sys.exit(main(sys.argv[1:]))"
+        "import sys; sys.modules['pyarrow'] = None\nfrom tessera.cli.main import main; sys.exit(main(sys.argv[1:]))"
     )
     argv = ["export", "main", "--store", str(store), "-o", str(tmp_path / "run.parquet")]
     done = subprocess.run([sys.executable, "-c", program, *argv], capture_output=True, text=True)

@@ -27,9 +27,7 @@ def test_errors() -> None:
     with Workers(LaunchConfig(spawn="inline")) as workers:
         with pytest.raises(Refused, match="not this one: got 0; allowed: another"):
             workers.run(f"{CHORES}:refuse")
-        with pytest.raises(
-            BenchmarkFailed, match=r"rank 0 of 1 raised ZeroDivisionError: nothing left \(chores.py:"
-        ):
+        with pytest.raises(BenchmarkFailed, match=r"rank 0 of 1 raised ZeroDivisionError: nothing left \(chores.py:"):
             workers.run(f"{CHORES}:stumble", 0)
 
 

@@ -168,9 +168,7 @@ def test_a_native_abort_says_in_which_function() -> None:
 
 def test_a_rank_that_exits() -> None:
     with Workers(LaunchConfig()) as workers:
-        with pytest.raises(
-            BenchmarkFailed, match="rank 0 of 1 ended with exit code 7; it left no last words"
-        ):
+        with pytest.raises(BenchmarkFailed, match="rank 0 of 1 ended with exit code 7; it left no last words"):
             workers.run(f"{CHORES}:leave", 7)
         assert workers.run(f"{CHORES}:count") == [1]
 

@@ -132,9 +132,7 @@ def test_an_interpolated_table_keeps_what_was_measured(cores: int, data: st.Data
 
 def test_a_busy_machine_is_noted() -> None:
     assert disturbances({"a": (10.0, 19.0, 18.0)}, {"a": (0.01, 0.1, 0.15)}) == ()
-    notes = disturbances(
-        {"a": (10.0, 7.0), "b": (1.0,), "c": (1.0, 2.0)}, {"a": (0, 0), "b": (0.5,), "c": (0, 0)}
-    )
+    notes = disturbances({"a": (10.0, 7.0), "b": (1.0,), "c": (1.0, 2.0)}, {"a": (0, 0), "b": (0.5,), "c": (0, 0)})
     assert [note.partition(";")[0] for note in notes] == [
         "a: slower with 2 threads than with 1",
         "b: its repetitions were 50% apart",

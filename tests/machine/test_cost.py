@@ -46,9 +46,7 @@ def test_the_longer_of_arithmetic_and_traffic_decides() -> None:
 @given(amounts, amounts)
 def test_at_the_balance_both_roofs_meet(flops: float, bytes_moved: float) -> None:
     point = balance(HOST, "float32")
-    assert compute_time(HOST, point * bytes_moved, bytes_moved, "float32") == pytest.approx(
-        bytes_moved / 10e9
-    )
+    assert compute_time(HOST, point * bytes_moved, bytes_moved, "float32") == pytest.approx(bytes_moved / 10e9)
     seconds = compute_time(HOST, flops, bytes_moved, "float32")
     assert seconds == (flops / 80e9 if flops >= point * bytes_moved else bytes_moved / 10e9)
 
@@ -87,9 +85,7 @@ def test_messages_one_after_the_other_each_pay_the_latency() -> None:
 
 
 @given(st.floats(0, 1e-2), st.floats(1e6, 1e13), st.sets(st.integers(0, 2**33), min_size=2, max_size=8))
-def test_a_fit_finds_the_link_that_made_the_transfers(
-    latency: float, bandwidth: float, sizes: set[int]
-) -> None:
+def test_a_fit_finds_the_link_that_made_the_transfers(latency: float, bandwidth: float, sizes: set[int]) -> None:
     transfers = [{"bytes": s, "seconds": latency + s / bandwidth + 1e-12} for s in sizes]
     link = fit_link(transfers)
     # What matters is that the fitted link predicts: close sizes do not determine its two figures apart.
@@ -100,9 +96,7 @@ def test_a_fit_finds_the_link_that_made_the_transfers(
 def test_a_fit_stands_noise_and_finds_a_small_latency_beside_large_transfers() -> None:
     noise = random.Random()
     sizes = [2**k for k in range(4, 27)]
-    transfers = [
-        {"bytes": s, "seconds": (2e-6 + s / 10e9) * noise.uniform(1, 1.1)} for s in sizes for _ in range(5)
-    ]
+    transfers = [{"bytes": s, "seconds": (2e-6 + s / 10e9) * noise.uniform(1, 1.1)} for s in sizes for _ in range(5)]
     link = fit_link(transfers)
     assert link.latency == pytest.approx(2.1e-6, rel=0.1)
     assert link.at(1) == pytest.approx(9.5e9, rel=0.1)

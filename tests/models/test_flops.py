@@ -46,9 +46,7 @@ def test_counts_are_the_published_ones(name: str) -> None:
     st.integers(7, 20),
     st.sampled_from(["float32", "float64", "bfloat16"]),
 )
-def test_counts_of_a_convolution(
-    batch: int, channels: int, groups: int, stride: int, size: int, dtype: str
-) -> None:
+def test_counts_of_a_convolution(batch: int, channels: int, groups: int, stride: int, size: int, dtype: str) -> None:
     conv = nn.Conv2d(channels * groups, 2 * groups, 3, stride, padding=1, groups=groups)
     info = count(conv, (batch, channels * groups, size, size), dtype=dtype)
     side = (size - 1) // stride + 1

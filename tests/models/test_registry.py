@@ -104,9 +104,7 @@ def test_what_users_get_wrong_is_one_line(name: str, options: dict[str, int], wo
     assert "\n" not in str(caught.value)
 
 
-def test_a_model_of_your_own_from_the_current_directory(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_model_of_your_own_from_the_current_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "my_net.py").write_text(
         "import torch\n"
         "class Nets:\n"

@@ -43,9 +43,7 @@ def test_a_saved_model_is_the_same_bit_for_bit(tmp_path: Path, suffix: str) -> N
     image = torch.randn(2, 3, 64, 64)
     with torch.no_grad():
         assert torch.equal(net(image), again(image))
-    assert all(
-        torch.equal(a, b) for a, b in zip(net.state_dict().values(), again.state_dict().values(), strict=True)
-    )
+    assert all(torch.equal(a, b) for a, b in zip(net.state_dict().values(), again.state_dict().values(), strict=True))
     assert all(p.requires_grad for p in again.parameters())
 
 
@@ -65,9 +63,7 @@ def test_the_kind_of_file_is_told_by_its_content(trained: torch.nn.Module, tmp_p
     assert read_weights(legacy).keys() == trained.state_dict().keys()
 
 
-def test_half_precision_files_load_into_the_precision_of_the_model(
-    trained: torch.nn.Module, tmp_path: Path
-) -> None:
+def test_half_precision_files_load_into_the_precision_of_the_model(trained: torch.nn.Module, tmp_path: Path) -> None:
     half = {k: v.half() if v.is_floating_point() else v for k, v in trained.state_dict().items()}
     save_file(half, tmp_path / "half.safetensors")
     net = build(NAME, weights=tmp_path / "half.safetensors", **OPTIONS)

@@ -60,9 +60,7 @@ def run_job(
 
 @pytest.mark.parametrize("kind", ["torchrun", "mpiexec"])
 def test_every_rank_gets_all_results(kind: str, tmp_path: Path) -> None:
-    body = (
-        '[workers.run("tests.launch.chores:times", 7), workers.run("tests.launch.chores:keep_step", 40, 0.1)]'
-    )
+    body = '[workers.run("tests.launch.chores:times", 7), workers.run("tests.launch.chores:keep_step", 40, 0.1)]'
     said, code, output = run_job(kind, tmp_path, body)
     assert code == 0, output
     assert [(s["rank"], s["root"], s["kind"]) for s in said] == [(0, True, kind), (1, False, kind)]

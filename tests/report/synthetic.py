@@ -34,9 +34,7 @@ REASONS = {
 
 def samples(median: float, count: int = 40, spread: float = 0.02) -> Samples:
     """Samples around a median, skewed to the right as those of a shared machine are."""
-    values = tuple(
-        median * (1 + abs(random.gauss(0, spread)) + spread * random.expovariate(3)) for _ in range(count)
-    )
+    values = tuple(median * (1 + abs(random.gauss(0, spread)) + spread * random.expovariate(3)) for _ in range(count))
     switches = tuple(int(random.random() < spread) for _ in values)
     return Samples(
         values=values,
@@ -72,20 +70,14 @@ def record(
     )
 
 
-def broken(
-    status: str, name: str = "conv2d", *, feature: str = "ops", reason: str = "", **params: object
-) -> Record:
+def broken(status: str, name: str = "conv2d", *, feature: str = "ops", reason: str = "", **params: object) -> Record:
     """One record without a figure."""
     case = Case(feature=feature, name=name, params=params)
-    return Record(
-        case=case, status=status, reason=reason or REASONS[status], environment=ENVIRONMENT, seconds=0.4
-    )
+    return Record(case=case, status=status, reason=reason or REASONS[status], environment=ENVIRONMENT, seconds=0.4)
 
 
 def run(name: str, records: Sequence[Record]) -> RunView:
-    return RunView(
-        name=name, created="2026-03-01 12:00", command=f"tessera suite quick --name {name}", records=records
-    )
+    return RunView(name=name, created="2026-03-01 12:00", command=f"tessera suite quick --name {name}", records=records)
 
 
 def plausible(name: str = "nightly", scale: float = 1.0, launches: int = 1) -> RunView:

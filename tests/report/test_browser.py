@@ -42,9 +42,7 @@ def show(browser: WebDriver, tmp_path: Path) -> Iterator[Open]:
 
     yield show
     assert browser.get_log("browser") == []
-    assert [
-        url for url in requests(browser) if not url.startswith(("file:", "data:", "blob:", "about:"))
-    ] == []
+    assert [url for url in requests(browser) if not url.startswith(("file:", "data:", "blob:", "about:"))] == []
     browser.execute_script("localStorage.clear()")
 
 
@@ -97,9 +95,7 @@ def numbers() -> tuple[list[float], Callable[[Any], Section]]:
     random.shuffle(values)
     shown: list[list[Cell | str]] = [[f"row {n}", Cell(f"{v:.9g}", v)] for n, v in enumerate(values)]
     shown.append(["row none", Cell("")])
-    return values, lambda runs: Section(
-        "Numbers", "", [Table(["Name", Column("Value", "number")], shown, "Numbers")]
-    )
+    return values, lambda runs: Section("Numbers", "", [Table(["Name", Column("Value", "number")], shown, "Numbers")])
 
 
 def test_every_plot_is_drawn_when_it_comes_into_view(browser: WebDriver, show: Open) -> None:
@@ -162,9 +158,7 @@ def test_long_tables_open_step_by_step(browser: WebDriver, show: Open) -> None:
     assert not more.is_displayed()
 
 
-def test_the_theme_follows_the_system_and_the_button_and_is_remembered(
-    browser: WebDriver, show: Open
-) -> None:
+def test_the_theme_follows_the_system_and_the_button_and_is_remembered(browser: WebDriver, show: Open) -> None:
     def background() -> tuple[int, ...]:
         text = browser.find_element(By.TAG_NAME, "body").value_of_css_property("background-color")
         return tuple(int(part) for part in text[text.index("(") + 1 : -1].split(",")[:3])
@@ -196,9 +190,7 @@ def test_the_page_never_scrolls_sideways(browser: WebDriver, show: Open, width: 
         broken("failed", reason="y" * 400),
     ]
     screen(browser, width, 844, phone=width < 600)
-    show(
-        plausible("before", launches=3), run("z" * 100, [*plausible("after", 1.2, launches=3).records, *long])
-    )
+    show(plausible("before", launches=3), run("z" * 100, [*plausible("after", 1.2, launches=3).records, *long]))
     for canvas in canvases(browser):
         drawn(browser, canvas)
     assert browser.execute_script("return document.documentElement.scrollWidth") <= width
@@ -212,12 +204,10 @@ def test_the_page_never_scrolls_sideways(browser: WebDriver, show: Open, width: 
 
 
 def test_stored_strings_are_shown_and_never_run(browser: WebDriver, show: Open) -> None:
-    nasty = [
-        record(NASTY, feature=NASTY, size=NASTY, predicted=1e-3, n=n, **{NASTY: str(n)}) for n in range(8)
-    ] + [broken("failed", NASTY, feature=NASTY, reason=NASTY)]
-    views = [
-        RunView(name=name, created=NASTY, command=NASTY, records=nasty) for name in (NASTY, f"{NASTY} again")
+    nasty = [record(NASTY, feature=NASTY, size=NASTY, predicted=1e-3, n=n, **{NASTY: str(n)}) for n in range(8)] + [
+        broken("failed", NASTY, feature=NASTY, reason=NASTY)
     ]
+    views = [RunView(name=name, created=NASTY, command=NASTY, records=nasty) for name in (NASTY, f"{NASTY} again")]
     show(*views)
     for canvas in canvases(browser):
         drawn(browser, canvas)
@@ -229,9 +219,7 @@ def test_stored_strings_are_shown_and_never_run(browser: WebDriver, show: Open) 
     assert any("<script>alert(1)</script>" in label.text for label in labels)
 
 
-def test_two_thousand_records_load_within_three_seconds_and_ten_megabytes(
-    browser: WebDriver, show: Open
-) -> None:
+def test_two_thousand_records_load_within_three_seconds_and_ten_megabytes(browser: WebDriver, show: Open) -> None:
     path = show(many(2000))
     assert path.stat().st_size < 10e6
     script = "return performance.getEntriesByType('navigation')[0].loadEventEnd"
@@ -262,11 +250,7 @@ def test_the_page_can_be_walked_without_a_mouse(browser: WebDriver, show: Open) 
 def test_text_stands_out_from_its_background(browser: WebDriver, show: Open, theme: str) -> None:
     scheme(browser, theme)
     show(plausible())
-    pairs = [
-        (ink, ground)
-        for ink in ("ink", "muted", "accent", "good", "warn", "bad")
-        for ground in ("page", "card")
-    ]
+    pairs = [(ink, ground) for ink in ("ink", "muted", "accent", "good", "warn", "bad") for ground in ("page", "card")]
     for ink, ground in pairs:
         colours = [rgb(browser, f"var(--{name})") for name in (ink, ground)]
         assert contrast(*colours) >= 4.5, (ink, ground)

@@ -16,9 +16,7 @@ def install(path: Path, *commands: str) -> str:
         (path / name).write_text("#!/bin/sh\nexit ${STATUS:-0}\n")
         (path / name).chmod(0o755)
     environment = {"PATH": str(path), "STATUS": "100"}
-    done = subprocess.run(
-        ["sh", str(SCRIPT)], env=environment, capture_output=True, text=True, timeout=20, check=True
-    )
+    done = subprocess.run(["sh", str(SCRIPT)], env=environment, capture_output=True, text=True, timeout=20, check=True)
     return done.stdout + done.stderr
 
 

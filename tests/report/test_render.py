@@ -36,9 +36,7 @@ def rendered(*blocks: object) -> str:
     return Renderer().section(Section("Title", "", blocks), "title")  # type: ignore[arg-type]
 
 
-@given(
-    st.recursive(st.text() | st.integers(), lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner))
-)
+@given(st.recursive(st.text() | st.integers(), lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner)))
 def test_embedded_json_reads_back_and_cannot_end_its_element(data: object) -> None:
     text = embedded_json(data)
     assert json.loads(text) == data
@@ -50,9 +48,7 @@ def test_any_string_is_shown_and_none_becomes_markup(text: str) -> None:
     wanted = Reader(rendered(Cards([Card("a", "b")]), Facts([("a", "b")]), Table(["a"], [["b"]])))
     got = Reader(
         Renderer().section(
-            Section(
-                text, "", [Cards([Card(text, text)]), Facts([(text, text)]), Table([text], [[text]], text)]
-            ),
+            Section(text, "", [Cards([Card(text, text)]), Facts([(text, text)]), Table([text], [[text]], text)]),
             "title",
         )
     )
@@ -67,9 +63,7 @@ def test_text_keeps_paragraphs_and_code_but_no_markup() -> None:
 
 def test_a_number_keeps_its_raw_value_whatever_its_text() -> None:
     value = random.uniform(1e-9, 1e9)
-    markup = rendered(
-        Table([Column("x", "number")], [[Cell("about right", value)], [Cell("none", math.nan)]])
-    )
+    markup = rendered(Table([Column("x", "number")], [[Cell("about right", value)], [Cell("none", math.nan)]]))
     values = [text for name, text in Reader(markup).attributes if name == "data-v"]
     assert [float(str(text)) for text in values] == [value]
 
@@ -118,9 +112,7 @@ def test_a_picture_that_could_act_is_refused(inside: str) -> None:
 
 
 def test_a_picture_is_drawn_in_place() -> None:
-    markup = rendered(
-        Picture("<svg viewBox='0 0 1 1'><rect fill='currentColor'/></svg>", "a tile", "One tile")
-    )
+    markup = rendered(Picture("<svg viewBox='0 0 1 1'><rect fill='currentColor'/></svg>", "a tile", "One tile"))
     assert Reader(markup).tags == ["section", "h2", "figure", "div", "svg", "rect", "figcaption"]
     assert 'aria-label="a tile"' in markup
 

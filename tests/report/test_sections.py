@@ -88,9 +88,7 @@ def test_parameters_are_split_into_varying_and_fixed() -> None:
 
 
 def test_a_feature_without_a_section_gets_all_its_records_and_a_plot() -> None:
-    records = [record(size=n, dtype="float32") for n in range(5)] + [
-        broken("failed", size=9, dtype="float32")
-    ]
+    records = [record(size=n, dtype="float32") for n in range(5)] + [broken("failed", size=9, dtype="float32")]
     section = generic_section("ops")([run("r", records)])
     assert "dtype = float32" in section.intro
     assert len(table(section, "Every record").rows) == len(records)

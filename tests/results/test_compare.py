@@ -83,9 +83,7 @@ def test_library_versions_are_told_and_compared(case: Record) -> None:
     )
     comparison = compare([a], [b])
     assert len(comparison.cases) == 1
-    assert [(d.name, d.before, d.after) for d in comparison.software] == [
-        ("libraries.torch", "2.13.0", "2.14.0")
-    ]
+    assert [(d.name, d.before, d.after) for d in comparison.software] == [("libraries.torch", "2.13.0", "2.14.0")]
 
 
 def test_a_shift_of_all_cases_is_noticed() -> None:
@@ -97,15 +95,11 @@ def test_a_shift_of_all_cases_is_noticed() -> None:
 
 
 def test_records_and_observations_give_the_same(case: Record) -> None:
-    slower = replace(
-        case, launches=tuple(replace(s, values=tuple(2 * v for v in s.values)) for s in case.launches)
-    )
+    slower = replace(case, launches=tuple(replace(s, values=tuple(2 * v for v in s.values)) for s in case.launches))
     assert compare([case], [slower]) == compare([observe(case)], [observe(slower)])
 
 
-@pytest.mark.parametrize(
-    "options", [{"threshold": -0.1}, {"threshold": 3}, {"threshold": math.nan}, {"alpha": 0}]
-)
+@pytest.mark.parametrize("options", [{"threshold": -0.1}, {"threshold": 3}, {"threshold": math.nan}, {"alpha": 0}])
 def test_bad_levels_are_refused(options: dict) -> None:
     with pytest.raises(TesseraError):
         compare([], [], **options)

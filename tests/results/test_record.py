@@ -13,17 +13,13 @@ def test_a_record_comes_back_from_its_plain_values(record: Record) -> None:
     assert exactly(Record.from_json(record.to_json())) == exactly(record)
 
 
-@given(
-    st.dictionaries(any_text, st.integers() | any_text), st.dictionaries(any_text, st.integers() | any_text)
-)
+@given(st.dictionaries(any_text, st.integers() | any_text), st.dictionaries(any_text, st.integers() | any_text))
 def test_different_values_of_a_parameter_are_different_cases(a: dict, b: dict) -> None:
     keys = {Case(feature="f", name="n", params={"p": value}).key for value in (*a.values(), *b.values())}
     assert len(keys) == len({(type(value), value) for value in (*a.values(), *b.values())})
 
 
-@pytest.mark.parametrize(
-    "pair", [("1", 1), ("true", True), ("null", None), ("NaN", float("nan")), ("[1]", [1])]
-)
+@pytest.mark.parametrize("pair", [("1", 1), ("true", True), ("null", None), ("NaN", float("nan")), ("[1]", [1])])
 def test_text_that_looks_like_a_value_is_another_case(pair: tuple) -> None:
     a, b = (Case(feature="f", name="n", params={"p": value}).key for value in pair)
     assert a != b

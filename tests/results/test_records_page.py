@@ -34,16 +34,12 @@ def test_every_column_of_the_store_is_described() -> None:
 def test_every_reason_to_stand_apart_is_described() -> None:
     section = PAGE[PAGE.index("### What is not compared") :]
     described = {
-        kind.strip()
-        for row in re.findall(r"^\| ([^|]+) \|", section, re.MULTILINE)
-        for kind in row.split(",")
+        kind.strip() for row in re.findall(r"^\| ([^|]+) \|", section, re.MULTILINE) for kind in row.split(",")
     }
     assert set(get_args(Kind)) <= described
 
 
-def test_the_example_runs(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_example_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.chdir(tmp_path)
     record = measured("conv2d", 1.0, np.random.default_rng())
     with Store("results.sqlite") as store:

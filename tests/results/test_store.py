@@ -39,9 +39,7 @@ def test_records_come_back_exactly(several: list[Record]) -> None:
             observed = list(store.observations(store.run("r")))
     assert exactly(found) == exactly(list(latest.values()))
     assert exactly([o.figures for o in observed]) == exactly([observe(r).figures for r in found])
-    assert [(o.key, o.status, o.reason) for o in observed] == [
-        (r.case.key, r.status, r.reason) for r in found
-    ]
+    assert [(o.key, o.status, o.reason) for o in observed] == [(r.case.key, r.status, r.reason) for r in found]
 
 
 def test_text_that_was_never_text_comes_back_too(store: Store) -> None:
@@ -119,9 +117,7 @@ def test_runs_are_named_for_the_day_and_found_from_the_end(store: Store) -> None
         store.run("latest~3")
 
 
-@pytest.mark.parametrize(
-    "name", ["", " ", "a/b", "-x", "latest", "latest~1", "x.json", "x ", "x" * 101, "a\nb"]
-)
+@pytest.mark.parametrize("name", ["", " ", "a/b", "-x", "latest", "latest~1", "x.json", "x ", "x" * 101, "a\nb"])
 def test_names_that_mean_something_else_are_refused(store: Store, name: str) -> None:
     with pytest.raises(TesseraError, match="not a name"):
         store.start_run(name)

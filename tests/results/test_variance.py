@@ -7,9 +7,7 @@ from tessera.results.variance import NOTHING, fit_prior, moderate
 
 def drawn(prior_df: float, scale: float, df: int, cases: int, rng: np.random.Generator) -> np.ndarray:
     """Sample variances of cases whose true variances are scaled inverse chi-square."""
-    truth = (
-        scale * prior_df / rng.chisquare(prior_df, cases) if np.isfinite(prior_df) else np.full(cases, scale)
-    )
+    truth = scale * prior_df / rng.chisquare(prior_df, cases) if np.isfinite(prior_df) else np.full(cases, scale)
     return truth * rng.chisquare(df, cases) / df
 
 

@@ -21,9 +21,7 @@ def test_the_shipped_suites_load(name):
 
 def test_a_file_of_ones_own(tmp_path):
     path = tmp_path / "mine.toml"
-    path.write_text(
-        'budget = "30s"\nlaunches = 2\n[[cases]]\nfeature = "ops"\nnames = ["matmul"]\nsize = ["small"]\n'
-    )
+    path.write_text('budget = "30s"\nlaunches = 2\n[[cases]]\nfeature = "ops"\nnames = ["matmul"]\nsize = ["small"]\n')
     suite = load_suite(str(path))
     assert (suite.name, suite.budget, suite.launches) == ("mine", 30.0, 2)
     assert [case.name for case in suite.cases] == ["matmul", "matmul"]
@@ -62,9 +60,7 @@ def test_a_file_that_is_no_toml(tmp_path):
         load_suite(str(path))
 
 
-@pytest.mark.parametrize(
-    ("text", "seconds"), [("90", 90), ("90s", 90), ("1.5 min", 90), ("2h", 7200), (3, 3)]
-)
+@pytest.mark.parametrize(("text", "seconds"), [("90", 90), ("90s", 90), ("1.5 min", 90), ("2h", 7200), (3, 3)])
 def test_durations(text, seconds):
     assert parse_duration(text) == seconds
 

@@ -94,9 +94,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="FRACTION",
         help="changes that matter (default: 1%%)",
     )
-    parser.add_argument(
-        "--threads", type=int, default=1, metavar="N", help="threads of each side (default: 1)"
-    )
+    parser.add_argument("--threads", type=int, default=1, metavar="N", help="threads of each side (default: 1)")
     parser.add_argument(
         "--allocator",
         choices=tuple(ALLOCATORS),
@@ -190,7 +188,11 @@ def _record(case: Case, found: Alternated, threshold: float) -> Record:
     return Record(
         case=case,
         unit="ratio",
-        launches=(Samples(values=tuple(math.exp(r) for r in found.log_ratios), stopped_by=found.stopped_by),),
+        launches=(
+            Samples(
+                values=tuple(math.exp(r) for group in found.log_ratios for r in group), stopped_by=found.stopped_by
+            ),
+        ),
         metrics={
             "ratio": Metric(ratio.value, "", "lower"),
             "low": Metric(ratio.low),

@@ -35,9 +35,7 @@ exit codes: 0 nothing slower, 1 a case is slower or newly failed, 2 bad input, 3
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "run_a", metavar="RUN_A", help="the run before: a name, latest~1, or an exported JSON file"
-    )
+    parser.add_argument("run_a", metavar="RUN_A", help="the run before: a name, latest~1, or an exported JSON file")
     parser.add_argument("run_b", metavar="RUN_B", help="the run after")
     parser.add_argument(
         "--threshold",
@@ -48,9 +46,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--feature", metavar="F", help="only the cases of this feature, e.g. ops")
     parser.add_argument("--name", metavar="GLOB", help="only cases whose name fits, e.g. 'conv*'")
-    parser.add_argument(
-        "--all", action="store_true", help="list every case; JSON and CSV have all of them anyway"
-    )
+    parser.add_argument("--all", action="store_true", help="list every case; JSON and CSV have all of them anyway")
     add_store(parser, writes=False)
     add_output(parser)
 
@@ -61,8 +57,7 @@ def run(args: argparse.Namespace) -> int:
     from tessera.results.sources import read_source
 
     a, b = (
-        read_source(text, args.store, feature=args.feature, name_glob=args.name)
-        for text in (args.run_a, args.run_b)
+        read_source(text, args.store, feature=args.feature, name_glob=args.name) for text in (args.run_a, args.run_b)
     )
     for which, source in (("A", a), ("B", b)):
         if not source.observations:

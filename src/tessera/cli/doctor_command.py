@@ -115,9 +115,7 @@ def _self_test(args: argparse.Namespace) -> int:
     if args.trials < 2:
         raise TesseraError("a self-test needs trials", got=args.trials, allowed="2 or more")
     with _progress() as say:
-        found = self_test(
-            trials=args.trials, seconds=args.seconds or (0.3 if args.quick else 1.0), progress=say
-        )
+        found = self_test(trials=args.trials, seconds=args.seconds or (0.3 if args.quick else 1.0), progress=say)
     names = ("layout", "false alarms", "spread of the ratio", "smallest change to be seen")
     rows = [
         [
@@ -133,12 +131,8 @@ def _self_test(args: argparse.Namespace) -> int:
             json.dump([asdict(test) for test in found], stream, indent=1)
             stream.write("\n")
         else:
-            title = (
-                f"identical work, {found[0].seconds:g} s a trial, changes of {found[0].threshold:.0%} matter"
-            )
-            render(
-                [Column(names[0]), *(Column(n, "right") for n in names[1:])], rows, args.form, stream, title
-            )
+            title = f"identical work, {found[0].seconds:g} s a trial, changes of {found[0].threshold:.0%} matter"
+            render([Column(names[0]), *(Column(n, "right") for n in names[1:])], rows, args.form, stream, title)
     return OK
 
 
@@ -167,9 +161,7 @@ def _calibrate(args: argparse.Namespace) -> int:
             Column("1 worker", "right"),
             Column(f"{machine.workers.size} workers", "right"),
         ]
-        render(
-            columns, rows, args.form, stream, title=f"{machine.title}, {format_bytes(machine.global_memory)}"
-        )
+        render(columns, rows, args.form, stream, title=f"{machine.title}, {format_bytes(machine.global_memory)}")
         if "link" in machine.links:
             stream.write(f"link latency: {format_seconds(machine.links['link'].latency)}\n")
     print(f"kept in {path.name} of the data directory; predictions use it from now on", file=sys.stderr)
@@ -187,9 +179,7 @@ def _transport(launcher: str, say: Callable[[str], None]) -> list[dict[str, floa
         say(f"transfers between two ranks of {spawn}")
         try:
             with Workers(LaunchConfig(spawn=spawn, workers=2, time_limit=120.0)) as workers:  # type: ignore[arg-type]
-                found: list[dict[str, float]] = workers.run(
-                    "tessera.transport.pingpong:pingpong", LINK_SIZES, 200
-                )[0]
+                found: list[dict[str, float]] = workers.run("tessera.transport.pingpong:pingpong", LINK_SIZES, 200)[0]
                 return found
         except MissingExtra:
             if launcher != "auto":

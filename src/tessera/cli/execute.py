@@ -45,8 +45,6 @@ def closing_lines(run: Run, outcome: Outcome, records: Sequence[Record]) -> list
     """What a user should know after the table: troubles first, then where the results are."""
     lines = [f"{r.status.replace('_', ' ')}: {r.case.key}: {r.reason}" for r in records if r.status != "ok"]
     if outcome.left:
-        lines.append(
-            f"{outcome.left} cases did not fit the time budget: go on with --resume --run-name {run.name}"
-        )
+        lines.append(f"{outcome.left} cases did not fit the time budget: go on with --resume --run-name {run.name}")
     lines.append(f"stored as run {run.name}; see `tessera report {run.name}`")
     return lines

@@ -43,16 +43,10 @@ _READABLE = (
 
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("name", nargs="?", metavar="RUN", help="the run: its name, latest, latest~1")
-    parser.add_argument(
-        "-o", "--output", metavar="FILE", help="the file to write; - is a table on the terminal"
-    )
+    parser.add_argument("-o", "--output", metavar="FILE", help="the file to write; - is a table on the terminal")
     parser.add_argument("--feature", metavar="F", help="only the records of this feature, e.g. ops")
-    parser.add_argument(
-        "--name", dest="glob", metavar="GLOB", help="only cases whose name fits, e.g. 'conv*'"
-    )
-    parser.add_argument(
-        "--import", dest="source", metavar="FILE", help="read this JSON export into the store"
-    )
+    parser.add_argument("--name", dest="glob", metavar="GLOB", help="only cases whose name fits, e.g. 'conv*'")
+    parser.add_argument("--import", dest="source", metavar="FILE", help="read this JSON export into the store")
     parser.add_argument("--as", dest="new_name", metavar="NAME", help="the name of the imported run")
     add_store(parser, writes=False)
 
@@ -61,9 +55,7 @@ def run(args: argparse.Namespace) -> int:
     if args.source is not None:
         return _import(args)
     if args.name is None or args.output is None:
-        raise TesseraError(
-            "what to export, and where to?", do="`tessera export RUN -o FILE`, or --import FILE"
-        )
+        raise TesseraError("what to export, and where to?", do="`tessera export RUN -o FILE`, or --import FILE")
     if args.new_name is not None:
         raise TesseraError("--as names an imported run", do="use it with --import")
     return _export(args, _form(args.output))
@@ -116,9 +108,7 @@ def _form(output: str) -> Form | Literal["parquet"]:
     if output == "-":
         return "terminal"
     if Path(output).suffix not in _FORMS:
-        raise TesseraError(
-            "unknown form of export", got=output, allowed=[f"FILE{suffix}" for suffix in _FORMS]
-        )
+        raise TesseraError("unknown form of export", got=output, allowed=[f"FILE{suffix}" for suffix in _FORMS])
     return _FORMS[Path(output).suffix]
 
 

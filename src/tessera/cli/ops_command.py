@@ -80,9 +80,7 @@ def run(args: argparse.Namespace) -> int:
         launch=launch_of(args),
         launches=launches_of(args),
     )
-    stored, records, outcome = execute(
-        plan, store_path=args.store, name=args.run, suite="ops", resume=args.resume
-    )
+    stored, records, outcome = execute(plan, store_path=args.store, name=args.run, suite="ops", resume=args.resume)
     job = current_job()
     if job is None or job.rank == 0:
         print_records(stored, records, args.form, args.output)

@@ -101,18 +101,14 @@ def add_sampling(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--warmup", type=int, metavar="N", help="a fixed number of warm-up calls instead of detecting the end"
     )
-    group.add_argument(
-        "--iterations", type=int, metavar="N", help="a fixed number of timed calls instead of a target"
-    )
+    group.add_argument("--iterations", type=int, metavar="N", help="a fixed number of timed calls instead of a target")
     group.add_argument(
         "--launches",
         type=int,
         metavar="N",
         help="fresh processes per case, the unit of comparisons (default: 3; quick: 1)",
     )
-    group.add_argument(
-        "--quick", action="store_true", help="a first look: one launch, 10%% target, 0.2 s per case"
-    )
+    group.add_argument("--quick", action="store_true", help="a first look: one launch, 10%% target, 0.2 s per case")
 
 
 def add_launch(parser: argparse.ArgumentParser) -> None:
@@ -141,15 +137,11 @@ def add_launch(parser: argparse.ArgumentParser) -> None:
         metavar="TIME",
         help="kill a case that takes longer (default: generous)",
     )
-    group.add_argument(
-        "--tag-output", action="store_true", help="show what workers print, tagged with their rank"
-    )
+    group.add_argument("--tag-output", action="store_true", help="show what workers print, tagged with their rank")
 
 
 def sampling_of(args: argparse.Namespace) -> Sampling:
-    given = {
-        k: v for k in ("target", "budget", "warmup", "iterations") if (v := getattr(args, k)) is not None
-    }
+    given = {k: v for k in ("target", "budget", "warmup", "iterations") if (v := getattr(args, k)) is not None}
     quick = {"target": 0.10, "budget": 0.2} if args.quick else {}
     return Sampling(**{**quick, **given})
 

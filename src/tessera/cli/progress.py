@@ -39,9 +39,7 @@ class Progress:
                 transient=True,
             )
             self._bar.start()
-            self._task = self._bar.add_task(
-                "starting", total=self._total, left=f"at most {clock(self._most)}"
-            )
+            self._task = self._bar.add_task("starting", total=self._total, left=f"at most {clock(self._most)}")
         return self
 
     def __exit__(
@@ -52,9 +50,7 @@ class Progress:
 
     def begins(self, case: Case, launch: int) -> None:
         if self._bar is not None:
-            self._bar.update(
-                self._task, description=f"{case.feature} {case.name}", left=f"{self._left()} left"
-            )
+            self._bar.update(self._task, description=f"{case.feature} {case.name}", left=f"{self._left()} left")
 
     def ends(self, record: Record, launch: int) -> None:
         self._finished += 1

@@ -33,9 +33,7 @@ exit codes: 0 written, 2 bad input (an unknown run, a place that cannot be writt
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "runs", nargs="*", default=["latest"], metavar="RUN", help="runs to show (default: latest)"
-    )
+    parser.add_argument("runs", nargs="*", default=["latest"], metavar="RUN", help="runs to show (default: latest)")
     parser.add_argument("--list", action="store_true", help="list the runs and end")
     parser.add_argument(
         "-o",
@@ -65,9 +63,7 @@ def run(args: argparse.Namespace) -> int:
     return OK
 
 
-def write_report(
-    names: Sequence[str], *, store_path: str | None, path: Path, threshold: float = 0.03
-) -> None:
+def write_report(names: Sequence[str], *, store_path: str | None, path: Path, threshold: float = 0.03) -> None:
     """Write the page of the runs with these names, the baseline first."""
     from tessera.report.page import page, write_page
     from tessera.report.runs import features
@@ -90,9 +86,7 @@ def _view(name: str, store_path: str | None) -> RunView:
     if is_file(name):
         exported = read_json(name)
         # Runs exported from several machines may share a name; their files do not.
-        return RunView(
-            name=name, created=exported.started, command=exported.command, records=exported.records
-        )
+        return RunView(name=name, created=exported.started, command=exported.command, records=exported.records)
     with Store(store_path, create=False) as store:
         found = store.run(name)
         records = list(store.records(found))

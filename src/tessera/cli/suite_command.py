@@ -33,9 +33,7 @@ examples:
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "suite", nargs="?", default=None, metavar="SUITE", help="quick, standard, nightly or a file"
-    )
+    parser.add_argument("suite", nargs="?", default=None, metavar="SUITE", help="quick, standard, nightly or a file")
     parser.add_argument("--list", action="store_true", help="list the suites and end")
     parser.add_argument("--dry-run", action="store_true", help="say what would run and how long, and end")
     parser.add_argument("--quick", action="store_true", help="one launch per case, whatever the suite says")
@@ -75,12 +73,8 @@ def run(args: argparse.Namespace) -> int:
         return _dry_run(suite, plan, args)
     page = Path(args.output or "report.html") if args.form not in FORMS else None
     if page is not None and not page.parent.is_dir():
-        raise TesseraError(
-            "no such directory for the report", got=str(page.parent), do="make it, or choose another -o"
-        )
-    stored, records, outcome = execute(
-        plan, store_path=args.store, name=args.run, suite=suite.name, resume=args.resume
-    )
+        raise TesseraError("no such directory for the report", got=str(page.parent), do="make it, or choose another -o")
+    stored, records, outcome = execute(plan, store_path=args.store, name=args.run, suite=suite.name, resume=args.resume)
     job = current_job()
     if job is None or job.rank == 0:
         print_records(stored, records, args.form, None if page else args.output)

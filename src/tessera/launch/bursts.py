@@ -9,18 +9,22 @@ from tessera.measure.clock import MACHINE_CLOCK
 from tessera.measure.sampler import Series, no_garbage_collection
 from tessera.measure.sync import ALONE
 
-WARMUP_NS = 10_000_000
+WARMUP_NS = 5_000_000
 LONG_NS = 50_000_000
 
 _fresh: FreshProcess | None = None  # in the worker: the process of the current launch
 _series: Series | None = None  # in that process: the callable and its samples
 
 
+def preload(worker: Worker, make: str) -> None:
+    """In the worker: import what the callable needs, once, so that no launch has to."""
+    resolve(make)
+
+
 def relaunch(worker: Worker, make: str, args: tuple[object, ...]) -> None:
     """In the worker: a new process with a newly made callable, warmed up; the one before ends."""
     global _fresh
     end(worker)
-    resolve(make)  # imports happen here, once, and not in every launch
     _fresh = FreshProcess()
     _fresh.call("tessera.launch.bursts:_prepare", make, args)
 

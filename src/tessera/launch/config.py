@@ -36,9 +36,7 @@ class LaunchConfig:
         if self.threads < 1:
             raise TesseraError("a worker needs threads", got=self.threads, allowed="1 or more")
         if self.spawn == "inline" and self.workers > 1:
-            raise TesseraError(
-                "inline is one worker", got=self.workers, allowed="1", do="use processes or torchrun"
-            )
+            raise TesseraError("inline is one worker", got=self.workers, allowed="1", do="use processes or torchrun")
         if self.time_limit is not None and self.time_limit <= 0:
             raise TesseraError("a time limit is positive", got=self.time_limit, allowed="seconds above 0")
         allocator_env(self.allocator)

@@ -68,9 +68,7 @@ def rank_in(env: Mapping[str, str]) -> Job | None:
             return _job("mpiexec", env, *names)
     # Only srun sets the tasks of a step; a batch script sees the allocation's variables but is one process.
     if int(env.get("SLURM_STEP_NUM_TASKS", "1")) > 1 and "SLURM_PROCID" in env:
-        return _job(
-            "slurm", env, "SLURM_STEP_NUM_TASKS", "SLURM_PROCID", "SLURM_LOCALID", "SLURM_NTASKS_PER_NODE"
-        )
+        return _job("slurm", env, "SLURM_STEP_NUM_TASKS", "SLURM_PROCID", "SLURM_LOCALID", "SLURM_NTASKS_PER_NODE")
     return None
 
 

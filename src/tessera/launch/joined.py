@@ -75,9 +75,7 @@ class Joined:
             timer.cancel()
 
     def _abort(self, why: str, code: int) -> None:
-        print(
-            f"tessera: rank {self._worker.rank} of {self._worker.size} ends the job: {why}", file=sys.stderr
-        )
+        print(f"tessera: rank {self._worker.rank} of {self._worker.size} ends the job: {why}", file=sys.stderr)
         self._ranks.abort(code)
 
 

@@ -28,9 +28,7 @@ if TYPE_CHECKING:
     import psutil
 
 START_LIMIT = 60.0  # an interpreter, torch's agent and its rendezvous on a loaded machine
-PATIENCE = (
-    2.0  # after a first failure: for the other ranks to end, and for the death that explains it to show
-)
+PATIENCE = 2.0  # after a first failure: for the other ranks to end, and for the death that explains it to show
 VERDICT = 4.0  # for mpiexec or torch's agent to say how its rank ended
 FAREWELL = 10.0  # for workers to leave by themselves
 
@@ -62,9 +60,7 @@ class Launched:
         try:
             task = pickle.dumps((target, args))
         except Exception as error:
-            raise TesseraError(
-                "the arguments of a worker function have to be picklable", got=str(error)
-            ) from None
+            raise TesseraError("the arguments of a worker function have to be picklable", got=str(error)) from None
         try:
             return self._run(task, limit)
         except BaseException:
@@ -96,9 +92,9 @@ class Launched:
     def _start(self) -> None:
         config = self._config
         pinned = placement(self._size, config.threads, available_cpus(), numa_nodes()) if config.pin else ()
-        Plan(
-            spawn=config.spawn, size=self._size, threads=config.threads, cpus=pinned or ((),) * self._size
-        ).write(self._directory)
+        Plan(spawn=config.spawn, size=self._size, threads=config.threads, cpus=pinned or ((),) * self._size).write(
+            self._directory
+        )
         with contextlib.ExitStack() as stack:
             listener = stack.enter_context(socket.socket(socket.AF_UNIX))
             listener.bind(control_socket(self._directory))
@@ -142,9 +138,7 @@ class Launched:
         while len(self._controls) < self._size:
             ready = wait([listener, *self._pidfds.values()], max(0.0, deadline - time.monotonic()))
             if not ready:
-                raise BenchmarkFailed(
-                    f"the workers did not start within {START_LIMIT:g} s; {self._said(LAUNCHER)}"
-                )
+                raise BenchmarkFailed(f"the workers did not start within {START_LIMIT:g} s; {self._said(LAUNCHER)}")
             for rank, fd in self._pidfds.items():
                 if fd in ready:
                     raise self._death(rank)
@@ -171,13 +165,9 @@ class Launched:
         failed_at: float | None = None
         dead: list[int] = []
         while len(replies) < self._size and not dead:
-            until = min(
-                [t for t in (deadline, failed_at and failed_at + PATIENCE) if t is not None], default=None
-            )
+            until = min([t for t in (deadline, failed_at and failed_at + PATIENCE) if t is not None], default=None)
             left = None if until is None else max(0.0, until - time.monotonic())
-            waiting: dict[Connection | int, int] = {
-                self._controls[r]: r for r in self._controls if r not in replies
-            }
+            waiting: dict[Connection | int, int] = {self._controls[r]: r for r in self._controls if r not in replies}
             watched = {fd: rank for rank, fd in self._pidfds.items()}
             ready = wait([*waiting, *watched], left)
             if not ready:
@@ -192,11 +182,7 @@ class Launched:
                         continue
                     if replies[rank].error is not None and failed_at is None:
                         failed_at = time.monotonic()
-            dead += [
-                rank
-                for fd, rank in watched.items()
-                if fd in ready and rank not in replies and rank not in dead
-            ]
+            dead += [rank for fd, rank in watched.items() if fd in ready and rank not in replies and rank not in dead]
         if dead:
             # A launcher that ends does so because a rank did.
             raise self._death(next((r for r in dead if r != LAUNCHER), LAUNCHER))
@@ -206,9 +192,7 @@ class Launched:
                 raise reply.error
         if not self._all_idle:
             silent = ", ".join(str(r) for r in range(self._size) if r not in replies)
-            raise TimedOut(
-                f"no answer within the time limit of {limit:g} s from rank {silent} of {self._size}"
-            )
+            raise TimedOut(f"no answer within the time limit of {limit:g} s from rank {silent} of {self._size}")
         return [replies[rank].value for rank in range(self._size)]
 
     def _death(self, rank: int) -> BenchmarkFailed:
@@ -219,9 +203,7 @@ class Launched:
         except subprocess.TimeoutExpired:
             code = None
         if rank not in self._started and code is not None:
-            code = exit_status(
-                self._processes[rank].pid, code, "\n".join(self._output.tail(LAUNCHER, wait=1.0))
-            )
+            code = exit_status(self._processes[rank].pid, code, "\n".join(self._output.tail(LAUNCHER, wait=1.0)))
         who = "the launcher of the ranks" if rank == LAUNCHER else f"rank {rank} of {self._size}"
         return BenchmarkFailed(f"{who} {_how(code)}; {self._said(rank)}")
 

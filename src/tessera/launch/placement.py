@@ -9,9 +9,7 @@ from pathlib import Path
 Cpus = tuple[int, ...]
 
 
-def placement(
-    workers: int, threads: int, cpus: Collection[int], nodes: Sequence[Sequence[int]]
-) -> tuple[Cpus, ...]:
+def placement(workers: int, threads: int, cpus: Collection[int], nodes: Sequence[Sequence[int]]) -> tuple[Cpus, ...]:
     """The cores of each worker: `threads` of them, of one NUMA node where that is possible.
 
     `cpus` may be used; `nodes` lists the cores of each NUMA node in the order in which they should be taken.

@@ -100,9 +100,7 @@ class MpiRanks:
 
 def ranks_of(job: Job) -> GlooRanks | MpiRanks:
     """How the ranks of a job reach one another; Slurm's meet where MASTER_ADDR says, or else through MPI."""
-    gloo = job.kind == "torchrun" or (
-        job.kind == "slurm" and {"MASTER_ADDR", "MASTER_PORT"} <= os.environ.keys()
-    )
+    gloo = job.kind == "torchrun" or (job.kind == "slurm" and {"MASTER_ADDR", "MASTER_PORT"} <= os.environ.keys())
     return (GlooRanks if gloo else MpiRanks)(job.rank, job.size)
 
 

@@ -92,9 +92,7 @@ def find_mpiexec(python: str) -> str | None:
 def mpi_kind(path: str) -> str:
     """Whose mpiexec this is: Open MPI, MPICH, or another."""
     try:
-        said = subprocess.run(
-            [path, "--version"], capture_output=True, text=True, timeout=10, check=False
-        ).stdout
+        said = subprocess.run([path, "--version"], capture_output=True, text=True, timeout=10, check=False).stdout
     except (OSError, subprocess.TimeoutExpired) as error:
         raise TesseraError("mpiexec does not start", got=path, do=str(error)) from None
     if "Open MPI" in said or "OpenRTE" in said:

@@ -55,9 +55,7 @@ def perform(worker: Worker, target: str, args: tuple[Any, ...]) -> Reply:
     except KeyboardInterrupt:
         raise
     except BaseException as error:
-        return Reply(
-            error=BenchmarkFailed(f"rank {worker.rank} of {worker.size} raised {_in_one_line(error)}")
-        )
+        return Reply(error=BenchmarkFailed(f"rank {worker.rank} of {worker.size} raised {_in_one_line(error)}"))
 
 
 def pack(worker: Worker, reply: Reply) -> bytes:
@@ -74,9 +72,7 @@ def unpack(rank: int, data: bytes) -> Reply:
     try:
         reply = pickle.loads(data)
     except Exception as error:
-        return Reply(
-            error=BenchmarkFailed(f"the result of rank {rank} cannot be read here: {_in_one_line(error)}")
-        )
+        return Reply(error=BenchmarkFailed(f"the result of rank {rank} cannot be read here: {_in_one_line(error)}"))
     assert isinstance(reply, Reply)
     return reply
 

@@ -59,9 +59,7 @@ class Workers:
         """
         module, colon, name = target.partition(":")
         if not (colon and module and name):
-            raise TesseraError(
-                "not the name of a worker function", got=target, allowed="package.module:function"
-            )
+            raise TesseraError("not the name of a worker function", got=target, allowed="package.module:function")
         if self._crew is None:
             raise TesseraError("the workers are not started", do="use them in a `with` block")
         if time_limit is not None and time_limit <= 0:

@@ -109,9 +109,7 @@ def calibrate(
     )
 
 
-def disturbances(
-    tables: Mapping[str, tuple[float, ...]], spread: Mapping[str, tuple[float, ...]]
-) -> tuple[str, ...]:
+def disturbances(tables: Mapping[str, tuple[float, ...]], spread: Mapping[str, tuple[float, ...]]) -> tuple[str, ...]:
     """What shows that something else ran during a calibration: worth a note, and another calibration.
 
     >>> disturbances({"flops.int8": (80.0, 60.0)}, {"flops.int8": (0.02, 0.5)})

@@ -105,9 +105,7 @@ class Machine:
                 raise TesseraError(f"{where}: {figure} must be positive", got=list(values))
         for kind, link in self.links.items():
             if not (link.latency >= 0 and math.isfinite(link.latency)):
-                raise TesseraError(
-                    f"{where}: links.{kind} has a bad latency", got=link.latency, allowed="0 or more"
-                )
+                raise TesseraError(f"{where}: links.{kind} has a bad latency", got=link.latency, allowed="0 or more")
         known = {"grid", *(part for figure in figures for part in _prefixes(figure))}
         for what, keys in (("source", self.sources), ("spread", self.spread)):
             if unknown := sorted(set(keys) - known):
@@ -135,9 +133,7 @@ class Machine:
         active = self._active(workers)
         if fidelity is not None:
             if fidelity not in self.fidelity:
-                raise TesseraError(
-                    f"{self.name} has no such fidelity", got=fidelity, allowed=self.fidelity or "none"
-                )
+                raise TesseraError(f"{self.name} has no such fidelity", got=fidelity, allowed=self.fidelity or "none")
             return self.fidelity[fidelity] * active
         if dtype not in self.flops:
             raise TesseraError(f"{self.name} has no FLOP/s for this dtype", got=dtype, allowed=self.flops)
@@ -147,9 +143,7 @@ class Machine:
     def link(self, kind: str) -> Link:
         """The link of a kind; an error that says which there are if it is not described."""
         if kind not in self.links:
-            raise TesseraError(
-                f"{self.name} has no figure for this link", got=kind, allowed=self.links or "none"
-            )
+            raise TesseraError(f"{self.name} has no figure for this link", got=kind, allowed=self.links or "none")
         return self.links[kind]
 
     def bandwidth(self, kind: str, *, workers: int = 1) -> float:
@@ -175,8 +169,7 @@ class Machine:
             "flops": {dtype: list(table) for dtype, table in self.flops.items()},
             "fidelity": dict(self.fidelity),
             "links": {
-                kind: {"bandwidth": list(link.bandwidth), "latency": link.latency}
-                for kind, link in self.links.items()
+                kind: {"bandwidth": list(link.bandwidth), "latency": link.latency} for kind, link in self.links.items()
             },
             "sources": dict(self.sources),
             "spread": {figure: list(values) for figure, values in self.spread.items()},
@@ -213,9 +206,7 @@ class Machine:
             notes=take("notes", lambda v: tuple(str(n) for n in v), ()),
         )
         if rest:
-            raise TesseraError(
-                f"{where}: unknown field", got=", ".join(rest), allowed=sorted(machine.to_dict())
-            )
+            raise TesseraError(f"{where}: unknown field", got=", ".join(rest), allowed=sorted(machine.to_dict()))
         return machine
 
     @classmethod

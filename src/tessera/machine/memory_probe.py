@@ -14,9 +14,7 @@ SMALLEST, LARGEST = 64 << 20, 512 << 20
 def array_bytes() -> int:
     """The size of one array: four times the last-level cache, so that little of it is left there."""
     units = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
-    texts = [
-        path.read_text().strip() for path in Path("/sys/devices/system/cpu/cpu0/cache").glob("index*/size")
-    ]
+    texts = [path.read_text().strip() for path in Path("/sys/devices/system/cpu/cpu0/cache").glob("index*/size")]
     sizes = [int(text[:-1]) * units[text[-1]] for text in texts if text[-1:] in units]
     # Three arrays may take an eighth of the memory that is free now.
     room = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 24

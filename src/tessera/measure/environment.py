@@ -46,9 +46,7 @@ def environment() -> dict[str, Any]:
     seen: dict[str, Any] = {
         "cpu": info.get("model name") or platform.processor() or platform.machine(),
         "flags": _short_hash(info.get("flags", "")),
-        "simd": [
-            f for f in ("avx2", "avx512f", "avx512_bf16", "amx_tile") if f in info.get("flags", "").split()
-        ],
+        "simd": [f for f in ("avx2", "avx512f", "avx512_bf16", "amx_tile") if f in info.get("flags", "").split()],
         "cores": os.cpu_count(),
         "pinned_to": len(os.sched_getaffinity(0)),
         "numa_nodes": max(1, len(list(Path("/sys/devices/system/node").glob("node[0-9]*")))),
@@ -89,9 +87,7 @@ def machine_kind(flags: str) -> str:
     inside = []
     if "hypervisor" in flags.split():
         inside.append("virtual machine")
-    if Path("/.dockerenv").exists() or any(
-        w in _text("/proc/1/cgroup") for w in ("docker", "kubepods", "lxc")
-    ):
+    if Path("/.dockerenv").exists() or any(w in _text("/proc/1/cgroup") for w in ("docker", "kubepods", "lxc")):
         inside.append("container")
     return ", ".join(inside) or "bare metal"
 

@@ -65,9 +65,7 @@ def sample_interleaved(
     The budget in seconds covers all of them together, warm-up included.
     """
     if len(functions) < 2:
-        raise TesseraError(
-            "interleaving needs callables to alternate", got=len(functions), allowed="2 or more"
-        )
+        raise TesseraError("interleaving needs callables to alternate", got=len(functions), allowed="2 or more")
     order = random.Random(seed)
     start = clock.wall()
     deadline = start + round(budget * 1e9)

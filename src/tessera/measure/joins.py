@@ -30,7 +30,5 @@ def join_ranks(rows: Sequence[Sequence[float]], by: str = DEFAULT_JOIN) -> tuple
         raise TesseraError("unknown way to join ranks", got=by, allowed=JOINS)
     lengths = sorted({len(row) for row in rows})
     if len(lengths) != 1:
-        raise TesseraError(
-            "ranks took unequal numbers of samples", got=lengths or None, allowed="the same number each"
-        )
+        raise TesseraError("ranks took unequal numbers of samples", got=lengths or None, allowed="the same number each")
     return tuple(JOINS[by](np.asarray(rows, dtype=np.float64)).tolist())

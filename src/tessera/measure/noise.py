@@ -71,25 +71,19 @@ def advice(noise: Noise, seen: Mapping[str, Any]) -> list[str]:
             f"the hypervisor takes {noise.steal:.0%} of the time: use CPU time, more --launches, or a dedicated host"
         )
     if noise.hidden > 0.02:
-        found.append(
-            f"a busy process was kept off its core for {noise.hidden:.0%} of the time: pin it, lower the load"
-        )
+        found.append(f"a busy process was kept off its core for {noise.hidden:.0%} of the time: pin it, lower the load")
     if noise.spread > 0.05:
         found.append(
             f"half of all repetitions spread over {noise.spread:.0%}: changes under about {noise.spread:.0%} "
             "need `tessera ab`, which interleaves"
         )
     if abs(noise.drift) > 0.03:
-        found.append(
-            f"the speed drifted by {noise.drift:+.0%} within seconds: the frequency changes; let it settle"
-        )
+        found.append(f"the speed drifted by {noise.drift:+.0%} within seconds: the frequency changes; let it settle")
     if noise.tail > 0.5:
         found.append(f"one repetition in a hundred takes {1 + noise.tail:.1f}x: medians hold, means do not")
     if seen.get("governor") not in ("performance", "unknown"):
         found.append(f"the frequency governor is {seen['governor']!r}: set it to 'performance'")
     threads, cores = int(seen.get("threads") or 1), int(seen.get("pinned_to") or 1)
     if threads > cores:
-        found.append(
-            f"{threads} threads on {cores} cores: set OMP_NUM_THREADS={cores} or pass --threads {cores}"
-        )
+        found.append(f"{threads} threads on {cores} cores: set OMP_NUM_THREADS={cores} or pass --threads {cores}")
     return found

@@ -142,9 +142,7 @@ class Series:
         )
 
 
-def sample(
-    fn: Fn, sampling: Sampling | None = None, *, clock: Clock = MACHINE_CLOCK, sync: Sync = ALONE
-) -> Samples:
+def sample(fn: Fn, sampling: Sampling | None = None, *, clock: Clock = MACHINE_CLOCK, sync: Sync = ALONE) -> Samples:
     """Time `fn` until the interval of its median is narrow enough, or the budget is spent.
 
     On several ranks each passes its own `sync`: all start every sample together, take the same number of samples,

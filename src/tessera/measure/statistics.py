@@ -57,9 +57,7 @@ def summarize(values: ArrayLike) -> Summary:
     2.0
     """
     x = _checked(values)
-    low, p25, median, p75, p90, p99, high = (
-        float(q) for q in np.quantile(x, [0, 0.25, 0.5, 0.75, 0.9, 0.99, 1])
-    )
+    low, p25, median, p75, p90, p99, high = (float(q) for q in np.quantile(x, [0, 0.25, 0.5, 0.75, 0.9, 0.99, 1]))
     return Summary(
         count=len(x),
         low=low,

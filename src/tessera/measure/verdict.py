@@ -10,22 +10,25 @@ Verdict = Literal["slower", "faster", "same", "unresolved"]
 
 
 def verdict_of(ratio: Interval, threshold: float) -> Verdict:
-    """A change is called when the whole interval lies beyond the threshold, `same` when it lies within it.
+    """A change is called when the interval excludes none and the ratio is beyond the threshold.
 
-    >>> verdict_of(Interval(1.02, 1.015, 1.025), 0.01)
-    'slower'
+    It is `same` when the whole interval lies within the threshold; whatever else is `unresolved`.
+
     >>> verdict_of(Interval(1.02, 1.005, 1.035), 0.01)
+    'slower'
+    >>> verdict_of(Interval(1.02, 0.995, 1.045), 0.01)
     'unresolved'
+    >>> verdict_of(Interval(1.002, 0.998, 1.006), 0.01)
+    'same'
     """
-    if ratio.low > 1 + threshold:
+    beyond = 1 + threshold
+    if ratio.low > 1 and ratio.value > beyond:
         return "slower"
-    if ratio.high < 1 / (1 + threshold):
+    if ratio.high < 1 and ratio.value < 1 / beyond:
         return "faster"
-    if ratio.high <= 1 + threshold and ratio.low >= 1 / (1 + threshold):
-        return "same"
-    return "unresolved"
+    return "same" if ratio.high <= beyond and ratio.low >= 1 / beyond else "unresolved"
 
 
 def smallest_effect(ratio: Interval, threshold: float) -> float:
     """The smallest change that an interval of this width would have shown, as a fraction."""
-    return threshold + max(ratio.high / ratio.value, ratio.value / ratio.low) - 1
+    return max(threshold, ratio.high / ratio.value - 1, ratio.value / ratio.low - 1)

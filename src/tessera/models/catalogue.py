@@ -49,15 +49,11 @@ def resnet152(num_classes: int = 1000, in_channels: int = 3) -> nn.Module:
 def resnext50_32x4d(num_classes: int = 1000, in_channels: int = 3) -> nn.Module:
     from tessera.models.resnet import Bottleneck, ResNet
 
-    return ResNet(
-        Bottleneck, (3, 4, 6, 3), groups=32, group_width=4, num_classes=num_classes, in_channels=in_channels
-    )
+    return ResNet(Bottleneck, (3, 4, 6, 3), groups=32, group_width=4, num_classes=num_classes, in_channels=in_channels)
 
 
 @model("resnext101_32x8d", "ResNeXt-101: 32 groups of 8, 88.8 M parameters, 32.8 GFLOP an image")
 def resnext101_32x8d(num_classes: int = 1000, in_channels: int = 3) -> nn.Module:
     from tessera.models.resnet import Bottleneck, ResNet
 
-    return ResNet(
-        Bottleneck, (3, 4, 23, 3), groups=32, group_width=8, num_classes=num_classes, in_channels=in_channels
-    )
+    return ResNet(Bottleneck, (3, 4, 23, 3), groups=32, group_width=8, num_classes=num_classes, in_channels=in_channels)

@@ -57,9 +57,7 @@ def model_info(
     from tessera.models.registry import lay_out
 
     if image_size < 1 or batch_size < 1:
-        raise TesseraError(
-            "an image and a batch have a size", got=(image_size, batch_size), allowed="1 or more"
-        )
+        raise TesseraError("an image and a batch have a size", got=(image_size, batch_size), allowed="1 or more")
     module = lay_out(name_or_spec, **options).eval()
     channels = int(options.get("in_channels", 3))
     return count(module, (batch_size, channels, image_size, image_size), dtype=dtype)

@@ -41,9 +41,7 @@ def initialise(module: nn.Module, seed: int) -> None:
                 layer.num_batches_tracked.zero_()
             else:
                 if [*layer.parameters(recurse=False), *layer.buffers(recurse=False)]:
-                    raise TesseraError(
-                        f"no rule for random weights of {name or 'the model'}", got=type(layer).__name__
-                    )
+                    raise TesseraError(f"no rule for random weights of {name or 'the model'}", got=type(layer).__name__)
 
 
 def load_weights(module: nn.Module, path: Path) -> None:
@@ -57,9 +55,7 @@ def load_weights(module: nn.Module, path: Path) -> None:
     missing = [k for k in wanted if k not in found and not k.endswith("num_batches_tracked")]
     unexpected = [k for k in found if k not in wanted]
     if missing or unexpected:
-        parts = [f"missing {_few(missing)}"] * bool(missing) + [f"unexpected {_few(unexpected)}"] * bool(
-            unexpected
-        )
+        parts = [f"missing {_few(missing)}"] * bool(missing) + [f"unexpected {_few(unexpected)}"] * bool(unexpected)
         raise TesseraError(f"{path} is not of this model: {'; '.join(parts)}")
     for key, tensor in found.items():
         if tensor.shape != wanted[key].shape:
@@ -80,9 +76,7 @@ def read_weights(path: Path) -> dict[str, Tensor]:
             head = file.read(9)
         found: object
         # A safetensors file opens with the length of its header, which is JSON.
-        found = (
-            load_file(path) if head[8:9] == b"{" else torch.load(path, map_location="cpu", weights_only=True)
-        )
+        found = load_file(path) if head[8:9] == b"{" else torch.load(path, map_location="cpu", weights_only=True)
     except FileNotFoundError:
         raise TesseraError("no such file of weights", got=str(path)) from None
     except OSError as error:
@@ -97,9 +91,7 @@ def read_weights(path: Path) -> dict[str, Tensor]:
         raise TesseraError(f"{path} is not a file of weights, or is torn", do=_SAVE) from None
     if not isinstance(found, Mapping) or not all(isinstance(v, Tensor) for v in found.values()):
         inside = _few([str(k) for k in found]) if isinstance(found, Mapping) else type(found).__name__
-        raise TesseraError(
-            f"{path} is not a plain state_dict", got=inside, do="save model.state_dict() alone"
-        )
+        raise TesseraError(f"{path} is not a plain state_dict", got=inside, do="save model.state_dict() alone")
     return dict(found)
 
 

@@ -42,4 +42,3 @@ def make_pass(operator: Operator, which: str, inputs: dict[str, torch.Tensor]) -
     if which == "backward":
         return lambda: torch.autograd.grad(result, tensors, gradient, retain_graph=True)
     return lambda: torch.autograd.grad(forward(), tensors, gradient)
-

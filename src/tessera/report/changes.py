@@ -36,12 +36,8 @@ def change_plot(changed: Sequence[Compared], names: Names, threshold: float) -> 
         "scattermode": "overlay",
         "xaxis": {"side": "top", "tickformat": "+.0~%", "zeroline": True},
     }
-    traces = [
-        _trace(verdict, [case for case in shown if case.verdict == verdict], names) for verdict in COLOURS
-    ]
-    caption = (
-        "What changed against the baseline, with its interval; changes within the grey band do not matter."
-    )
+    traces = [_trace(verdict, [case for case in shown if case.verdict == verdict], names) for verdict in COLOURS]
+    caption = "What changed against the baseline, with its interval; changes within the grey band do not matter."
     if len(shown) < len(changed):
         caption += f" Shown are the {MOST_ROWS} largest of {len(changed):,} changes."
     return Plot({"data": traces, "layout": layout}, caption)

@@ -51,9 +51,7 @@ def comparison_section(base: RunView, found: Against) -> Section:
         "alarms held down over all cases. Unresolved means that these runs cannot tell, not that nothing "
         "changed."
     )
-    parts = [
-        Section(f"{run.name} against {base.name}", "", _blocks(base, run, result)) for run, result in found
-    ]
+    parts = [Section(f"{run.name} against {base.name}", "", _blocks(base, run, result)) for run, result in found]
     return Section("Comparison", intro, parts)
 
 

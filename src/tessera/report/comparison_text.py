@@ -92,9 +92,7 @@ def _summary(comparison: Comparison, *, hidden: bool) -> Iterator[str]:
     verdicts = ", ".join(f"{counts[verdict]} {verdict}" for verdict in VERDICTS)
     threshold = format_percent(comparison.threshold)
     yield f"{len(comparison.cases):,} compared, threshold {threshold}: {verdicts} (changes are B over A)"
-    if missed := [
-        c.judgement.smallest for c in comparison.of("unresolved") if c.judgement.smallest is not None
-    ]:
+    if missed := [c.judgement.smallest for c in comparison.of("unresolved") if c.judgement.smallest is not None]:
         low, high = format_percent(min(missed)), format_percent(max(missed))
         span = low if low == high else f"{low} to {high}"
         yield f"smallest change visible in the unresolved: {span}; more launches make smaller ones visible"

@@ -30,9 +30,7 @@ Seen = dict[str, str]
 def environment_section(runs: Sequence[RunView]) -> Section:
     """The environment of the runs, whatever their records hold of it."""
     each = [seen(run) for run in runs]
-    everything = {
-        path: _joined(e.get(path, "") for e in each) for path in dict.fromkeys(p for e in each for p in e)
-    }
+    everything = {path: _joined(e.get(path, "") for e in each) for path in dict.fromkeys(p for e in each for p in e)}
     blocks: list[Block] = []
     if headline := [(title, everything[path]) for path, title in HEADLINE.items() if path in everything]:
         blocks.append(Facts(headline))

@@ -79,12 +79,9 @@ def _document(runs: Sequence[RunView], parts: Sequence[Section]) -> str:
     names = _anchors(parts)
     theme, script, plotly = _asset("theme.js"), _asset("report.js"), get_plotlyjs()
     links = "".join(
-        f'<li><a href="#{name}">{escape(part.title)}</a></li>'
-        for name, part in zip(names, parts, strict=True)
+        f'<li><a href="#{name}">{escape(part.title)}</a></li>' for name, part in zip(names, parts, strict=True)
     )
-    title = (
-        runs[0].name if len(runs) == 1 else f"{', '.join(r.name for r in runs[1:])} against {runs[0].name}"
-    )
+    title = runs[0].name if len(runs) == 1 else f"{', '.join(r.name for r in runs[1:])} against {runs[0].name}"
     return Template(_asset("page.html")).substitute(
         policy=_policy(theme, script, plotly),
         version=__version__,
@@ -123,7 +120,6 @@ def _asset(name: str) -> str:
 def _policy(*scripts: str) -> str:
     """Only these scripts may run, and nothing may be fetched."""
     hashes = " ".join(
-        f"'sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}'"
-        for script in scripts
+        f"'sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}'" for script in scripts
     )
     return f"default-src 'none'; img-src data: blob:; style-src 'unsafe-inline'; script-src {hashes}"

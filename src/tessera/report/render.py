@@ -86,9 +86,7 @@ def _card(card: Card) -> str:
 
 
 def _facts(block: Facts) -> str:
-    pairs = "".join(
-        f"<div><dt>{escape(key)}</dt><dd>{escape(value)}</dd></div>" for key, value in block.facts
-    )
+    pairs = "".join(f"<div><dt>{escape(key)}</dt><dd>{escape(value)}</dd></div>" for key, value in block.facts)
     body = f'<dl class="facts">{pairs}</dl>'
     if block.folded:
         return f"<details><summary>{escape(block.caption)}</summary>{body}</details>"

@@ -77,9 +77,7 @@ def _quick_filters(columns: Sequence[Column], rows: Sequence[Sequence[Cell]]) ->
     for index, column in enumerate(columns):
         found = Counter(row[index].text for row in rows if row[index].text)
         if column.quick and len(found) > 1:
-            yield (
-                _buttons(column, index, found) if len(found) <= MOST_BUTTONS else _list(column, index, found)
-            )
+            yield (_buttons(column, index, found) if len(found) <= MOST_BUTTONS else _list(column, index, found))
 
 
 def _buttons(column: Column, index: int, found: Counter[str]) -> str:
@@ -98,6 +96,5 @@ def _list(column: Column, index: int, found: Counter[str]) -> str:
     )
     label = escape(column.title)
     return (
-        f'<select aria-label="{label}" data-column="{index}">'
-        f'<option value="">{label}: all</option>{options}</select>'
+        f'<select aria-label="{label}" data-column="{index}"><option value="">{label}: all</option>{options}</select>'
     )

@@ -42,9 +42,7 @@ class Column:
     align: Literal["left", "right"] = "left"
 
 
-def render(
-    columns: Sequence[Column], rows: Iterable[Row], form: Form, stream: TextIO, title: str = ""
-) -> None:
+def render(columns: Sequence[Column], rows: Iterable[Row], form: Form, stream: TextIO, title: str = "") -> None:
     """Write a table in one of its forms; cells are text or plain numbers, and None is an empty cell.
 
     The title is shown where there is a place for it: in the terminal and in Markdown.
@@ -122,9 +120,7 @@ def _escaped(text: str) -> str:
 
 def _printable(text: str) -> str:
     """Stored text must not steer the terminal."""
-    return "".join(
-        letter if letter.isprintable() or letter == "\n" else "\N{REPLACEMENT CHARACTER}" for letter in text
-    )
+    return "".join(letter if letter.isprintable() or letter == "\n" else "\N{REPLACEMENT CHARACTER}" for letter in text)
 
 
 def _encodable(cell: Any) -> Any:

@@ -133,9 +133,7 @@ def compare(
     each interval.
     """
     if not 0 <= threshold < 1:
-        raise TesseraError(
-            "the threshold is a fraction", got=threshold, allowed="0 or more, below 1; 0.03 is 3%"
-        )
+        raise TesseraError("the threshold is a fraction", got=threshold, allowed="0 or more, below 1; 0.03 is 3%")
     if not 0 < alpha < 1:
         raise TesseraError("alpha is a share of false alarms", got=alpha, allowed="between 0 and 1")
     before, after = _by_key(records_a), _by_key(records_b)
@@ -211,9 +209,7 @@ def _settings(a: Mapping[str, Any], b: Mapping[str, Any]) -> str:
     """What of the identity of two environments differs, in words."""
     from tessera.measure.environment import IDENTITY
 
-    changes = [
-        f"{name} {a.get(name)} in A, {b.get(name)} in B" for name in IDENTITY if a.get(name) != b.get(name)
-    ]
+    changes = [f"{name} {a.get(name)} in A, {b.get(name)} in B" for name in IDENTITY if a.get(name) != b.get(name)]
     named = f"fingerprint {a.get('fingerprint', 'none')} in A, {b.get('fingerprint', 'none')} in B"
     return "; ".join(changes) or named
 

@@ -36,9 +36,7 @@ def to_json_text(run: Run, records: Iterable[Record]) -> str:
     rows = []
     for record in records:
         row = record.to_json()
-        digest = hashlib.sha256(strict_json.dumps(row["environment"], sort_keys=True).encode()).hexdigest()[
-            :16
-        ]
+        digest = hashlib.sha256(strict_json.dumps(row["environment"], sort_keys=True).encode()).hexdigest()[:16]
         environments[digest] = row["environment"]
         rows.append(row | {"environment": digest})
     document = {
@@ -66,15 +64,11 @@ def read_json(path: str | Path) -> ExportedRun:
     except ValueError as error:  # not UTF-8, or not JSON
         raise TesseraError(f"not a JSON file: {error}", got=str(path)) from None
     if not isinstance(document, dict) or document.get("format") != _FORMAT:
-        raise TesseraError(
-            "not an exported run", got=str(path), do="make one with `tessera export RUN -o FILE`"
-        )
+        raise TesseraError("not an exported run", got=str(path), do="make one with `tessera export RUN -o FILE`")
     try:
         return _exported(document)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise TesseraError(
-            f"a damaged export ({error!r})", got=str(path), do="export the run again"
-        ) from None
+        raise TesseraError(f"a damaged export ({error!r})", got=str(path), do="export the run again") from None
 
 
 def _exported(document: dict[str, Any]) -> ExportedRun:
@@ -87,8 +81,7 @@ def _exported(document: dict[str, Any]) -> ExportedRun:
         )
     environments = document["environments"]
     records = tuple(
-        Record.from_json(row | {"environment": environments[row["environment"]]})
-        for row in document["records"]
+        Record.from_json(row | {"environment": environments[row["environment"]]}) for row in document["records"]
     )
     run = document["run"]
     return ExportedRun(

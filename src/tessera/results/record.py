@@ -113,8 +113,7 @@ class Record:
         data["launches"] = [samples.to_json() for samples in self.launches]
         for name in ("metrics", "predicted"):
             data[name] = {
-                key: {"value": m.value, "unit": m.unit, "direction": m.direction}
-                for key, m in data[name].items()
+                key: {"value": m.value, "unit": m.unit, "direction": m.direction} for key, m in data[name].items()
             }
         for name in ("environment", "conditions"):
             data[name] = dict(data[name])
@@ -157,9 +156,7 @@ def merge_launches(records: Iterable[Record]) -> Record:
         first,
         launches=tuple(s for r in several for s in r.launches),
         metrics={
-            key: replace(
-                metric, value=statistics.median(r.metrics[key].value for r in several if key in r.metrics)
-            )
+            key: replace(metric, value=statistics.median(r.metrics[key].value for r in several if key in r.metrics))
             for key, metric in first.metrics.items()
         },
         notes=tuple(dict.fromkeys(n for r in several for n in r.notes)),

@@ -49,9 +49,7 @@ class Store:
             try:
                 self.path.parent.mkdir(parents=True, exist_ok=True)
             except OSError as error:
-                raise TesseraError(
-                    f"cannot make a store here: {error.strerror}", got=str(self.path)
-                ) from None
+                raise TesseraError(f"cannot make a store here: {error.strerror}", got=str(self.path)) from None
         elif not self.path.exists():
             do = "run a suite first, or say where it is with --store or TESSERA_STORE"
             raise TesseraError("there is no store here", got=str(self.path), do=do)
@@ -211,13 +209,9 @@ class Store:
         for body, environment, values, others in self._rows(columns, run, feature, name_glob):
             yield to_record(body, self._environment(environment), values, others)
 
-    def observations(
-        self, run: Run, feature: str | None = None, name_glob: str | None = None
-    ) -> Iterator[Observation]:
+    def observations(self, run: Run, feature: str | None = None, name_glob: str | None = None) -> Iterator[Observation]:
         """The same records as `compare` sees them, read much faster."""
-        for body, environment, values in self._rows(
-            "body, environment, sample_values", run, feature, name_glob
-        ):
+        for body, environment, values in self._rows("body, environment, sample_values", run, feature, name_glob):
             yield to_observation(body, self._environment(environment), values)
 
     def finished_keys(self, run: Run) -> dict[str, Status]:
@@ -232,9 +226,7 @@ class Store:
         with explained(self.path):
             return dict(self._db.execute(query, (run.id,)))
 
-    def _rows(
-        self, columns: str, run: Run, feature: str | None, name_glob: str | None
-    ) -> Iterator[tuple[Any, ...]]:
+    def _rows(self, columns: str, run: Run, feature: str | None, name_glob: str | None) -> Iterator[tuple[Any, ...]]:
         # One query per record: no cursor stays open while the caller works, and a run need not fit in memory.
         with explained(self.path):
             found = self._db.execute(
@@ -261,9 +253,7 @@ class Store:
     def _environment(self, number: int) -> Mapping[str, Any]:
         if number not in self._environments:
             with explained(self.path):
-                (content,) = self._db.execute(
-                    "SELECT content FROM environments WHERE id = ?", (number,)
-                ).fetchone()
+                (content,) = self._db.execute("SELECT content FROM environments WHERE id = ?", (number,)).fetchone()
             self._environments[number] = strict_json.loads(content)
         return self._environments[number]
 

@@ -12,14 +12,13 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 
+from tessera.measure.verdict import Verdict
 from tessera.results.record import Direction
 from tessera.results.variance import Floats, fit_prior, moderate
 
-Verdict = Literal["slower", "faster", "same", "unresolved"]
 VERDICTS: tuple[Verdict, ...] = ("slower", "faster", "unresolved", "same")
 
 # The smallest change that could be seen is the one that would be called in four of five repetitions.
@@ -76,9 +75,7 @@ def judge(pairs: Sequence[Pair], *, threshold: float, alpha: float) -> list[Judg
     margin = np.log1p(threshold)
     beyond = np.abs(difference) - margin
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-        p = np.where(
-            error > 0, np.minimum(1.0, 2 * stdtr(df, -beyond / error)), np.where(beyond > 0, 0.0, 1.0)
-        )
+        p = np.where(error > 0, np.minimum(1.0, 2 * stdtr(df, -beyond / error)), np.where(beyond > 0, 0.0, 1.0))
         half = stdtrit(df, 1 - alpha / 2) * error
         adjusted = np.ones(len(pairs))
         adjusted[known] = benjamini_hochberg(p[known])
@@ -106,9 +103,7 @@ def judge(pairs: Sequence[Pair], *, threshold: float, alpha: float) -> list[Judg
                 high=float(high[i]),
                 smallest=float(smallest[i]),
                 p=float(adjusted[i]),
-                why=_why(
-                    verdict, float(low[i]), float(high[i]), bool(p[i] < alpha), threshold, int(known.sum())
-                ),
+                why=_why(verdict, float(low[i]), float(high[i]), bool(p[i] < alpha), threshold, int(known.sum())),
             )
         )
     return judgements
