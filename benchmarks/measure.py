@@ -1,6 +1,6 @@
 """The sampler against its peers: bias, time to an interval, and power to detect a planted slowdown.
 
-    python benchmarks/measure.py                 everything, quiet and under load (about an hour; leave the machine alone)
+    python benchmarks/measure.py                 everything, quiet and under load; leave the machine alone for an hour
     python benchmarks/measure.py --trials 5      a shorter look
     python benchmarks/measure.py --only bias
 
@@ -75,9 +75,8 @@ def print_bias(rows: list[dict[str, Any]]) -> None:
     print("\nours against the best of the peers, median over rounds (95 % interval)")
     for row in rows:
         tools = ", ".join(f"{tool} {value:.3g}" for tool, value in row["tools"].items())
-        print(
-            f"  {row['workload']:24} {row['what']:26} {row['ratio']:.3f} ({row['low']:.3f} to {row['high']:.3f}) of {row['best peer']}   [{tools}]"
-        )
+        ratio = f"{row['ratio']:.3f} ({row['low']:.3f} to {row['high']:.3f}) of {row['best peer']}"
+        print(f"  {row['workload']:24} {row['what']:26} {ratio:42} [{tools}]")
 
 
 def print_detection(name: str, rows: list[dict[str, Any]]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from tessera.measure.verdict import Verdict
 from tessera.report.blocks import Block, Card, Cards, Cell, Column, Heading, Row, Section, Table, Text, Tone
 from tessera.report.cells import NONE, figure
 from tessera.report.changes import change_plot
@@ -11,7 +12,7 @@ from tessera.report.figures import format_percent
 from tessera.report.naming import Names, short_names
 from tessera.report.runs import RunView
 from tessera.results.compare import Compared, Comparison, compare
-from tessera.results.verdict import VERDICTS, Verdict
+from tessera.results.verdict import VERDICTS
 
 TONES: dict[Verdict, Tone] = {"slower": "bad", "faster": "good", "same": "muted", "unresolved": "warn"}
 MEANING: dict[Verdict, str] = {

@@ -9,9 +9,10 @@ from dataclasses import dataclass, fields
 from typing import Any, Literal
 
 from tessera.errors import TesseraError
+from tessera.measure.verdict import Verdict
 from tessera.results.observation import Observation, observe
 from tessera.results.record import Direction, Record
-from tessera.results.verdict import Judgement, Pair, Verdict, judge
+from tessera.results.verdict import Judgement, Pair, judge
 
 Kind = Literal[
     "newly failed",
