@@ -25,7 +25,7 @@ from tessera.report.tables import SUFFIXES
 
 EPILOG = """\
 examples:
-  tessera compare latest~1 latest                     the last two runs
+  tessera compare                                     the last two runs
   tessera compare main branch --threshold 5%          only changes of 5% and more matter
   tessera compare main branch --feature ops --all     every operator, with the reason for its verdict
   tessera compare main.json branch.json --markdown -o comment.md     exported runs, for a pull request
@@ -35,8 +35,15 @@ exit codes: 0 nothing slower, 1 a case is slower or newly failed, 2 bad input, 3
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("run_a", metavar="RUN_A", help="the run before: a name, latest~1, or an exported JSON file")
-    parser.add_argument("run_b", metavar="RUN_B", help="the run after")
+    parser.add_argument(
+        "run_a",
+        nargs="?",
+        default="latest~1",
+        metavar="RUN_A",
+        help="the run before: a name or an exported JSON file (default: latest~1)",
+    )
+    parser.add_argument("run_b", nargs="?", default="latest", metavar="RUN_B", help="the run after (default: latest)")
+    parser.add_argument("--list", action="store_true", help="list the runs and end")
     parser.add_argument(
         "--threshold",
         type=checked(parse_fraction),
@@ -52,6 +59,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    if args.list:
+        from tessera.cli.list_command import print_listing
+
+        return print_listing("runs", args.form, args.output, args.store)
     from tessera.report.destination import destination
     from tessera.results.compare import compare
     from tessera.results.sources import read_source

@@ -139,6 +139,7 @@ def _self_test(args: argparse.Namespace) -> int:
 def _calibrate(args: argparse.Namespace) -> int:
     from tessera.machine.calibrate import calibrate
     from tessera.machine.hosts import save_host
+    from tessera.machine.machine import LINKS
     from tessera.measure.environment import environment, host_fingerprint
 
     if not args.directory.is_dir():
@@ -148,8 +149,8 @@ def _calibrate(args: argparse.Namespace) -> int:
         machine = calibrate(args.directory, say, transport, effort=0.25 if args.quick else 1.0)
     path = save_host(machine, host_fingerprint(environment()))
     rows = [
-        *([f"{dtype}", *_table(rates, "FLOP/s")] for dtype, rates in machine.flops.items()),
-        *([f"{kind}", *_table(link.bandwidth, "B/s")] for kind, link in machine.links.items()),
+        *([f"compute, {dtype}", *_table(rates, "FLOP/s")] for dtype, rates in machine.flops.items()),
+        *([LINKS[kind][0], *_table(link.bandwidth, "B/s")] for kind, link in machine.links.items()),
     ]
     with destination(args.output) as stream:
         if args.form == "json":
@@ -164,6 +165,8 @@ def _calibrate(args: argparse.Namespace) -> int:
         render(columns, rows, args.form, stream, title=f"{machine.title}, {format_bytes(machine.global_memory)}")
         if "link" in machine.links:
             stream.write(f"link latency: {format_seconds(machine.links['link'].latency)}\n")
+        for note in machine.notes:
+            stream.write(f"- {note}\n")
     print(f"kept in {path.name} of the data directory; predictions use it from now on", file=sys.stderr)
     return OK
 

@@ -48,10 +48,15 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--name", dest="glob", metavar="GLOB", help="only cases whose name fits, e.g. 'conv*'")
     parser.add_argument("--import", dest="source", metavar="FILE", help="read this JSON export into the store")
     parser.add_argument("--as", dest="new_name", metavar="NAME", help="the name of the imported run")
+    parser.add_argument("--list", action="store_true", help="list the runs and end")
     add_store(parser, writes=False)
 
 
 def run(args: argparse.Namespace) -> int:
+    if args.list:
+        from tessera.cli.list_command import print_listing
+
+        return print_listing("runs", "terminal", None, args.store)
     if args.source is not None:
         return _import(args)
     if args.name is None or args.output is None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import os
 from collections.abc import Callable
 from typing import Any
 
@@ -170,4 +169,4 @@ def command_line(argv: list[str]) -> str:
     """The command as it could be typed again, without this machine's paths."""
     import shlex
 
-    return shlex.join([os.path.basename(argv[0]) if argv else "tessera", *argv[1:]])
+    return shlex.join(["tessera", *argv[1:]])

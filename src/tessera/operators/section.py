@@ -7,12 +7,11 @@ from typing import Any
 
 from tessera.measure.statistics import summarize
 from tessera.report.blocks import Block, Plot, Section
-from tessera.report.cells import label
 from tessera.report.generic import record_table, split_params
-from tessera.report.medians import median_plots
+from tessera.report.medians import median_plots, row_name
 from tessera.report.rows import row_layout, value_axis
 from tessera.report.runs import RunView
-from tessera.results.record import Case, Record
+from tessera.results.record import Record
 
 
 def section(runs: Sequence[RunView]) -> Section:
@@ -32,17 +31,13 @@ def section(runs: Sequence[RunView]) -> Section:
     return Section("Operators", intro, blocks)
 
 
-def _name(case: Case, varying: Sequence[str]) -> str:
-    return label(Case(feature=case.feature, name=case.name, params={k: case.params.get(k, "") for k in varying}))
-
-
 def _rates(runs: Sequence[RunView], varying: Sequence[str], metric: str, title: str) -> Plot | None:
     """Bars of a rate; the hover text says how much of the calibrated machine that is."""
     traces: list[dict[str, Any]] = []
     names: dict[str, None] = {}
     for number, run in enumerate(runs):
         found = [record for record in run.records if metric in record.metrics]
-        labels = [_name(record.case, varying) for record in found]
+        labels = [row_name(record, varying) for record in found]
         names.update(dict.fromkeys(labels))
         traces.append(
             {
@@ -83,14 +78,16 @@ def _launches(runs: Sequence[RunView], varying: Sequence[str]) -> Plot | None:
                 continue
             middle = summarize(lows).median
             x.extend(100 * (low / middle - 1) for low in lows)
-            y.extend([_name(record.case, varying)] * len(lows))
+            y.extend([row_name(record, varying)] * len(lows))
         names.update(dict.fromkeys(y))
         marker = {"color": f"var(--series-{number % 6 + 1})", "size": 8, "opacity": 0.75}
-        traces.append({"type": "scatter", "mode": "markers", "name": run.name, "x": x, "y": y, "marker": marker})
+        hover = "%{x:+.2f} % from the middle launch<extra></extra>"
+        trace = {"type": "scatter", "mode": "markers", "name": run.name, "x": x, "y": y, "marker": marker}
+        traces.append(trace | {"hovertemplate": hover})
     if not names:
         return None
     layout = row_layout(list(names), 1, legend=len(traces) > 1)
-    layout["xaxis"] = {"title": {"text": "% from the middle launch"}, "zeroline": True}
+    layout["xaxis"] = {"side": "top", "ticksuffix": " %", "zeroline": True}
     return Plot(
         {"data": traces, "layout": layout},
         "Every launch of a case (its lower quartile) against the middle one: changes smaller than this spread "

@@ -36,15 +36,15 @@ def _figures(run: RunView) -> Found:
 
 def _plot(found: dict[str, Found], unit: str, varying: Sequence[str]) -> Plot:
     records = [record for pairs in found.values() for record, _ in pairs]
-    crowded = len({_label(record, varying) for record in records}) > MOST_ROWS
+    crowded = len({row_name(record, varying) for record in records}) > MOST_ROWS
     if crowded:
         varying = ()
-    labels = list(dict.fromkeys(_label(record, varying) for record in records))
+    labels = list(dict.fromkeys(row_name(record, varying) for record in records))
     medians = [m.median for pairs in found.values() for _, m in pairs]
     positive = min(medians) > 0
     bars = not crowded and positive and max(medians) < BAR_RANGE * min(medians)
     traces = [
-        _trace(name, pairs, [_label(r, varying) for r, _ in pairs], f"var(--series-{n % 6 + 1})", bars)
+        _trace(name, pairs, [row_name(r, varying) for r, _ in pairs], f"var(--series-{n % 6 + 1})", bars)
         for n, (name, pairs) in enumerate(found.items())
         if pairs
     ]
@@ -81,6 +81,7 @@ def _trace(name: str, pairs: Found, labels: Sequence[str], colour: str, bars: bo
     }
 
 
-def _label(record: Record, varying: Sequence[str]) -> str:
+def row_name(record: Record, varying: Sequence[str]) -> str:
+    """A case in few words: its name and the values that tell it from the others."""
     values = [str(record.case.params[name]) for name in varying if name in record.case.params]
     return " ".join([record.case.name, *values])
