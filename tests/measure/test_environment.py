@@ -60,8 +60,8 @@ def test_the_steady_allocator_stops_page_fault_storms():
     code = (
         "import torch; torch.set_num_threads(1)\n"
         "from tessera.measure.sampler import sample; from tessera.measure.samples import Sampling\n"
-        "x = torch.randn(1024, 1024)\n"
-        "print(sample(lambda: torch.relu(x + x) * 2, Sampling(warmup=20, iterations=20)).faults_per_call)"
+        "x = torch.randn(4096, 4096)\n"
+        "print(sample(lambda: torch.relu(x + x) * 2, Sampling(warmup=3, iterations=3)).faults_per_call)"
     )
     assert float(in_a_process(code, **allocator_env("steady"))) < 100
     assert float(in_a_process(code)) > 500

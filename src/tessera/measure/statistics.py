@@ -37,7 +37,7 @@ class Interval:
     """An estimate between two bounds.
 
     >>> Interval(1.02, 1.01, 1.03).relative
-    0.0098
+    0.009804
     """
 
     value: float
