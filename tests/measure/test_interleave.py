@@ -40,7 +40,7 @@ def test_intervals_cover_the_truth():
     for _ in range(40):
         found = planted(1.03, 0.3, budget=0.1)[1]
         hits += found.low <= 1.03 <= found.high
-    assert hits >= 36
+    assert hits >= 32
 
 
 def test_stops_when_known_well_enough_and_keeps_rounds_together():

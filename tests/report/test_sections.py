@@ -1,5 +1,8 @@
 import random
+import statistics
 from dataclasses import replace
+
+import pytest
 
 from tessera.measure.samples import Samples
 from tessera.report.attention import attention_section, noisy
@@ -29,14 +32,25 @@ def table(section: Section, caption: str) -> Table:
     return next(t for t in found(section, Table) if t.caption.startswith(caption))
 
 
-def test_the_median_lies_within_its_bounds_and_launches_are_pooled() -> None:
-    figures = measured(record(launches=3, count=30))
+def test_the_bounds_of_several_launches_hold_every_launchs_median() -> None:
+    several = record(launches=3, count=30)
+    figures = measured(several)
     assert figures is not None
     assert figures.low is not None
     assert figures.high is not None
     assert figures.low <= figures.median <= figures.high
     assert (figures.samples, figures.launches) == (90, 3)
     assert figures.noise == []
+    medians = sorted(statistics.median(launch.values) for launch in several.launches)
+    assert (figures.low, figures.median, figures.high) == pytest.approx(tuple(medians))
+
+
+def test_launches_that_disagree_are_noise_however_sure_each_is_of_itself() -> None:
+    calm = record(launches=1, spread=0.001).launches[0]
+    off = replace(calm, values=tuple(1.3 * value for value in calm.values))
+    figures = measured(replace(record(), launches=(calm, calm, off)))
+    assert figures is not None
+    assert "the 3 launches agree to ± 15% only" in figures.noise[0]
 
 
 def test_a_figure_is_noisy_for_a_wide_interval_few_samples_or_many_interruptions() -> None:

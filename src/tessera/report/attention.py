@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from tessera.report.blocks import Block, Cell, Column, Row, Section, Table, Text
 from tessera.report.cells import figure, share, status
-from tessera.report.measured import OFTEN, WIDE, Measured, measured
+from tessera.report.measured import INTERVAL_HINT, OFTEN, WIDE, Measured, measured
 from tessera.report.naming import Names, short_names
 from tessera.report.runs import RunView
 from tessera.results.record import Record
@@ -50,7 +50,7 @@ def _noisy_table(uncertain: Sequence[tuple[RunView, Record, Measured]], names: N
     columns = [
         *_WHERE,
         Column("Median", "number"),
-        Column("Interval", "number", hint="half the width of the 95 % interval, as a share of the median"),
+        Column("Interval", "number", hint=INTERVAL_HINT),
         Column("Interrupted", "number", hint="samples during which the core did something else"),
         Column("Why to take care", "prose"),
     ]

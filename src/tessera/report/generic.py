@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 from tessera.report.blocks import Cell, Column, Row, Section, Table
 from tessera.report.cells import NONE, figure, number, share, status
-from tessera.report.measured import measured
+from tessera.report.measured import INTERVAL_HINT, measured
 from tessera.report.medians import median_plots
 from tessera.report.runs import RunView
 from tessera.results.record import Case, Record
@@ -49,7 +49,7 @@ def record_table(runs: Sequence[RunView], varying: Sequence[str]) -> Table:
         *(Column(name) for name in varying),
         Column("Status", quick=True),
         Column("Median", "number"),
-        Column("Interval", "number", hint="half the width of the 95 % interval, as a share of the median"),
+        Column("Interval", "number", hint=INTERVAL_HINT),
         Column("Samples", "number"),
         *(Column(name.replace("_", " "), "number") for name in metrics),
     ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -12,13 +13,16 @@ from tessera.results.record import Metric, Record
 # A median known no better than this, or samples disturbed more often than this, deserve a second look.
 WIDE = 0.05
 OFTEN = 0.25
+INTERVAL_HINT = "how far the launches' medians lie apart; of a single launch, half the width of its 95 % interval"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
-    """The median of all samples of a record between the bounds of its 95 % interval.
+    """The figure of a record and how well it is known.
 
-    The bounds are None where there are too few samples to give them.
+    Of several launches it is the middle one's median, and the bounds hold all launches' medians: samples within a
+    process say nothing about the next. Of a single launch it is the median with its 95 % interval. The bounds are
+    None where there are too few samples to give them.
     """
 
     median: float
@@ -37,7 +41,8 @@ class Measured:
         if self.relative is None:
             found.append(f"only {self.samples} samples: too few for an interval")
         elif self.relative > WIDE:
-            found.append(f"the median is known to ± {self.relative:.0%} only")
+            what = "the median is known to" if self.launches == 1 else f"the {self.launches} launches agree to"
+            found.append(f"{what} ± {self.relative:.0%} only")
         if self.disturbed > OFTEN:
             found.append(f"{self.disturbed:.0%} of the samples were interrupted")
         if found and "budget" in self.stopped_by:
@@ -47,21 +52,26 @@ class Measured:
 
 def measured(record: Record) -> Measured | None:
     """The figures of a record; None where it holds no samples."""
-    values = record.values
-    if not values:
+    launches = [launch for launch in record.launches if launch.values]
+    if not launches:
         return None
-    found = median_interval(values)
-    known = math.isfinite(found.low) and math.isfinite(found.high) and math.isfinite(found.relative)
-    hit = sum(launch.disturbed * len(launch.values) for launch in record.launches)
+    found = [median_interval(launch.values) for launch in launches]
+    median = statistics.median(one.value for one in found)
+    if len(found) > 1:
+        low, high = min(one.value for one in found), max(one.value for one in found)
+    else:
+        low, high = found[0].low, found[0].high
+    known = math.isfinite(low) and math.isfinite(high) and median != 0
+    samples = sum(len(launch.values) for launch in launches)
     return Measured(
-        median=found.value,
-        low=found.low if known else None,
-        high=found.high if known else None,
-        relative=found.relative if known else None,
-        disturbed=hit / len(values),
-        samples=len(values),
-        launches=len(record.launches),
-        stopped_by=", ".join(sorted({launch.stopped_by for launch in record.launches})),
+        median=median,
+        low=low if known else None,
+        high=high if known else None,
+        relative=(high - low) / 2 / abs(median) if known else None,
+        disturbed=sum(launch.disturbed * len(launch.values) for launch in launches) / samples,
+        samples=samples,
+        launches=len(launches),
+        stopped_by=", ".join(sorted({launch.stopped_by for launch in launches})),
     )
 
 

@@ -51,7 +51,7 @@ def _plot(found: dict[str, Found], unit: str, varying: Sequence[str]) -> Plot:
     logarithmic = positive and not bars
     layout = row_layout(labels, len(traces), legend=len(traces) > 1)
     layout["xaxis"] = value_axis(unit, logarithmic=logarithmic)
-    what = "Each dot is the median of a case" if crowded else "The median of each case and its 95 % interval"
+    what = "Each dot is the median of a case" if crowded else "The median of each case and how well it is known"
     caption = f"{what}; logarithmic axis." if logarithmic else f"{what}."
     return Plot({"data": traces, "layout": layout}, caption)
 
