@@ -188,11 +188,7 @@ def _record(case: Case, found: Alternated, threshold: float) -> Record:
     return Record(
         case=case,
         unit="ratio",
-        launches=(
-            Samples(
-                values=tuple(math.exp(r) for group in found.log_ratios for r in group), stopped_by=found.stopped_by
-            ),
-        ),
+        launches=(Samples(values=tuple(math.exp(r) for r in found.log_ratios), stopped_by=found.stopped_by),),
         metrics={
             "ratio": Metric(ratio.value, "", "lower"),
             "low": Metric(ratio.low),

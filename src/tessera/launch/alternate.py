@@ -18,6 +18,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
+from statistics import NormalDist
 from tempfile import TemporaryDirectory
 from typing import Any
 
@@ -30,42 +31,34 @@ from tessera.measure.statistics import Interval, trimmed_interval
 
 BURST = 0.01  # seconds
 BURSTS = 4  # of each side in a launch
-LOW = 0.1  # the quantile that stands for a launch: interruptions only ever make a call longer
+LOW = 0.05  # the quantile that stands for a launch: interruptions only ever make a call longer
 INTERPRETERS = 3  # of each side
 LEAST_LAUNCHES = 2 * INTERPRETERS
-# Identical interpreters were seen to lie 0.3 to 0.5 % apart. Three of a side say too little about that by
-# themselves, so what they say is moderated with this, as if it had been seen in ten more.
-APART, APART_WEIGHT = 0.004, 10
+TRIM = 0.3  # launches cut off at either end: on a shared host some are hit as a whole
+APART = 0.004  # identical interpreters were seen to lie 0.3 to 0.5 % apart, whatever their launches say
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Alternated:
-    """The log ratio (B over A) of every pair of launches, by pair of interpreters, and the launches' raw values."""
+    """The log ratio (B over A) of every pair of launches, and the raw values of each side's launches."""
 
-    log_ratios: tuple[tuple[float, ...], ...]
+    log_ratios: tuple[float, ...]
     a: tuple[tuple[float, ...], ...]
     b: tuple[tuple[float, ...], ...]
     stopped_by: str
 
     def ratio(self, confidence: float = 0.95) -> Interval:
         """How many times longer B takes than A."""
-        found = grouped_interval(self.log_ratios, confidence)
+        found = launches_interval(self.log_ratios, confidence)
         return Interval(*(math.exp(v) for v in (found.value, found.low, found.high)))
 
 
-def grouped_interval(groups: Sequence[Sequence[float]], confidence: float = 0.95) -> Interval:
-    """The middle of values that come in groups, each of which may lie off the middle as a whole."""
-    from scipy.special import stdtrit
-
-    found = [trimmed_interval(group, 0.6827) for group in groups if len(group) >= 2]
-    middles = np.array([one.value for one in found])
-    within = float(np.mean([((one.high - one.low) / 2) ** 2 for one in found]))
-    seen = float(middles.var(ddof=1)) if len(found) > 1 else 0.0
-    freedom = APART_WEIGHT + len(found) - 1
-    variance = (APART_WEIGHT * (APART**2 + within) + (len(found) - 1) * seen) / freedom
-    middle = float(middles.mean())
-    reach = float(stdtrit(freedom, (1 + confidence) / 2)) * math.sqrt(variance / len(found))
-    return Interval(middle, middle - reach, middle + reach)
+def launches_interval(log_ratios: Sequence[float], confidence: float = 0.95) -> Interval:
+    """The middle of the launches' ratios; its interval adds that the few interpreters behind them lie apart."""
+    found = trimmed_interval(log_ratios, confidence, TRIM)
+    apart = NormalDist().inv_cdf((1 + confidence) / 2) * APART / math.sqrt(INTERPRETERS)
+    reach = math.hypot((found.high - found.low) / 2, apart)
+    return Interval(found.value, found.value - reach, found.value + reach)
 
 
 class Alternator:
@@ -101,32 +94,30 @@ class Alternator:
         args_b: tuple[Any, ...] = (),
         *,
         budget: float = 5.0,
-        target: float = 0.0035,
+        target: float = 0.006,
         progress: Callable[[int], None] | None = None,
     ) -> Alternated:
         """Alternate `make(*args_a)()` and `make(*args_b)()` until the ratio is known to `target` or time is up."""
         self.prepare(make)
         deadline = time.monotonic() + budget
-        ratios: list[list[float]] = [[] for _ in self._pairs]
+        ratios: list[float] = []
         raw: tuple[list[tuple[float, ...]], list[tuple[float, ...]]] = ([], [])
-        stopped_by, launches, began = "budget", 0, time.monotonic()
-        while launches < LEAST_LAUNCHES or time.monotonic() + (time.monotonic() - began) / launches < deadline:
-            group = launches % len(self._pairs)
-            values = self._launch(self._pairs[group], make, (args_a, args_b))
+        stopped_by, began = "budget", time.monotonic()
+        while len(ratios) < LEAST_LAUNCHES or time.monotonic() + (time.monotonic() - began) / len(ratios) < deadline:
+            pair = self._pairs[len(ratios) % len(self._pairs)]
+            values = self._launch(pair, make, (args_a, args_b))
             low = [float(np.quantile(side, LOW)) for side in values]
-            ratios[group].append(math.log(low[1] / low[0]))
+            ratios.append(math.log(low[1] / low[0]))
             for kept, new in zip(raw, values, strict=True):
                 kept.append(tuple(new))
-            launches += 1
             if progress:
-                progress(launches)
-            if launches >= 2 * LEAST_LAUNCHES:
-                found = grouped_interval(ratios)
+                progress(len(ratios))
+            if len(ratios) >= 2 * LEAST_LAUNCHES:
+                found = launches_interval(ratios)
                 if (found.high - found.low) / 2 <= target:
                     stopped_by = "target"
                     break
-        groups = tuple(tuple(group) for group in ratios)
-        return Alternated(log_ratios=groups, a=tuple(raw[0]), b=tuple(raw[1]), stopped_by=stopped_by)
+        return Alternated(log_ratios=tuple(ratios), a=tuple(raw[0]), b=tuple(raw[1]), stopped_by=stopped_by)
 
     def _launch(
         self, pair: tuple[Workers, ...], make: str, args: tuple[tuple[Any, ...], ...]
