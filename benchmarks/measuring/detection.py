@@ -38,7 +38,7 @@ def busy_core(core: int) -> Iterator[None]:
 
 def detection(trials: int, budget: float, say: Callable[[str], None]) -> list[dict[str, object]]:
     """Trials of every tool at every share, in a random order within each trial."""
-    planted = {share: plant(share) for share in SHARES}
+    planted = plant(SHARES)
     for share, (extra, found) in planted.items():
         say(f"planted {share:.0%}: {extra} extra elements, measured {found:+.2%}")
     calls: dict[tuple[str, float], list[str]] = defaultdict(list)
