@@ -139,7 +139,6 @@ def test_runs_from_the_end(compare: Compare) -> None:
     [
         (["main", "brnch"], 2, "no such run in .*: got 'brnch'; did you mean branch?"),
         (["main", "zzz"], 2, "no such run in .*: got 'zzz'; the newest are same, empty, branch"),
-        (["main"], 2, "the following arguments are required: RUN_B"),
         (
             ["main", "branch", "--threshold", "abc"],
             2,
