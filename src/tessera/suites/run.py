@@ -75,6 +75,7 @@ def run_plan(plan: Plan, store: Store, run: Run, listener: Listener, *, resume: 
     Inside a job every rank comes here and follows rank 0, whose store alone counts.
     """
     done = {r.case.key: r for r in store.records(run) if r.status in ("ok", "refused")} if resume else {}
+    parts = {key: [record] for key, record in done.items()}
     deadline = time.monotonic() + plan.budget if plan.budget is not None else None
     workers = Workers(plan.launch)
     with workers:
@@ -92,7 +93,8 @@ def run_plan(plan: Plan, store: Store, run: Run, listener: Listener, *, resume: 
                     return _outcome(plan, done)
                 listener.begins(case, launch)
                 record = _one(workers, case, plan)
-                done[case.key] = merge_launches([earlier, record]) if earlier else record
+                parts.setdefault(case.key, []).append(record)
+                done[case.key] = merge_launches(parts[case.key])
                 store.add(run, done[case.key])
                 listener.ends(record, launch)
     return _outcome(plan, done)
