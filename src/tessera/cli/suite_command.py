@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import argparse
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 from tessera.cli.execute import closing_lines, execute, exit_code
@@ -65,7 +64,7 @@ def run(args: argparse.Namespace) -> int:
     plan = Plan(
         cases=suite.cases,
         sampling=suite.sampling,
-        launch=replace(launch_of(args)),
+        launch=launch_of(args),
         launches=launches,
         budget=args.budget or suite.budget,
     )

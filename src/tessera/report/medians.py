@@ -22,7 +22,7 @@ Found = list[tuple[Record, Measured]]
 
 def median_plots(runs: Sequence[RunView], varying: Sequence[str]) -> list[Plot]:
     """One plot for each unit among the records; `varying` names the parameters that tell the cases apart."""
-    found = {run.name: [(r, m) for r in run.records if r.status == "ok" and (m := measured(r))] for run in runs}
+    found = {run.name: _figures(run) for run in runs}
     units = dict.fromkeys(record.unit for pairs in found.values() for record, _ in pairs)
     return [
         _plot({name: [p for p in pairs if p[0].unit == unit] for name, pairs in found.items()}, unit, varying)
