@@ -27,7 +27,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--trials", type=int, default=25, help="per planted share (default: 25)")
     parser.add_argument("--budget", type=float, default=5.0, help="seconds a trial (default: 5)")
-    parser.add_argument("--rounds", type=int, default=40, help="of the bias part (default: 40)")
+    parser.add_argument("--rounds", type=int, default=128, help="of the bias part, over 16 interpreters (default: 128)")
     parser.add_argument("--only", choices=("bias", "quiet", "loaded"), help="one part alone")
     parser.add_argument("-o", type=Path, default=HERE / "results" / "measure.json", help="where to write the results")
     args = parser.parse_args()

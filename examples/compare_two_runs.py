@@ -8,7 +8,8 @@ from tessera.measure.samples import Sampling
 from tessera.operators.cases import cases
 from tessera.results.compare import compare
 from tessera.results.store import Store
-from tessera.suites.run import Plan, run_plan
+from tessera.suites.plan import Plan
+from tessera.suites.run import run_plan
 
 
 class Quiet:

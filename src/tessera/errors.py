@@ -2,9 +2,20 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Iterable
 
 OK, REGRESSION, USAGE, NOTHING_COMPARABLE, BENCHMARK_FAILED, TIMED_OUT = 0, 1, 2, 3, 4, 124
+
+
+def did_you_mean(word: str, known: Iterable[str], instead: str = "") -> str:
+    """What a user may have meant, as the end of an error; `instead` when nothing is near.
+
+    >>> did_you_mean("ad", ["add", "matmul"])
+    'did you mean add?'
+    """
+    near = difflib.get_close_matches(word, list(known), n=3)
+    return f"did you mean {' or '.join(near)}?" if near else instead
 
 
 class TesseraError(Exception):

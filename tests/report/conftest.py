@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import json
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 from selenium.webdriver import Chrome
 from selenium.webdriver.chrome.options import Options
 from selenium.webdriver.chrome.service import Service
 from selenium.webdriver.remote.webdriver import WebDriver
+
+from tessera.report.page import page, write_page
+from tessera.report.runs import RunView
+
+Open = Callable[..., Path]
 
 FLAGS = (
     "--headless",
@@ -38,3 +46,42 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WebDriver]:
     started = Chrome(options=options, service=Service(driver))
     yield started
     started.quit()
+
+
+@pytest.fixture
+def show(browser: WebDriver, tmp_path: Path) -> Iterator[Open]:
+    """Opens the page of some runs; whatever a test does, the page may not complain or ask for anything."""
+    browser.get("about:blank")
+    for kind in ("browser", "performance"):
+        browser.get_log(kind)
+    screen(browser, 1280, 900)
+    scheme(browser, "light")
+
+    def show(*runs: RunView, sections: Any = None) -> Path:
+        path = tmp_path / "report.html"
+        write_page(page(runs, sections or {}), path)
+        browser.get(path.as_uri())
+        return path
+
+    yield show
+    assert browser.get_log("browser") == []
+    assert [url for url in requests(browser) if not url.startswith(("file:", "data:", "blob:", "about:"))] == []
+    browser.execute_script("localStorage.clear()")
+
+
+def requests(browser: WebDriver) -> list[str]:
+    """The addresses that the page asked for."""
+    messages = [json.loads(entry["message"])["message"] for entry in browser.get_log("performance")]
+    return [m["params"]["request"]["url"] for m in messages if m["method"] == "Network.requestWillBeSent"]
+
+
+def screen(browser: WebDriver, width: int, height: int, *, phone: bool = False) -> None:
+    size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": phone}
+    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+
+
+def scheme(browser: WebDriver, name: str, media: str = "") -> None:
+    """The reader's settings: light or dark, and no smooth scrolling, which a click cannot wait for."""
+    settings = {"prefers-color-scheme": name, "prefers-reduced-motion": "reduce"}
+    features = [{"name": key, "value": value} for key, value in settings.items()]
+    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": media, "features": features})

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import random
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -16,52 +14,11 @@ from selenium.webdriver.remote.webelement import WebElement
 from selenium.webdriver.support.wait import WebDriverWait
 
 from tessera.report.blocks import Cell, Column, Section, Table
-from tessera.report.page import page, write_page
 from tessera.report.runs import RunView
+from tests.report.conftest import Open, scheme, screen
 from tests.report.synthetic import NASTY, broken, many, plausible, record, run
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(120)]
-
-Open = Callable[..., Path]
-
-
-@pytest.fixture
-def show(browser: WebDriver, tmp_path: Path) -> Iterator[Open]:
-    """Opens the page of some runs; whatever a test does, the page may not complain or ask for anything."""
-    browser.get("about:blank")
-    for kind in ("browser", "performance"):
-        browser.get_log(kind)
-    screen(browser, 1280, 900)
-    scheme(browser, "light")
-
-    def show(*runs: RunView, sections: Any = None) -> Path:
-        path = tmp_path / "report.html"
-        write_page(page(runs, sections or {}), path)
-        browser.get(path.as_uri())
-        return path
-
-    yield show
-    assert browser.get_log("browser") == []
-    assert [url for url in requests(browser) if not url.startswith(("file:", "data:", "blob:", "about:"))] == []
-    browser.execute_script("localStorage.clear()")
-
-
-def requests(browser: WebDriver) -> list[str]:
-    """The addresses that the page asked for."""
-    messages = [json.loads(entry["message"])["message"] for entry in browser.get_log("performance")]
-    return [m["params"]["request"]["url"] for m in messages if m["method"] == "Network.requestWillBeSent"]
-
-
-def screen(browser: WebDriver, width: int, height: int, *, phone: bool = False) -> None:
-    size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": phone}
-    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
-
-
-def scheme(browser: WebDriver, name: str, media: str = "") -> None:
-    """The reader's settings: light or dark, and no smooth scrolling, which a click cannot wait for."""
-    settings = {"prefers-color-scheme": name, "prefers-reduced-motion": "reduce"}
-    features = [{"name": key, "value": value} for key, value in settings.items()]
-    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": media, "features": features})
 
 
 def rows(figure: WebElement) -> list[list[str]]:

@@ -10,7 +10,8 @@ from tessera.measure.samples import Sampling
 from tessera.results.record import Case
 from tessera.results.store import Store
 from tessera.suites.features import FEATURES, Feature
-from tessera.suites.run import Plan, run_plan
+from tessera.suites.plan import Plan
+from tessera.suites.run import run_plan
 
 pytestmark = pytest.mark.timeout(120)
 

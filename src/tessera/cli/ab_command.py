@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import argparse
 import math
-import os
 import sys
 
-from tessera.cli.options import add_output, add_store, checked, command_line, names, parse_fraction
-from tessera.errors import OK, REGRESSION, TesseraError
+from tessera.cli.execute import exit_code
+from tessera.cli.options import add_output, add_store, checked, command_line, interpreter, names, parse_fraction
+from tessera.errors import OK, REGRESSION, BenchmarkFailed, TesseraError
 from tessera.launch import LaunchConfig
 from tessera.launch.alternate import Alternated, Alternator
 from tessera.measure.allocator import ALLOCATORS, DEFAULT
@@ -21,12 +21,12 @@ from tessera.measure.environment import environment
 from tessera.measure.samples import Samples
 from tessera.measure.verdict import smallest_effect, verdict_of
 from tessera.operators.cases import DTYPES, PASSES, cases
-from tessera.operators.catalogue import SIZES
+from tessera.operators.operator import SIZES
 from tessera.report.destination import destination
 from tessera.report.figures import format_percent, format_seconds
 from tessera.report.tables import Column, render
 from tessera.results.export import to_json_text
-from tessera.results.record import Case, Metric, Record
+from tessera.results.record import Case, Metric, Record, Status
 from tessera.results.store import Store
 from tessera.suites.suite import parse_duration
 
@@ -42,10 +42,13 @@ exit codes: 0 nothing slower, 1 an operator is slower in B, 2 bad input
 
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("names", nargs="*", metavar="NAME", help="operators, by name or glob")
+    parser.add_argument("--category", type=names, default=[], metavar="A,B", help="all operators of these categories")
+    parser.add_argument("--backend", type=names, default=["torch"], metavar="A,B", help="on these (default: torch)")
     parser.add_argument("--list", action="store_true", help="list the operators and end")
     for side in "ab":
         parser.add_argument(
             f"--{side}",
+            type=checked(interpreter),
             default=sys.executable,
             metavar="PYTHON",
             help=f"interpreter of side {side.upper()} (default: this one)",
@@ -110,11 +113,14 @@ def run(args: argparse.Namespace) -> int:
         from tessera.cli.list_command import print_listing
 
         return print_listing("ops", args.form, args.output)
-    if not args.names:
+    if not args.names and not args.category:
         raise TesseraError("no operator named", do="name some; see `tessera ab --list`")
-    wanted = cases(args.names, size=args.size, passes=args.passes, dtype=args.dtype)
+    wanted = cases(
+        args.names, category=args.category, backend=args.backend, size=args.size, passes=args.passes, dtype=args.dtype
+    )
     a, b = (_side(args, which) for which in "ab")
-    records = []
+    # of many operators some would be called changed by luck: all their intervals together hold with 95 %
+    confidence = 1 - 0.05 / len(wanted)
     with Store(args.store) as store, Alternator(a, b) as sides:
         stored = store.start_run(args.run, command=command_line(sys.argv), suite="ab", resume=args.resume)
         finished = store.finished_keys(stored)
@@ -127,13 +133,7 @@ def run(args: argparse.Namespace) -> int:
             if case.key in finished:
                 continue
             print(f"{case.name}, {case.params['size']}, {case.params['pass']}", file=sys.stderr, flush=True)
-            found = sides.compare(
-                "tessera.operators.bench:callable_of",
-                (case,),
-                (case,),
-                budget=1.0 if args.quick else args.budget,
-            )
-            store.add(stored, _record(case, found, args.threshold))
+            store.add(stored, _compared(sides, case, args, confidence))
         stored = store.finish_run(stored)
         records = list(store.records(stored))
     with destination(args.output) as stream:
@@ -141,7 +141,8 @@ def run(args: argparse.Namespace) -> int:
             stream.write(to_json_text(stored, records))
         else:
             render(COLUMNS, [_row(record) for record in records], args.form, stream, title=_title(args))
-    return REGRESSION if any("slower" in record.notes for record in records) else OK
+    code = exit_code(records)
+    return code if code != OK else REGRESSION if any("slower" in record.notes for record in records) else OK
 
 
 COLUMNS = [
@@ -152,7 +153,7 @@ COLUMNS = [
     Column("A", "right"),
     Column("B", "right"),
     Column("B / A", "right"),
-    Column("95 % interval", "right"),
+    Column("interval", "right"),
     Column("verdict"),
     Column("could have seen", "right"),
 ]
@@ -165,10 +166,7 @@ def _side(args: argparse.Namespace, which: str) -> LaunchConfig:
         if not (equals and name):
             raise TesseraError(f"--env-{which}", got=item, allowed="NAME=VALUE")
         env[name] = value
-    python = getattr(args, which)
-    if not os.access(python, os.X_OK) or os.path.isdir(python):
-        raise TesseraError(f"--{which} is not an interpreter", got=python, allowed="a path to python")
-    return LaunchConfig(threads=args.threads, allocator=args.allocator, python=python, env=env)
+    return LaunchConfig(threads=args.threads, allocator=args.allocator, python=getattr(args, which), env=env)
 
 
 def _label(args: argparse.Namespace, which: str) -> str:
@@ -182,8 +180,24 @@ def _title(args: argparse.Namespace) -> str:
     return f"A: {_label(args, 'a')}   B: {_label(args, 'b')}"
 
 
-def _record(case: Case, found: Alternated, threshold: float) -> Record:
-    ratio = found.ratio()
+def _compared(sides: Alternator, case: Case, args: argparse.Namespace, confidence: float) -> Record:
+    """The record of one operator; one that does not run on both sides stops no other."""
+    try:
+        sides.attempt("tessera.operators.preparation:callable_of", (case,))
+        found = sides.compare(
+            "tessera.operators.preparation:unchecked_callable_of",
+            (case,),
+            (case,),
+            budget=1.0 if args.quick else args.budget,
+        )
+    except TesseraError as error:
+        status: Status = "failed" if isinstance(error, BenchmarkFailed) else "refused"
+        return Record(case=case, unit="ratio", status=status, reason=str(error), environment=environment())
+    return _record(case, found, args.threshold, confidence)
+
+
+def _record(case: Case, found: Alternated, threshold: float, confidence: float) -> Record:
+    ratio = found.ratio(confidence)
     middle = [float(_median([_median(launch) for launch in side])) for side in (found.a, found.b)]
     return Record(
         case=case,
@@ -211,6 +225,9 @@ def _median(values: tuple[float, ...] | list[float]) -> float:
 def _row(record: Record) -> list[str]:
     value = {name: metric.value for name, metric in record.metrics.items()}
     params = record.case.params
+    if record.status != "ok":
+        start = [record.case.name, *(str(params[name]) for name in ("size", "pass", "dtype"))]
+        return [*start, "", "", "", "", f"{record.status}: {record.reason}", ""]
     return [
         record.case.name,
         *(str(params[name]) for name in ("size", "pass", "dtype")),

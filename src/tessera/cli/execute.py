@@ -7,20 +7,20 @@ from collections.abc import Sequence
 
 from tessera.cli.options import command_line
 from tessera.cli.progress import Progress
-from tessera.errors import BENCHMARK_FAILED, OK, TIMED_OUT
+from tessera.errors import BENCHMARK_FAILED, OK, TIMED_OUT, USAGE
 from tessera.launch.job import current_job
 from tessera.results.record import Record
 from tessera.results.run import Run
 from tessera.results.store import Store
-from tessera.suites.run import Outcome, Plan, run_plan
+from tessera.suites.plan import Plan
+from tessera.suites.run import Outcome, run_plan
 
 
 def execute(
     plan: Plan, *, store_path: str | None, name: str | None, suite: str = "", resume: bool = False
 ) -> tuple[Run, list[Record], Outcome]:
     """Run every case of the plan that is not in the store yet, and give what the run then holds."""
-    job = current_job()
-    follower = job is not None and job.rank > 0
+    follower = not is_root()
     with Store(":memory:" if follower else store_path) as store:
         resume = resume and not follower
         run = store.start_run(name, command=command_line(sys.argv), suite=suite, resume=resume)
@@ -33,9 +33,20 @@ def execute(
         return run, [record for record in store.records(run) if record.case.key in keys], outcome
 
 
+def is_root() -> bool:
+    """Whether this process prints: inside a job only rank 0 does."""
+    job = current_job()
+    return job is None or job.rank == 0
+
+
 def exit_code(records: Sequence[Record]) -> int:
-    """0 when every case was measured or refused; otherwise what went wrong."""
+    """0 when cases were measured, or refused beside others; otherwise what went wrong.
+
+    When nothing but refusals came of what was asked for, it was asked for in vain.
+    """
     statuses = {record.status for record in records}
+    if statuses == {"refused"}:
+        return USAGE
     if "failed" in statuses:
         return BENCHMARK_FAILED
     return TIMED_OUT if "timed_out" in statuses else OK

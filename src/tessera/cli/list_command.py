@@ -8,12 +8,15 @@ from collections.abc import Callable
 from typing import Any
 
 from tessera.cli.options import add_output, add_store
+from tessera.errors import TesseraError
 from tessera.report.destination import destination
 from tessera.report.tables import Column, Form, render
 
 EPILOG = """\
 examples:
   tessera list ops              operators with their categories
+  tessera list ops --coverage   what of torch is covered, and why the rest is not
+  tessera list backends         frameworks, and how to get those that are missing
   tessera list runs             what is in the store
   tessera list models --json
 """
@@ -25,6 +28,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("what", nargs="?", choices=tuple(LISTINGS), help="what to list (default: all kinds)")
     parser.add_argument("--list", action="store_true", help="list the kinds of things and end")
     parser.add_argument("--quick", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument(
+        "--coverage", action="store_true", help="of ops: every public operator of torch, covered by what or why not"
+    )
     add_store(parser, writes=False)
     add_output(parser)
 
@@ -38,11 +44,19 @@ def run(args: argparse.Namespace) -> int:
             sys.stdout,
         )
         return 0
+    if args.coverage:
+        if args.what != "ops":
+            raise TesseraError("--coverage is of operators", got=args.what, allowed="ops")
+        return print_rows(_coverage(), args.form, args.output)
     return print_listing(args.what, args.form, args.output, args.store)
 
 
 def print_listing(what: str, form: Form, output: str | None, store: str | None = None) -> int:
-    columns, rows = LISTINGS[what](store)
+    return print_rows(LISTINGS[what](store), form, output)
+
+
+def print_rows(listing: Listing, form: Form, output: str | None) -> int:
+    columns, rows = listing
     with destination(output) as stream:
         render(columns, rows, form, stream)
     return 0
@@ -50,6 +64,7 @@ def print_listing(what: str, form: Form, output: str | None, store: str | None =
 
 def _ops(store: str | None) -> Listing:
     """operators"""
+    from tessera.operators.backends import BACKENDS, expressions
     from tessera.operators.catalogue import OPERATORS
 
     columns = [Column("name"), Column("category"), Column("backends"), Column("medium input")]
@@ -57,11 +72,34 @@ def _ops(store: str | None) -> Listing:
         [
             op.name,
             op.category,
-            "torch",
-            ", ".join(f"{name} {'x'.join(map(str, s))}" for name, s in op.sizes["medium"].items()),
+            ", ".join(name for name in BACKENDS if op.name in expressions(name)),
+            ", ".join(f"{name} {'x'.join(map(str, one.shape))}" for name, one in op.sizes["medium"].items()),
         ]
         for op in OPERATORS.values()
     ]
+
+
+def _backends(store: str | None) -> Listing:
+    """frameworks that operators run on, and how to get those that are missing"""
+    from tessera.operators.backends import BACKENDS, check_usable, expressions
+
+    columns = [Column("name"), Column("what"), Column("operators", "right"), Column("usable")]
+    rows = []
+    for name, entry in BACKENDS.items():
+        try:
+            check_usable(name)
+            usable = "yes"
+        except TesseraError as error:
+            usable = str(error)
+        rows.append([name, entry.title, len(expressions(name)), usable])
+    return columns, rows
+
+
+def _coverage() -> Listing:
+    from tessera.operators.coverage import coverage
+
+    columns = [Column("torch operator"), Column("covered by"), Column("or why not")]
+    return columns, [[row.name, row.covered, row.reason] for row in coverage()]
 
 
 def _models(store: str | None) -> Listing:
@@ -128,6 +166,7 @@ def _runs(store: str | None) -> Listing:
 
 LISTINGS: dict[str, Callable[[str | None], Listing]] = {
     "ops": _ops,
+    "backends": _backends,
     "models": _models,
     "machines": _machines,
     "suites": _suites,

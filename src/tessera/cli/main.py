@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import difflib
 import importlib
 import os
 import sys
 from collections.abc import Sequence
 
 from tessera import __version__
-from tessera.errors import USAGE, TesseraError
+from tessera.errors import USAGE, TesseraError, did_you_mean
 
 # name -> one line; each command is tessera.cli.<name>_command with configure(parser) and run(args) -> exit code
 COMMANDS = {
@@ -18,7 +17,9 @@ COMMANDS = {
     "ops": "what one operator costs",
     "ab": "two interpreters or environments against each other, interleaved",
     "compare": "two stored runs, case by case, with a verdict",
+    "history": "a metric over all runs, with the changes that last, and alerts",
     "report": "one HTML page of one or more runs",
+    "repro": "a program of one file that repeats a record without Tessera",
     "list": "what there is: runs, operators, models, machines, suites, launchers",
     "export": "stored records as JSON, CSV, Markdown or Parquet, and back",
     "doctor": "this machine: what it is, how noisy, how fast, and what to do about it",
@@ -66,13 +67,7 @@ def _dispatch(argv: list[str]) -> int:
         return 0 if argv else USAGE
     name = argv[0]
     if name not in COMMANDS:
-        near = difflib.get_close_matches(name, COMMANDS, n=1)
-        raise TesseraError(
-            "unknown command",
-            got=name,
-            allowed=COMMANDS,
-            do=f"did you mean `tessera {near[0]}`?" if near else "",
-        )
+        raise TesseraError("unknown command", got=name, allowed=COMMANDS, do=did_you_mean(name, COMMANDS))
     module = importlib.import_module(f"tessera.cli.{name}_command")
     parser = Parser(
         prog=f"tessera {name}",

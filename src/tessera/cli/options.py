@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 from collections.abc import Callable
 from typing import Any
 
@@ -41,6 +42,13 @@ def checked(parse: Callable[[str], Any]) -> Callable[[str], Any]:
             raise argparse.ArgumentTypeError(str(error)) from None
 
     return convert
+
+
+def interpreter(text: str) -> str:
+    """A path to a Python that can be started."""
+    if not os.access(text, os.X_OK) or os.path.isdir(text):
+        raise TesseraError("not an interpreter", got=text, allowed="a path to python")
+    return text
 
 
 def names(text: str) -> list[str]:

@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import Any
 
 from tessera.results.record import Case, Record
-from tessera.suites.run import Plan
+from tessera.suites.plan import Plan
 
 
 class Progress:

@@ -9,16 +9,15 @@ import argparse
 import sys
 from pathlib import Path
 
-from tessera.cli.execute import closing_lines, execute, exit_code
+from tessera.cli.execute import closing_lines, execute, exit_code, is_root
 from tessera.cli.options import FORMS, add_launch, add_output, add_store, checked, launch_of
 from tessera.cli.progress import clock
 from tessera.cli.records_table import print_records
 from tessera.cli.report_command import write_report
 from tessera.errors import TesseraError
-from tessera.launch.job import current_job
 from tessera.report.destination import destination
 from tessera.report.tables import Column, render
-from tessera.suites.run import Plan
+from tessera.suites.plan import Plan
 from tessera.suites.suite import Suite, load_suite, parse_duration
 
 EPILOG = """\
@@ -67,15 +66,14 @@ def run(args: argparse.Namespace) -> int:
         launch=launch_of(args),
         launches=launches,
         budget=args.budget or suite.budget,
-    )
+    ).divided()
     if args.dry_run:
         return _dry_run(suite, plan, args)
     page = Path(args.output or "report.html") if args.form not in FORMS else None
     if page is not None and not page.parent.is_dir():
         raise TesseraError("no such directory for the report", got=str(page.parent), do="make it, or choose another -o")
     stored, records, outcome = execute(plan, store_path=args.store, name=args.run, suite=suite.name, resume=args.resume)
-    job = current_job()
-    if job is None or job.rank == 0:
+    if is_root():
         print_records(stored, records, args.form, None if page else args.output)
         if page is not None:
             write_report([stored.name], store_path=args.store, path=page)

@@ -9,22 +9,17 @@ the launches' ratios and on how far apart the interpreters lie.
 from __future__ import annotations
 
 import math
-import os
 import random
-import sys
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import dataclass
 from statistics import NormalDist
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
 
-import tessera
 from tessera.launch.config import LaunchConfig
 from tessera.launch.workers import Workers
 from tessera.measure.statistics import Interval, trimmed_interval
@@ -32,7 +27,7 @@ from tessera.measure.statistics import Interval, trimmed_interval
 BURST = 0.01  # seconds
 BURSTS = 4  # of each side in a launch
 LOW = 0.05  # the quantile that stands for a launch: interruptions only ever make a call longer
-INTERPRETERS = 3  # of each side
+INTERPRETERS = 5  # of each side: one that happens to lie apart is then trimmed away whole
 LEAST_LAUNCHES = 2 * INTERPRETERS
 TRIM = 0.3  # launches cut off at either end: on a shared host some are hit as a whole
 APART = 0.004  # identical interpreters were seen to lie 0.3 to 0.5 % apart, whatever their launches say
@@ -69,10 +64,8 @@ class Alternator:
 
     def __enter__(self) -> Alternator:
         with ExitStack() as stack:
-            ours = stack.enter_context(TemporaryDirectory(prefix="tessera-"))
-            os.symlink(Path(tessera.__file__).parent, Path(ours) / "tessera")
             self._pairs = [
-                tuple(stack.enter_context(Workers(_reaching(config, ours))) for config in self._configs)
+                tuple(stack.enter_context(Workers(config)) for config in self._configs)
                 for _ in range(INTERPRETERS)
             ]
             self._stack = stack.pop_all()
@@ -86,6 +79,12 @@ class Alternator:
         workers = [side for pair in self._pairs for side in pair]
         with ThreadPoolExecutor(len(workers)) as pool:
             list(pool.map(lambda w: w.run("tessera.launch.bursts:preload", make), workers))
+
+    def attempt(self, make: str, args: tuple[Any, ...]) -> None:
+        """Let one interpreter of each side make the callable: an error of either is raised here."""
+        self.prepare(make)
+        for side in self._pairs[0]:
+            side.run("tessera.launch.bursts:attempt", make, args)
 
     def compare(
         self,
@@ -137,10 +136,3 @@ class Alternator:
             pair[side].run("tessera.launch.bursts:end")
         return values
 
-
-def _reaching(config: LaunchConfig, ours: str) -> LaunchConfig:
-    """Let another interpreter import this very package, and nothing else of this one's."""
-    if config.python == sys.executable:
-        return config
-    paths = [ours, config.env.get("PYTHONPATH", "")]
-    return replace(config, env={**config.env, "PYTHONPATH": os.pathsep.join(p for p in paths if p)})

@@ -21,6 +21,12 @@ def preload(worker: Worker, make: str) -> None:
     resolve(make)
 
 
+def attempt(worker: Worker, make: str, args: tuple[object, ...]) -> None:
+    """In the worker: make the callable once in a process of its own, so that what is wrong with it shows."""
+    with FreshProcess() as fresh:
+        fresh.call("tessera.launch.bursts:_make", make, args)
+
+
 def relaunch(worker: Worker, make: str, args: tuple[object, ...]) -> None:
     """In the worker: a new process with a newly made callable, warmed up; the one before ends."""
     global _fresh
@@ -43,6 +49,10 @@ def end(worker: Worker) -> None:
     if _fresh is not None:
         _fresh.close()
         _fresh = None
+
+
+def _make(make: str, args: tuple[object, ...]) -> None:
+    resolve(make)(*args)
 
 
 def _prepare(make: str, args: tuple[object, ...]) -> None:

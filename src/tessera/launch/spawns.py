@@ -15,6 +15,7 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
+import tessera
 from tessera.errors import MissingExtra, TesseraError
 from tessera.launch.config import LaunchConfig
 from tessera.launch.job import WORKER_MARK, outside_job
@@ -24,6 +25,15 @@ from tessera.measure.allocator import allocator_env
 
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 SERVE = "tessera.launch.serve"
+# Another interpreter gets this very package, and nothing else of this one's: its own libraries are what is measured.
+REACH = """\
+import importlib.util, runpy, sys
+_, path, module, *sys.argv[1:] = sys.argv
+spec = importlib.util.spec_from_file_location("tessera", path, submodule_search_locations=[path.rpartition("/")[0]])
+sys.modules["tessera"] = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(sys.modules["tessera"])
+runpy.run_module(module, run_name="__main__")
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,15 +47,22 @@ class Command:
 
 def commands(config: LaunchConfig, directory: Path, links: Sequence[Sequence[int]]) -> list[Command]:
     """What to start for a launch; `links` are the sockets that each process inherits to reach the others."""
-    serve = (config.python, "-m", SERVE, str(directory))
+    serve = (*_module(config, SERVE), str(directory))
     if config.spawn == "processes":
         return [
             Command(rank=rank, argv=(*serve, str(rank), ",".join(map(str, fds))), fds=tuple(fds))
             for rank, fds in enumerate(links)
         ]
     launcher = _torchrun(config) if config.spawn == "torchrun" else (*_mpiexec(config), config.python)
-    tied = (config.python, "-m", "tessera.launch.lifeline", lifeline_socket(directory))
+    tied = (*_module(config, "tessera.launch.lifeline"), lifeline_socket(directory))
     return [Command(rank=LAUNCHER, argv=(*tied, *launcher, "-m", SERVE, str(directory)))]
+
+
+def _module(config: LaunchConfig, module: str) -> tuple[str, ...]:
+    """The start of a command line that runs a module of this package."""
+    if config.python == sys.executable:
+        return (config.python, "-m", module)
+    return (config.python, "-c", REACH, tessera.__file__, module)
 
 
 def _torchrun(config: LaunchConfig) -> tuple[str, ...]:

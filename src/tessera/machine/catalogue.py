@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import difflib
 from importlib import resources
 from pathlib import Path
 
-from tessera.errors import TesseraError
+from tessera.errors import TesseraError, did_you_mean
 from tessera.machine.hosts import load_host
 from tessera.machine.machine import Machine
 
@@ -48,10 +47,9 @@ def load_machine(name_or_path: str, fingerprint: str | None = None) -> Machine:
     if path.suffix == ".toml" or path.exists():
         return Machine.read(path)
     names = [HOST, *files]
-    near = difflib.get_close_matches(name_or_path, names, n=1)
     raise TesseraError(
         "unknown machine",
         got=name_or_path,
         allowed=[*names, "a .toml file"],
-        do=f"did you mean {near[0]}?" if near else "",
+        do=did_you_mean(name_or_path, names),
     )

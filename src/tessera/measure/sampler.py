@@ -58,8 +58,9 @@ def _timed(turns: Iterable[None], wall: Callable[[], int]) -> tuple[int, int]:
 class Series:
     """Samples of one callable as they are taken: nanoseconds, with the disturbances around them."""
 
-    def __init__(self, fn: Fn, clock: Clock) -> None:
+    def __init__(self, fn: Fn, clock: Clock, before: Fn | None = None) -> None:
         self.clock, self.loops = clock, 1
+        self._before = before
         self._timed: Callable[[Iterable[None], Callable[[], int]], tuple[int, int]]
         self._timed = FunctionType(_timed.__code__.replace(), {"fn": fn})
         self.wall: list[int] = []
@@ -73,6 +74,8 @@ class Series:
 
     def take(self) -> int:
         """Take one sample and return the clock after it."""
+        if self._before is not None:
+            self._before()
         cpu, turns = self.clock.cpu, repeat(None, self.loops)
         cpu_before = cpu()
         before, after = self._timed(turns, self.clock.wall)
@@ -95,8 +98,11 @@ class Series:
     def find_loops(self, sync: Sync, long_ns: float) -> None:
         """Find how many calls make a sample so long that the timer's error is negligible; the trials are warm-ups.
 
-        Ranks must call `fn` equally often, because it may be a collective: rank 0 decides.
+        Ranks must call `fn` equally often, because it may be a collective: rank 0 decides. What has to happen before
+        every call leaves no choice: one call is a sample.
         """
+        if self._before is not None:
+            return
         found = False
         while not found:
             loops = self.loops
@@ -145,15 +151,24 @@ class Series:
         )
 
 
-def sample(fn: Fn, sampling: Sampling | None = None, *, clock: Clock = MACHINE_CLOCK, sync: Sync = ALONE) -> Samples:
+def sample(
+    fn: Fn,
+    sampling: Sampling | None = None,
+    *,
+    clock: Clock = MACHINE_CLOCK,
+    sync: Sync = ALONE,
+    before: Fn | None = None,
+) -> Samples:
     """Time `fn` until the interval of its median is narrow enough, or the budget is spent.
+
+    `before` is called, untimed, before every single call: to empty caches, or to put back what `fn` used up.
 
     On several ranks each passes its own `sync`: all start every sample together, take the same number of samples,
     and rank 0 decides when to stop.
     """
     how = sampling or Sampling()
     with no_garbage_collection():
-        series = Series(fn, clock)
+        series = Series(fn, clock, before)
         if how.iterations is not None:
             return _fixed(series, how, sync)
         return _adaptive(series, how, sync)

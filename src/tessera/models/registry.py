@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import importlib
 import inspect
 import os
@@ -14,7 +13,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tessera.errors import TesseraError
+from tessera.errors import TesseraError, did_you_mean
 
 if TYPE_CHECKING:
     from torch import nn
@@ -101,12 +100,11 @@ def lay_out(name_or_spec: str, *, seed: int = 0, **options: Any) -> nn.Module:
 
 def _entry(name: str) -> Entry:
     if name not in MODELS:
-        near = difflib.get_close_matches(name, MODELS, n=3)
         raise TesseraError(
             "unknown model",
             got=name,
             allowed=[*MODELS, "module:callable"],
-            do=f"did you mean {' or '.join(near)}?" if near else "",
+            do=did_you_mean(name, MODELS),
         )
     return MODELS[name]
 
@@ -127,8 +125,7 @@ def _import(spec: str) -> Factory:
     for part in attribute.split("."):
         if not hasattr(found, part):
             names = [n for n in vars(found) if not n.startswith("_")] if hasattr(found, "__dict__") else []
-            near = difflib.get_close_matches(part, names, n=3)
-            raise TesseraError(f"{module_name} has no {part}", got=spec, allowed=near or None)
+            raise TesseraError(f"{module_name} has no {part}", got=spec, do=did_you_mean(part, names))
         found = getattr(found, part)
     if not callable(found):
         raise TesseraError(f"{spec} cannot be called", got=type(found).__name__)

@@ -5,71 +5,81 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-# autograd and the profiler import this at their first call: better here, once, than in every launch
-import torch._dynamo  # noqa: F401
-
 from tessera.launch.worker import Worker
 from tessera.machine.cost import compute_time
 from tessera.machine.hosts import load_host
+from tessera.measure.cache import flush
 from tessera.measure.environment import environment, host_fingerprint
 from tessera.measure.memory import allocated, resident_growth
 from tessera.measure.sampler import sample
 from tessera.measure.samples import Sampling
-from tessera.operators.catalogue import Operator, find
-from tessera.operators.passes import DTYPES, make_inputs, make_pass
+from tessera.operators import backends, sources
+from tessera.operators.ready import Ready, make_ready
 from tessera.results.figures import time_metrics
 from tessera.results.record import Case, Metric, Record
 
 
+def preload(case: Case) -> None:
+    """Import what the case's backend and source need, in the process that will be forked."""
+    backends.backend(str(case.params["backend"])).preload()
+    if case.params.get("fusion") == "compile":
+        backends.backend("compile").preload()
+    source = sources.source_of(case)
+    if source is not None:
+        sources.preload(source)
+
+
 def run_case(worker: Worker, case: Case, sampling: Sampling) -> Record:
     """Measure one operator on this worker: time, memory, rates, and what the calibrated machine predicts."""
-    operator, size, which, dtype = _parts(case)
-    fn = callable_of(case)
-    samples = sample(fn, sampling, sync=worker.sync)
-    memory = allocated(fn)
-    resident = resident_growth(fn)
+    if "fusion" in case.params:
+        from tessera.operators.fusion import run_fused
+
+        return run_fused(case, sampling)
+    ready = make_ready(case)
+    samples = sample(ready.call, sampling, sync=worker.sync, before=_before(ready, case))
     seen = environment()
-    work = operator.work(size, which, DTYPES[dtype].itemsize)
     metrics = time_metrics(samples)
-    metrics |= _rates(work, metrics["time"].value)
-    metrics["allocated"] = Metric(memory.total, "B", "lower")
-    metrics["peak_allocated"] = Metric(memory.peak, "B", "lower")
-    if resident is not None:
-        metrics["peak_resident"] = Metric(resident, "B", "lower")
+    seconds = metrics["time"].value
+    # a pass that computes or moves nothing has no such rate
+    if ready.flops:
+        metrics["gflops"] = Metric(ready.flops / seconds / 1e9, "GFLOP/s", "higher")
+    if ready.flops or ready.moved:
+        unit, work = ("FLOP", ready.flops) if ready.flops > ready.moved else ("B", ready.moved)
+        metrics["work"] = Metric(work, unit)
+    if ready.moved:
+        metrics["bandwidth"] = Metric(ready.moved / seconds / 1e9, "GB/s", "higher")
+    metrics |= _memory(ready.call, str(case.params["backend"]))
     predicted = {}
     host = load_host(host_fingerprint(seen))
-    if host is not None and dtype in host.flops and any(work):
-        seconds = compute_time(host, *work, dtype, threads=int(seen["threads"]))
-        predicted["time"] = Metric(seconds, "s", "lower")
-        metrics["roofline"] = Metric(seconds / metrics["time"].value, "", "higher")
+    if host is not None and ready.dtype in host.flops and (ready.flops or ready.moved):
+        expected = compute_time(host, ready.flops, ready.moved, ready.dtype, threads=int(seen["threads"]))
+        predicted["time"] = Metric(expected, "s", "lower")
+        metrics["roofline"] = Metric(expected / seconds, "", "higher")
     return Record(
         case=case,
-        version=operator.version,
+        version=ready.version,
         launches=(samples,),
         metrics=metrics,
         predicted=predicted,
         environment=seen,
+        notes=ready.notes,
     )
 
 
-def callable_of(case: Case) -> Callable[[], Any]:
-    """The case's pass on its inputs, ready to be called."""
-    operator, size, which, dtype = _parts(case)
-    inputs = make_inputs(operator, size, dtype, seed=int(case.params.get("seed", 0)), grad=which != "forward")
-    return make_pass(operator, which, inputs)
+def _before(ready: Ready, case: Case) -> Callable[[], Any] | None:
+    """What comes before each sample: putting back what calls have changed, then emptying the caches."""
+    steps = [step for step in (ready.before, flush if case.params.get("cache") == "cold" else None) if step]
+    return (lambda: [step() for step in steps]) if steps else None
 
 
-def _parts(case: Case) -> tuple[Operator, str, str, str]:
-    size, which, dtype = (str(case.params[name]) for name in ("size", "pass", "dtype"))
-    return find([case.name])[0], size, which, dtype
-
-
-def _rates(work: tuple[float, float], seconds: float) -> dict[str, Metric]:
-    """GFLOP/s and GB/s of a call; a pass that computes or moves nothing has no such rate."""
-    flops, moved = work
+def _memory(call: Callable[[], Any], backend: str) -> dict[str, Metric]:
+    """Peak bytes of one call: what torch's allocator gave out where it is torch, and what the kernel saw."""
     found = {}
-    if flops:
-        found["gflops"] = Metric(flops / seconds / 1e9, "GFLOP/s", "higher")
-    if moved:
-        found["bandwidth"] = Metric(moved / seconds / 1e9, "GB/s", "higher")
+    if backends.entry(backend).package == "torch":
+        memory = allocated(call)
+        found["allocated"] = Metric(memory.total, "B", "lower")
+        found["peak_allocated"] = Metric(memory.peak, "B", "lower")
+    resident = resident_growth(call)
+    if resident is not None:
+        found["peak_resident"] = Metric(resident, "B", "lower")
     return found

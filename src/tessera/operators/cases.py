@@ -3,38 +3,83 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from tessera.errors import TesseraError
-from tessera.operators.catalogue import SIZES, find
+from tessera.operators.backends import BACKENDS
+from tessera.operators.catalogue import find
+from tessera.operators.catalogue.fused import fusions
+from tessera.operators.operator import SIZES, Operator
+from tessera.operators.skews import ALL_SKEWS
 from tessera.results.record import Case
 
 PASSES = ("forward", "backward", "both")
 DTYPES = ("float32", "float64", "bfloat16", "float16")
+CACHES = ("hot", "cold")
+FUSED = ("compile", "library")
 
 
 def cases(
-    names: Sequence[str] = ("*",),
+    names: Sequence[str] = (),
     *,
+    category: Sequence[str] = (),
+    backend: Sequence[str] = ("torch",),
     size: Sequence[str] = ("small", "medium"),
     passes: Sequence[str] = ("forward", "backward"),
     dtype: Sequence[str] = ("float32",),
+    skew: Sequence[str] = ("",),
+    cache: Sequence[str] = ("hot",),
+    fusion: Sequence[str] = FUSED,
+    inputs: Mapping[str, Any] | None = None,
     seed: int = 0,
 ) -> list[Case]:
-    """Every operator that matches, in every size, pass and dtype.
+    """Every operator that matches, on every backend, in every size, pass, dtype and skew.
+
+    An operator that does not differentiate has a forward pass only; one of the category `fused` is measured on torch
+    against its own steps, in every way of `fusion` that there is. `inputs` replaces shapes and arguments by name;
+    what is as usual (no skew, a hot cache, default inputs) is not written into the case.
 
     >>> [case.key for case in cases(["add"], size=["small"], passes=["forward"])]
     ['ops/add[backend=torch,dtype=float32,pass=forward,seed=0,size=small]']
     """
-    for what, got, allowed in (("size", size, SIZES), ("pass", passes, PASSES), ("dtype", dtype, DTYPES)):
+    axes = {
+        "backend": (backend, BACKENDS),
+        "size": (size, SIZES),
+        "pass": (passes, PASSES),
+        "dtype": (dtype, DTYPES),
+        "skew": (skew, ("", *ALL_SKEWS)),
+        "cache": (cache, CACHES),
+        "fusion": (fusion, FUSED),
+    }
+    for what, (got, allowed) in axes.items():
         for value in got:
             if value not in allowed:
-                raise TesseraError(f"unknown {what}", got=value, allowed=allowed)
-    return [
-        Case(
-            feature="ops",
-            name=operator.name,
-            params={"backend": "torch", "size": one, "pass": which, "dtype": kind, "seed": seed},
-        )
-        for operator, one, which, kind in itertools.product(find(names), size, passes, dtype)
-    ]
+                raise TesseraError(f"unknown {what}", got=value, allowed=[a for a in allowed if a])
+    changes = {}
+    if inputs:
+        changes["inputs"] = {name: list(v) if isinstance(v, tuple) else v for name, v in inputs.items()}
+    found = []
+    for operator in find(names, category):
+        for one in size:
+            operator.inputs(one, inputs)  # a name it does not have is refused here, before anything runs
+        for where, one, which, kind, bent, warm in itertools.product(
+            backend, size, _passes(operator, passes), dtype, skew, cache
+        ):
+            params = {"backend": where, "size": one, "pass": which, "dtype": kind, "seed": seed, **changes}
+            params |= {name: value for name, value in (("skew", bent), ("cache", warm)) if value not in ("", "hot")}
+            for way in _fusions(operator, where, which, fusion):
+                found.append(Case(feature="ops", name=operator.name, params={**params, **way}))
+    return found
+
+
+def _passes(operator: Operator, asked: Sequence[str]) -> Sequence[str]:
+    """The passes that the operator has; when none of those asked for, all of them, to be refused one by one."""
+    return asked if operator.differentiable else [which for which in asked if which == "forward"] or asked
+
+
+def _fusions(operator: Operator, backend: str, which: str, asked: Sequence[str]) -> Sequence[Mapping[str, str]]:
+    """A fused operator on torch is measured against its own steps, in every way that it can be fused."""
+    if operator.category != "fused" or backend != "torch" or which != "forward":
+        return ({},)
+    return [{"fusion": way} for way in fusions(operator.name) if way in asked]

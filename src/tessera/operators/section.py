@@ -1,95 +1,64 @@
-"""The operators' part of the report: times, rates against the machine, and how far launches lie apart."""
+"""The operators' part of the report: a few cases one by one, many by category; then sizes, backends, fusion, history."""
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Sequence
-from typing import Any
 
-from tessera.measure.statistics import summarize
-from tessera.report.blocks import Block, Plot, Section
+from tessera.operators.section_backends import backends_section
+from tessera.operators.section_categories import categories_section, main_backend
+from tessera.operators.section_fused import fused_section
+from tessera.operators.section_history import history_section
+from tessera.operators.section_rates import launch_plot, rate_plot
+from tessera.operators.section_scaling import scaling_section
+from tessera.operators.section_slowest import slowest_table
+from tessera.report.blocks import Block, Card, Cards, Section, Text
+from tessera.report.figures import format_percent
 from tessera.report.generic import record_table, split_params
-from tessera.report.medians import median_plots, row_name
-from tessera.report.rows import row_layout, value_axis
+from tessera.report.medians import MOST_ROWS, median_plots
 from tessera.report.runs import RunView
-from tessera.results.record import Record
+
+# With more runs than a baseline and its successor, the history shows how they went and the rest only the newest.
+MOST_RUNS = 2
 
 
 def section(runs: Sequence[RunView]) -> Section:
     """Every operator case of the runs."""
-    cases = [record.case for run in runs for record in run.records]
-    varying, fixed = split_params(cases)
+    shown = runs if len(runs) <= MOST_RUNS else runs[-1:]
+    cases = [record.case for run in shown for record in run.records]
+    varying, fixed = split_params(cases) if cases else ([], {})
     intro = "Single operators: how long one call takes, how much it moves and computes, and how sure that is."
     if fixed:
         intro += " In all cases: " + ", ".join(f"{name} = {value}" for name, value in fixed.items()) + "."
-    blocks: list[Block] = [*median_plots(runs, varying)]
-    for metric, title in (("gflops", "GFLOP/s"), ("bandwidth", "GB/s")):
-        if plot := _rates(runs, varying, metric, title):
-            blocks.append(plot)
-    if plot := _launches(runs, varying):
-        blocks.append(plot)
-    blocks.append(record_table(runs, varying))
+    blocks: list[Block] = []
+    if len(runs) > MOST_RUNS:
+        blocks.append(Text(f"Of {len(runs)} runs, the newest is shown: `{shown[-1].name}`. The history has all of them."))
+    if len({case.key for case in cases}) > MOST_ROWS:
+        blocks += [_cards(shown[-1]), categories_section(shown), slowest_table(shown[-1])]
+    else:
+        rates = (rate_plot(shown, varying, "gflops", "GFLOP/s"), rate_plot(shown, varying, "bandwidth", "GB/s"))
+        plots = (*median_plots(shown, varying), *rates, launch_plot(shown, varying))
+        blocks += [plot for plot in plots if plot]
+    records = shown[-1].records
+    parts = (scaling_section(records), backends_section(records), fused_section(records), history_section(runs))
+    blocks += [part for part in parts if part]
+    if cases:
+        blocks.append(Section("All records", "", [record_table(shown, varying)]))
     return Section("Operators", intro, blocks)
 
 
-def _rates(runs: Sequence[RunView], varying: Sequence[str], metric: str, title: str) -> Plot | None:
-    """Bars of a rate; the hover text says how much of the calibrated machine that is."""
-    traces: list[dict[str, Any]] = []
-    names: dict[str, None] = {}
-    for number, run in enumerate(runs):
-        found = [record for record in run.records if metric in record.metrics]
-        labels = [row_name(record, varying) for record in found]
-        names.update(dict.fromkeys(labels))
-        traces.append(
-            {
-                "type": "bar",
-                "orientation": "h",
-                "name": run.name,
-                "y": labels,
-                "x": [record.metrics[metric].value for record in found],
-                "text": [_of_roofline(record) for record in found],
-                "textposition": "none",
-                "hovertemplate": "%{x:.3g} " + title + "<br>%{text}<extra></extra>",
-                "marker": {"color": f"var(--series-{number % 6 + 1})"},
-            }
-        )
-    if not names:
-        return None
-    layout = row_layout(list(names), len(traces), legend=len(traces) > 1)
-    layout["xaxis"] = value_axis(title, logarithmic=False)
-    what = "Computed" if metric == "gflops" else "Moved"
-    return Plot({"data": traces, "layout": layout}, f"{what} per second, {title}.")
-
-
-def _of_roofline(record: Record) -> str:
-    share = record.metrics.get("roofline")
-    return f"{share.value:.0%} of the calibrated machine" if share else "machine not calibrated"
-
-
-def _launches(runs: Sequence[RunView], varying: Sequence[str]) -> Plot | None:
-    """One dot per launch, relative to the case's middle launch: what separates a change from luck."""
-    traces = []
-    names: dict[str, None] = {}
-    for number, run in enumerate(runs):
-        x: list[float] = []
-        y: list[str] = []
-        for record in run.records:
-            lows = [summarize(launch.values).p25 for launch in record.launches if launch.values]
-            if len(lows) < 2:
-                continue
-            middle = summarize(lows).median
-            x.extend(100 * (low / middle - 1) for low in lows)
-            y.extend([row_name(record, varying)] * len(lows))
-        names.update(dict.fromkeys(y))
-        marker = {"color": f"var(--series-{number % 6 + 1})", "size": 8, "opacity": 0.75}
-        hover = "%{x:+.2f} % from the middle launch<extra></extra>"
-        trace = {"type": "scatter", "mode": "markers", "name": run.name, "x": x, "y": y, "marker": marker}
-        traces.append(trace | {"hovertemplate": hover})
-    if not names:
-        return None
-    layout = row_layout(list(names), 1, legend=len(traces) > 1)
-    layout["xaxis"] = {"side": "top", "ticksuffix": " %", "zeroline": True}
-    return Plot(
-        {"data": traces, "layout": layout},
-        "Every launch of a case (its lower quartile) against the middle one: changes smaller than this spread "
-        "cannot be told from luck.",
+def _cards(run: RunView) -> Cards:
+    """What the newest run covers, in four figures."""
+    ok = [record for record in run.records if record.status == "ok"]
+    shares = [r.metrics["roofline"].value for r in main_backend(ok) if "roofline" in r.metrics]
+    backends = dict.fromkeys(str(record.case.params.get("backend", "")) for record in run.records)
+    middle = format_percent(statistics.median(shares)) if shares else "unknown"
+    remark = "of the calibrated machine" if shares else "`tessera doctor --calibrate`"
+    return Cards(
+        [
+            Card("Operators", f"{len({record.case.name for record in run.records}):,}", "by name"),
+            Card("Cases", f"{len(ok):,}", f"measured of {len(run.records):,}"),
+            Card("Backends", f"{len(backends):,}", ", ".join(backends)),
+            Card("The middle case reaches", middle, remark.replace("`", "")),
+        ]
     )

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from tessera.report.blocks import Cell
 from tessera.report.cells import label
 from tessera.report.generic import split_params
-from tessera.report.runs import RunView, features
+from tessera.report.runs import RunView
 from tessera.results.record import Case
 
 
@@ -34,11 +34,16 @@ Names = Mapping[str, Name]
 
 def short_names(runs: Sequence[RunView]) -> Names:
     """The name of every case of the runs, by its key."""
+    return case_names([record.case for run in runs for record in run.records])
+
+
+def case_names(cases: Sequence[Case]) -> Names:
+    """The name of every case, by its key."""
     names = {}
-    for feature in features(runs):
-        cases = {r.case.key: r.case for run in runs for r in run.records if r.case.feature == feature}
-        varying, _ = split_params(list(cases.values()))
-        for key, case in cases.items():
+    for feature in dict.fromkeys(case.feature for case in cases):
+        own = {case.key: case for case in cases if case.feature == feature}
+        varying, _ = split_params(list(own.values()))
+        for key, case in own.items():
             kept = {name: case.params[name] for name in varying if name in case.params}
             names[key] = Name(key, feature, label(Case(feature=feature, name=case.name, params=kept)))
     return names

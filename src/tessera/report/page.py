@@ -27,7 +27,7 @@ from tessera.report.render import Renderer, anchor
 from tessera.report.runs import RunView, SectionBuilder, features
 from tessera.report.summary import summary_section
 
-__all__ = ["RunView", "SectionBuilder", "page", "write_page"]
+__all__ = ["RunView", "SectionBuilder", "document", "page", "write_page"]
 
 
 def page(runs: Sequence[RunView], sections: Mapping[str, SectionBuilder], *, threshold: float = 0.03) -> str:
@@ -45,7 +45,7 @@ def page(runs: Sequence[RunView], sections: Mapping[str, SectionBuilder], *, thr
         parts.append(build([run.of(feature) for run in runs]))
     if predicted := prediction_section(runs):
         parts.append(predicted)
-    return _document(runs, parts)
+    return document(parts, title=_title(runs), kicker=_kicker(runs))
 
 
 def write_page(text: str, path: Path) -> None:
@@ -72,7 +72,8 @@ def _unwritable(path: Path, why: str) -> TesseraError:
     return TesseraError(f"cannot write the report: {why}", got=str(path), do="give another place with -o")
 
 
-def _document(runs: Sequence[RunView], parts: Sequence[Section]) -> str:
+def document(parts: Sequence[Section], *, title: str, kicker: str) -> str:
+    """A page of some sections, the first of which is its summary."""
     from plotly.offline import get_plotlyjs
 
     renderer = Renderer()
@@ -81,12 +82,11 @@ def _document(runs: Sequence[RunView], parts: Sequence[Section]) -> str:
     links = "".join(
         f'<li><a href="#{name}">{escape(part.title)}</a></li>' for name, part in zip(names, parts, strict=True)
     )
-    title = runs[0].name if len(runs) == 1 else f"{', '.join(r.name for r in runs[1:])} against {runs[0].name}"
     return Template(_asset("page.html")).substitute(
         policy=_policy(theme, script, plotly),
         version=__version__,
         title=escape(title),
-        kicker=escape(_kicker(runs)),
+        kicker=escape(kicker),
         style=_asset("report.css"),
         theme=theme,
         links=links,
@@ -95,6 +95,13 @@ def _document(runs: Sequence[RunView], parts: Sequence[Section]) -> str:
         plotly=plotly,
         written=datetime.now().astimezone().strftime("%Y-%m-%d %H:%M"),
     )
+
+
+def _title(runs: Sequence[RunView]) -> str:
+    base, *others = (run.name for run in runs)
+    if not others:
+        return base
+    return f"{', '.join(others) if len(others) <= 3 else f'{len(others)} runs'} against {base}"
 
 
 def _kicker(runs: Sequence[RunView]) -> str:

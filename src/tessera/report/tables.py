@@ -24,7 +24,9 @@ _UNLIMITED = 10_000
 _STYLES = {
     "ok": "green",
     "faster": "green",
+    "better": "green",
     "slower": "bold red",
+    "worse": "bold red",
     "failed": "bold red",
     "newly failed": "bold red",
     "timed out": "bold red",

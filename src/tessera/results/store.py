@@ -6,21 +6,22 @@ returns: what was added is there after a kill or a power cut, and a half-written
 
 from __future__ import annotations
 
-import difflib
 import hashlib
 import os
 import sqlite3
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime
 from fnmatch import fnmatchcase
+from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
-from tessera.errors import TesseraError
+from tessera.errors import TesseraError, did_you_mean
 from tessera.results import strict_json
 from tessera.results.observation import Observation
-from tessera.results.record import Record, Status
+from tessera.results.reading import Reading
+from tessera.results.record import Case, Metric, Record, Status
 from tessera.results.rows import storable, to_observation, to_record, to_row
 from tessera.results.run import Run, check_name, dated_name, steps_back
 from tessera.results.schema import explained, prepare
@@ -159,12 +160,8 @@ class Store:
             if run.name == name:
                 return run
         newest = [run.name for run in reversed(runs)]
-        near = difflib.get_close_matches(name, newest, n=3)
-        if near:
-            do = f"did you mean {' or '.join(near)}?"
-        else:
-            do = f"the newest are {', '.join(newest[:3])}" if newest else "it has no runs yet"
-        raise TesseraError(f"no such run in {self.path}", got=name, do=do)
+        instead = f"the newest are {', '.join(newest[:3])}" if newest else "it has no runs yet"
+        raise TesseraError(f"no such run in {self.path}", got=name, do=did_you_mean(name, newest, instead))
 
     def delete_run(self, run: Run) -> None:
         """Remove a run, its records, and the environments that no other record has."""
@@ -225,6 +222,49 @@ class Store:
         query = "SELECT status, count(*) FROM records WHERE run = ? GROUP BY status ORDER BY status"
         with explained(self.path):
             return dict(self._db.execute(query, (run.id,)))
+
+    def cases(self) -> list[tuple[str, str]]:
+        """The feature and the name of every case that any run holds."""
+        with explained(self.path):
+            return self._db.execute("SELECT DISTINCT feature, name FROM records ORDER BY feature, name").fetchall()
+
+    def readings(self, metric: str, cases: Collection[tuple[str, str]]) -> Iterator[Reading]:
+        """One metric of all records of some cases, run after run: nothing else is read, so a long history is quick."""
+        if '"' in metric:
+            raise TesseraError("not a name of a metric", got=metric)
+        with explained(self.path):
+            rows = self._db.execute(
+                "SELECT id, run, key, status, environment, json_extract(body, '$.version'), json_extract(body, ?1)"
+                " FROM records WHERE (feature, name) IN"
+                " (SELECT json_extract(value, '$[0]'), json_extract(value, '$[1]') FROM json_each(?2)) ORDER BY run, id",
+                (f'$.metrics."{metric}"', strict_json.dumps(list(cases))),
+            ).fetchall()
+        runs = {run.id: run for run in self.runs()}
+        known: dict[str, Case] = {}
+        for number, run, key, status, environment, version, found in rows:
+            if key not in known:
+                (case,) = self._row("json_extract(body, '$.case')", number)
+                known[key] = Case(**strict_json.loads(case))
+            yield Reading(
+                case=known[key],
+                run=runs[run].name,
+                started=runs[run].started,
+                suite=runs[run].suite,
+                status=status,
+                version=version,
+                fingerprint=str(self._environment(environment).get("fingerprint", "")),
+                metric=None if found is None else Metric(**strict_json.loads(found)),
+                launches=partial(self._figures, number),
+            )
+
+    def _figures(self, number: int) -> tuple[float, ...]:
+        body, environment, values = self._row("body, environment, sample_values", number)
+        return to_observation(body, self._environment(environment), values).figures
+
+    def _row(self, columns: str, number: int) -> tuple[Any, ...]:
+        with explained(self.path):
+            row: tuple[Any, ...] = self._db.execute(f"SELECT {columns} FROM records WHERE id = ?", (number,)).fetchone()
+        return row
 
     def _rows(self, columns: str, run: Run, feature: str | None, name_glob: str | None) -> Iterator[tuple[Any, ...]]:
         # One query per record: no cursor stays open while the caller works, and a run need not fit in memory.

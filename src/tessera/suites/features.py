@@ -9,16 +9,21 @@ from tessera.errors import TesseraError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Feature:
-    """Where a feature keeps its three doors, each `module:function`.
+    """Where a feature keeps its doors, each `module:function`.
 
     `cases(**axes) -> list[Case]` expands what a suite file asks for; `run(worker, case, sampling) -> Record` measures
-    one case inside a worker; `section(runs) -> Section` fills its part of the report.
+    one case inside a worker; `section(runs) -> Section` fills its part of the report. Where cases need it,
+    `preload(case)` imports what they do in the process that is forked for them, and `interpreter(case) -> str` names
+    another Python to run in; `program(record) -> str` writes a program that repeats a record without Tessera.
     """
 
     title: str
     cases: str
     run: str
     section: str
+    preload: str = ""
+    interpreter: str = ""
+    program: str = ""
 
 
 FEATURES = {
@@ -27,6 +32,9 @@ FEATURES = {
         cases="tessera.operators.cases:cases",
         run="tessera.operators.bench:run_case",
         section="tessera.operators.section:section",
+        preload="tessera.operators.bench:preload",
+        program="tessera.operators.repro:program",
+        interpreter="tessera.operators.backends:interpreter",
     ),
 }
 

@@ -10,21 +10,19 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from tessera.errors import BenchmarkFailed, TesseraError, TimedOut
-from tessera.launch import LaunchConfig, Workers
+from tessera.launch import Workers
 from tessera.measure.environment import environment
 from tessera.measure.sampler import joined
-from tessera.measure.samples import Sampling
 from tessera.results.record import Case, Record, Status, merge_launches
 from tessera.results.run import Run
 from tessera.results.store import Store
+from tessera.suites.crews import Crews
 from tessera.suites.features import feature
-
-OVERHEAD = 0.3  # seconds of forking, building inputs and measuring memory around a case's samples
-START = 4.0  # seconds to start a worker that imports torch
+from tessera.suites.plan import Plan
 
 
 class Listener(Protocol):
@@ -33,28 +31,6 @@ class Listener(Protocol):
     def begins(self, case: Case, launch: int) -> None: ...
 
     def ends(self, record: Record, launch: int) -> None: ...
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
-    """What is to be run, and how."""
-
-    cases: tuple[Case, ...]
-    sampling: Sampling
-    launch: LaunchConfig = field(default_factory=LaunchConfig)
-    launches: int = 1
-    budget: float | None = None
-
-    @property
-    def longest(self) -> float:
-        """Seconds that one launch of one case takes at most, when it behaves."""
-        return self.sampling.budget + OVERHEAD
-
-    def estimate(self, done: int = 0) -> float:
-        """Seconds the whole takes at most; `done` launches of cases are there already."""
-        starts = START if self.launch.workers == 1 else START * self.launches
-        seconds = starts + (len(self.cases) * self.launches - done) * self.longest
-        return seconds if self.budget is None else min(seconds, self.budget)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,22 +53,21 @@ def run_plan(plan: Plan, store: Store, run: Run, listener: Listener, *, resume: 
     done = {r.case.key: r for r in store.records(run) if r.status in ("ok", "refused")} if resume else {}
     parts = {key: [record] for key, record in done.items()}
     deadline = time.monotonic() + plan.budget if plan.budget is not None else None
-    workers = Workers(plan.launch)
-    with workers:
+    with Crews(plan.launch) as crews:
         for launch in range(1, plan.launches + 1):
-            if launch > 1 and plan.launch.workers > 1:  # a lone worker forks for every case; ranks start anew
-                workers.restart()
+            if launch > 1:
+                crews.restart()
             for case in plan.cases:
                 earlier = done.get(case.key)
                 complete = earlier is not None and (earlier.status != "ok" or len(earlier.launches) >= launch)
                 late = deadline is not None and bool(done) and time.monotonic() + plan.longest > deadline
-                complete, late = _as_rank_0(workers, (complete, late))
+                complete, late = _as_rank_0(crews.own, (complete, late))
                 if complete:
                     continue
                 if late:
                     return _outcome(plan, done)
                 listener.begins(case, launch)
-                record = _one(workers, case, plan)
+                record = _one(crews, case, plan)
                 parts.setdefault(case.key, []).append(record)
                 done[case.key] = merge_launches(parts[case.key])
                 store.add(run, done[case.key])
@@ -108,13 +83,15 @@ def _as_rank_0(workers: Workers, decision: tuple[bool, bool]) -> tuple[bool, boo
     return agreed
 
 
-def _one(workers: Workers, case: Case, plan: Plan) -> Record:
+def _one(crews: Crews, case: Case, plan: Plan) -> Record:
     """One launch of one case as a record, whatever happens to it."""
     limit = plan.launch.time_limit or 60.0 + 20 * plan.longest
     began = time.monotonic()
     try:
-        run = feature(case.feature).run
-        records: list[Record] = workers.run("tessera.suites.worker:measure", run, case, plan.sampling, time_limit=limit)
+        doors = feature(case.feature)
+        records: list[Record] = crews.of(case).run(
+            "tessera.suites.worker:measure", doors.run, doors.preload, case, plan.sampling, time_limit=limit
+        )
     except TesseraError as error:
         status: Status = "refused"
         if isinstance(error, BenchmarkFailed):

@@ -11,12 +11,12 @@ from typing import Any
 from tessera.launch.fresh import FreshProcess, resolve
 from tessera.launch.worker import Worker
 from tessera.measure.clock import read_steal
-from tessera.measure.environment import frequency
+from tessera.measure.environment import environment, frequency
 from tessera.measure.samples import Sampling
 from tessera.results.record import Case, Record
 
 
-def measure(worker: Worker, run: str, case: Case, sampling: Sampling) -> Record:
+def measure(worker: Worker, run: str, preload: str, case: Case, sampling: Sampling) -> Record:
     """One launch of one case.
 
     A lone worker forks a fresh process for it, after importing what it needs: a case that crashes takes only its own
@@ -25,6 +25,9 @@ def measure(worker: Worker, run: str, case: Case, sampling: Sampling) -> Record:
     if worker.size > 1 or worker.spawn == "inline":
         return measure_here(worker, run, case, sampling)
     resolve(run)
+    environment()  # what is slow to find out about it is kept, and children inherit it
+    if preload:
+        resolve(preload)(case)
     with FreshProcess() as fresh:
         record = fresh.call("tessera.suites.worker:measure_here", worker, run, case, sampling)
     assert isinstance(record, Record)

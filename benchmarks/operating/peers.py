@@ -1,0 +1,194 @@
+"""The same 20 operators under Tessera, torch.utils.benchmark, pytest-benchmark and pyperf, in one run.
+
+*Time to an interval*: how long each tool samples until the 95 % interval of its own values' median is within 3 %; a tool
+that has no such rule is asked for more and more, and only its last, sufficient run is charged. *Spread*: the figure
+that each tool gives in ten fresh processes, with the same time for each, quiet and with a busy process on the other core.
+Every process is forked from an interpreter that has torch imported.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import random
+import time
+from collections import defaultdict
+from collections.abc import Callable
+from contextlib import nullcontext
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+
+from measuring.detection import busy_core
+from tessera.launch.fresh import FreshProcess
+from tessera.measure.sampler import sample
+from tessera.measure.samples import Sampling
+from tessera.measure.statistics import median_interval
+from tessera.operators.cases import cases
+from tessera.operators.preparation import callable_of
+from tessera.results.observation import launch_figures
+from tessera.results.record import Case
+
+NAMES = (
+    "add", "multiply", "exp", "sum", "softmax", "matmul", "linear", "conv2d", "max_pool2d", "batch_norm",
+    "relu", "gelu", "layer_norm", "sort", "gather", "cat", "cross_entropy", "embedding", "mean", "tanh",
+)  # fmt: skip
+OURS = "tessera"
+TARGET = 0.03
+PATIENCE = 3.0  # seconds after which a tool has not reached the interval, and is charged what it took
+LAUNCH = 0.2  # seconds for a figure
+REPEATS = 3
+Fn = Callable[[], Any]
+
+
+def torch_blocked(fn: Fn, seconds: float) -> list[float]:
+    from torch.utils.benchmark import Timer
+
+    return list(Timer("fn()", globals={"fn": fn}).blocked_autorange(min_run_time=seconds).times)
+
+
+def torch_adaptive(fn: Fn, seconds: float) -> list[float]:
+    from torch.utils.benchmark import Timer
+
+    return list(Timer("fn()", globals={"fn": fn}).adaptive_autorange(min_run_time=seconds / 2, max_run_time=seconds).times)
+
+
+def pytest_benchmark(fn: Fn, seconds: float) -> list[float]:
+    from pytest_benchmark.fixture import BenchmarkFixture
+
+    quiet = SimpleNamespace(debug=lambda *a, **k: None, info=lambda *a, **k: None, warning=lambda *a, **k: None)
+    fixture = BenchmarkFixture(
+        node=SimpleNamespace(name="fn", nodeid="fn"),
+        disable_gc=True,
+        timer=SimpleNamespace(target=time.perf_counter),
+        min_rounds=5,
+        min_time=5e-6,
+        max_time=seconds,
+        precision=None,
+        confidence=None,
+        warmup=False,
+        warmup_iterations=0,
+        calibration_precision=10,
+        add_stats=lambda stats: None,
+        logger=quiet,
+        warner=quiet,
+        disabled=False,
+        cprofile=False,
+        cprofile_loops=None,
+        cprofile_dump=None,
+    )
+    fixture(fn)
+    return [value / fixture.stats.iterations for value in fixture.stats.stats.data]
+
+
+def pyperf_values(fn: Fn, seconds: float) -> list[float]:
+    """Values as pyperf's workers take them: calibrated loops of at least 100 ms, one warm-up value first."""
+    from timeit import Timer
+
+    timer = Timer("fn()", globals={"fn": fn})
+    loops = 1
+    while timer.timeit(loops) < 0.05:
+        loops *= 2
+    loops = max(1, loops * 2)
+    timer.timeit(loops)
+    return [timer.timeit(loops) / loops for _ in range(max(1, round(seconds / 0.1)))]
+
+
+PEERS = {
+    "torch blocked_autorange": torch_blocked,
+    "torch adaptive_autorange": torch_adaptive,
+    "pytest-benchmark": pytest_benchmark,
+    "pyperf": pyperf_values,
+}
+
+
+def seconds_to_interval(tool: str, case: Case) -> float:
+    """In a fresh process: how long the tool took to know the median to 3 %."""
+    fn = callable_of(case)
+    fn()
+    if tool == OURS:
+        began = time.perf_counter()
+        sample(fn, Sampling(target=TARGET, budget=PATIENCE))
+        return time.perf_counter() - began
+    seconds = 0.005
+    while True:
+        began = time.perf_counter()
+        values = PEERS[tool](fn, seconds)
+        took = time.perf_counter() - began
+        if median_interval(values).relative <= TARGET or took >= PATIENCE:
+            return took
+        seconds *= 2
+
+
+def figure(tool: str, case: Case) -> float:
+    """In a fresh process: the figure by which the tool would tell this launch from another."""
+    fn = callable_of(case)
+    fn()
+    if tool == OURS:  # what `tessera compare` takes from a launch
+        samples = sample(fn, Sampling(target=1e-6, budget=LAUNCH))
+        return launch_figures([samples.values], "lower")[0]
+    values = PEERS[tool](fn, LAUNCH)
+    return float(np.mean(values) if tool == "pyperf" else np.median(values))
+
+
+def against_peers(launches: int, say: Callable[[str], None]) -> dict[str, Any]:
+    wanted = cases(list(NAMES), size=["medium"], passes=["forward"])
+    tools = [OURS, *PEERS]
+    cores = sorted(os.sched_getaffinity(0))
+    os.sched_setaffinity(0, cores[:1])
+    try:
+        waits = _waits(wanted, tools, say)
+        spreads = {}
+        for name, load in (("quiet", nullcontext()), ("loaded", busy_core(cores[-1]))):
+            with load:
+                spreads[name] = _spreads(wanted, tools, launches, lambda text, name=name: say(f"{name}, {text}"))
+    finally:
+        os.sched_setaffinity(0, cores)
+    lines = [f"time to a 3 % interval, {len(wanted)} operators, medium, forward (median seconds; ours / the best peer)"]
+    lines += _lines(waits)
+    for name, spread in spreads.items():
+        lines.append(f"spread over {launches} launches of {LAUNCH} s, {name} (median of (max - min) / median)")
+        lines += _lines(spread)
+    return {"seconds to 3 %": waits, "spread": spreads, "lines": lines}
+
+
+def _waits(wanted: list[Case], tools: list[str], say: Callable[[str], None]) -> dict[str, dict[str, float]]:
+    found: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
+    for number in range(REPEATS):
+        for case in random.sample(wanted, len(wanted)):
+            say(f"time to an interval, round {number + 1}: {case.name}")
+            for tool in random.sample(tools, len(tools)):
+                found[tool][case.name].append(_fresh("operating.peers:seconds_to_interval", tool, case))
+    return {tool: {name: float(np.median(v)) for name, v in by.items()} for tool, by in found.items()}
+
+
+def _spreads(
+    wanted: list[Case], tools: list[str], launches: int, say: Callable[[str], None]
+) -> dict[str, dict[str, float]]:
+    found: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
+    for number in range(launches):
+        say(f"spread, launch {number + 1} of {launches}")
+        for case in random.sample(wanted, len(wanted)):
+            for tool in random.sample(tools, len(tools)):
+                found[tool][case.name].append(_fresh("operating.peers:figure", tool, case))
+    return {
+        tool: {name: (max(v) - min(v)) / float(np.median(v)) for name, v in by.items()} for tool, by in found.items()
+    }
+
+
+def _lines(found: dict[str, dict[str, float]]) -> list[str]:
+    middle = {tool: float(np.median(list(by.values()))) for tool, by in found.items()}
+    best = min((tool for tool in middle if tool != OURS), key=lambda tool: middle[tool])
+    logs = [math.log(found[OURS][name] / found[best][name]) for name in found[OURS]]
+    ratio = median_interval(logs)
+    value, low, high = (math.exp(x) for x in (ratio.value, ratio.low, ratio.high))
+    return [
+        *(f"  {tool:26} {value:.4f}" for tool, value in sorted(middle.items(), key=lambda item: item[1])),
+        f"  ours / {best}: {middle[OURS] / middle[best]:.2f} of the medians; per operator {value:.2f} ({low:.2f} to {high:.2f})",
+    ]
+
+
+def _fresh(target: str, *args: Any) -> float:
+    with FreshProcess() as process:
+        return float(process.call(target, *args))

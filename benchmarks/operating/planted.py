@@ -1,0 +1,113 @@
+"""A torch operator slowed by 5 % in a second interpreter, to be found by `tessera ab`; and 50 operators left alone.
+
+The patch is a `sitecustomize` that only the second interpreter sees: when torch is imported there, `torch.matmul`
+multiplies some more rows of the same buffers after its own work.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+PATCH = """\
+import importlib.abc, importlib.machinery, sys
+
+class AfterTorch(importlib.abc.MetaPathFinder):
+    def find_spec(self, name, path, target=None):
+        if name != "torch":
+            return None
+        sys.meta_path.remove(self)
+        spec = importlib.machinery.PathFinder.find_spec(name, path)
+        run = spec.loader.exec_module
+        def exec_module(module):
+            run(module)
+            plain, rows = module.matmul, {rows}
+            def matmul(lhs, rhs):
+                plain(lhs[:rows], rhs)
+                return plain(lhs, rhs)
+            module.matmul = matmul
+        spec.loader.exec_module = exec_module
+        return spec
+
+sys.meta_path.insert(0, AfterTorch())
+"""
+UNCHANGED = (
+    "add subtract multiply divide abs exp log sqrt rsqrt sin cos tanh sigmoid relu gelu silu softmax log_softmax sum mean"
+    " std var amax argmax cumsum sort topk gather index_select where cat stack transpose_contiguous flip roll linear bmm"
+    " mv outer conv1d conv2d max_pool2d avg_pool2d batch_norm layer_norm group_norm cross_entropy mse_loss embedding"
+    " fft_rfft scaled_dot_product_attention"
+).split()
+SHARE = 0.05
+BUDGET = 5.0
+
+
+def planted_slowdown(trials: int, say: Callable[[str], None]) -> dict[str, Any]:
+    rows, measured = _rows_for(SHARE)
+    say(f"planted: {rows} rows more of 512, measured {measured:+.2%}")
+    with TemporaryDirectory() as folder:
+        Path(folder, "sitecustomize.py").write_text(PATCH.replace("{rows}", str(rows)))
+        verdicts = []
+        for number in range(trials):
+            verdicts += _ab(["matmul"], folder)
+            say(f"planted, trial {number + 1} of {trials}: {verdicts[-1]}")
+        say(f"unchanged: {len(UNCHANGED)} operators")
+        unchanged = _ab(UNCHANGED, folder)
+    found = sum(verdict["verdict"] == "slower" for verdict in verdicts)
+    alarms = [verdict["name"] for verdict in unchanged if verdict["verdict"] in ("slower", "faster")]
+    slower = sum(verdict["verdict"] == "slower" for verdict in unchanged)
+    lines = [
+        f"matmul slowed by {measured:.2%} in a second interpreter: found in {found} of {trials} trials",
+        f"unchanged operators called slower: {slower} of {len(unchanged)}"
+        + (f" (called anything: {', '.join(alarms)})" if alarms else ""),
+    ]
+    return {"planted": measured, "trials": verdicts, "found": found, "unchanged": unchanged, "lines": lines}
+
+
+def _rows_for(share: float) -> tuple[int, float]:
+    """How many rows more make the share, by interleaved measurement on this machine."""
+    import torch
+
+    from tessera.measure.interleave import sample_interleaved
+
+    torch.set_num_threads(1)
+    a, b = torch.randn(512, 512), torch.randn(512, 512)
+    best = (0, 0.0)
+    for rows in range(8, 49, 4):
+
+        def slowed(rows: int = rows) -> Any:
+            torch.matmul(a[:rows], b)
+            return torch.matmul(a, b)
+
+        ratio = sample_interleaved({"plain": lambda: torch.matmul(a, b), "slowed": slowed}, budget=2.0)
+        found = ratio.ratio("slowed", "plain").value - 1
+        if abs(found - share) < abs(best[1] - share):
+            best = (rows, found)
+        if found > share:
+            break
+    return best
+
+
+def _ab(names: list[str], folder: str) -> list[dict[str, Any]]:
+    """`tessera ab` as a user runs it, the second interpreter with the patch."""
+    command = [sys.executable, "-m", "tessera", "ab", *names, "--env-b", f"PYTHONPATH={folder}", "--json"]
+    command += ["--budget", f"{BUDGET}s", "--store", os.path.join(folder, "store.sqlite"), "--size", "medium"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode not in (0, 1):
+        raise RuntimeError(done.stderr)
+    records = json.loads(done.stdout)["records"]
+    return [
+        {
+            "name": record["case"]["name"],
+            "verdict": record["notes"][0],
+            "ratio": record["metrics"]["ratio"]["value"],
+            "low": record["metrics"]["low"]["value"],
+            "high": record["metrics"]["high"]["value"],
+        }
+        for record in records
+    ]

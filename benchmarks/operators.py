@@ -1,0 +1,63 @@
+"""The operator benchmark against its peers and its own promises.
+
+    python benchmarks/operators.py                  everything; leave the machine alone for 40 minutes
+    python benchmarks/operators.py --only all       every PyTorch operator, forward and backward, small and medium
+    python benchmarks/operators.py --only peers     20 operators: time to an interval, spread over launches
+    python benchmarks/operators.py --only ab        a planted slowdown in a second interpreter, and 50 unchanged operators
+    python benchmarks/operators.py --only mxnet     the operators of MXNet, in the time that opperf took for its own
+
+Needs the extra `bench`, and for `mxnet` `tessera ops --setup-backend mxnet`. Prints tables and writes
+benchmarks/results/operators.json with the machine described; a part that is run alone replaces its own results there.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).parent
+sys.path.insert(0, str(HERE))
+
+from measure import restart_with_steady_allocator, say, write  # noqa: E402
+
+
+def main() -> None:
+    parts = ("all", "peers", "ab", "mxnet")
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", choices=parts, action="append", help="a part alone; repeatable")
+    parser.add_argument("--launches", type=int, default=10, help="of each tool for the spread (default: 10)")
+    parser.add_argument("--trials", type=int, default=10, help="of the planted slowdown (default: 10)")
+    parser.add_argument("-o", type=Path, default=HERE / "results" / "operators.json", help="where to write the results")
+    args = parser.parse_args()
+    restart_with_steady_allocator()
+
+    from operating import everything, peers, planted
+
+    from tessera.measure.environment import environment
+
+    run: dict[str, Callable[[], dict[str, Any]]] = {
+        "all": lambda: everything.all_operators("torch", ["forward", "backward"], say),
+        "peers": lambda: peers.against_peers(args.launches, say),
+        "ab": lambda: planted.planted_slowdown(args.trials, say),
+        "mxnet": lambda: everything.all_operators("mxnet", ["forward", "backward"], say),
+    }
+    results = json.loads(args.o.read_text()) if args.o.exists() else {}
+    for part in args.only or parts:
+        before, began = os.getloadavg(), time.monotonic()
+        found = run[part]()
+        when = datetime.now(UTC).isoformat(timespec="seconds")
+        about = {"when": when, "seconds": time.monotonic() - began, "load before": before, "environment": environment()}
+        results[part] = about | found
+        print(f"\n{part}\n" + "\n".join(found["lines"]), flush=True)
+        write(args.o, results)
+
+
+if __name__ == "__main__":
+    main()

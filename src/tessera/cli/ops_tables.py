@@ -1,0 +1,88 @@
+"""Tables of operator records beside the usual one: ranked, backends side by side, and the fit over sizes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tessera.errors import TesseraError
+from tessera.report.destination import destination
+from tessera.report.figures import format_value
+from tessera.report.generic import split_params
+from tessera.report.tables import Column, Form, render
+from tessera.results.record import Case, Record
+
+
+def ranked(records: Sequence[Record], metric: str, top: int | None) -> list[Record]:
+    """The records in their order, or those with the most of a metric first."""
+    known = sorted({name for record in records for name in record.metrics})
+    if known and metric not in known:
+        raise TesseraError("no record has this metric", got=metric, allowed=known)
+    if top is None:
+        return list(records)
+    if top < 1:
+        raise TesseraError("--top", got=top, allowed="1 or more")
+    having = [record for record in records if metric in record.metrics]
+    return sorted(having, key=lambda record: _weight(record, metric), reverse=True)[:top]
+
+
+def _weight(record: Record, metric: str) -> float:
+    """What a case counts for: a call that a network makes several times counts as often."""
+    return record.metrics[metric].value * float(record.case.params.get("calls", 1))
+
+
+def print_backends(records: Sequence[Record], metric: str, form: Form, output: str | None) -> None:
+    """One line per case, one column per backend, and how many times better than the first each is."""
+    names = list(dict.fromkeys(str(record.case.params["backend"]) for record in records))
+    rows: dict[str, dict[str, Record]] = {}
+    cases: dict[str, Case] = {}
+    for record in records:
+        params = {name: value for name, value in record.case.params.items() if name != "backend"}
+        case = Case(feature=record.case.feature, name=record.case.name, params=params)
+        cases[case.key] = case
+        rows.setdefault(case.key, {})[str(record.case.params["backend"])] = record
+    varying, fixed = split_params(list(cases.values()))
+    columns = [
+        Column("operator"),
+        *(Column(name) for name in varying),
+        *(Column(name, "right") for name in names),
+        *(Column(f"{name} gains", "right") for name in names[1:]),
+    ]
+    table = [
+        [
+            cases[key].name,
+            *(str(cases[key].params.get(name, "")) for name in varying),
+            *(_cell(found.get(name), metric) for name in names),
+            *(_gain(found.get(names[0]), found.get(name), metric) for name in names[1:]),
+        ]
+        for key, found in rows.items()
+    ]
+    title = ", ".join([metric, *(f"{name} {value}" for name, value in fixed.items())])
+    with destination(output) as stream:
+        render(columns, table, form, stream, title)
+
+
+def _cell(record: Record | None, metric: str) -> str:
+    if record is None or metric not in record.metrics:
+        return record.status.replace("_", " ") if record else ""
+    return format_value(record.metrics[metric].value, record.metrics[metric].unit)
+
+
+def _gain(base: Record | None, other: Record | None, metric: str) -> str:
+    """How many times better the other is: 2.0x is twice as fast, or twice the rate."""
+    if base is None or other is None or metric not in base.metrics or metric not in other.metrics:
+        return ""
+    one, two = base.metrics[metric], other.metrics[metric]
+    if not one.value or not two.value:
+        return ""
+    return f"{one.value / two.value if one.direction == 'lower' else two.value / one.value:.2f}x"
+
+
+def print_fit(records: Sequence[Record], form: Form, output: str | None) -> None:
+    """The fitted overhead and cost of every operator that was measured in several sizes."""
+    from tessera.operators.scaling import fit_table
+
+    columns, rows = fit_table(records)
+    if not rows:
+        raise TesseraError("a fit needs an operator in two sizes or more", do="add --size all")
+    with destination(output) as stream:
+        render(columns, rows, form, stream, title="time = overhead + n * cost")

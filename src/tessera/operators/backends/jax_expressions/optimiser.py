@@ -1,0 +1,26 @@
+"""Steps of optimisers in JAX: functions that give the parameter and its states after the step."""
+
+from __future__ import annotations
+
+DECAYED = "grad + weight_decay * param"
+VELOCITY = f"momentum * momentum_buffer + {DECAYED}"
+# with a gradient g and a parameter w
+MOMENTS = "beta1 * exp_avg + (1 - beta1) * g, beta2 * exp_avg_sq + (1 - beta2) * g**2"
+CORRECTED = "(1 - {} ** (step + 1)).astype(param.dtype)"
+MOVED = (
+    f"(lambda m, v: (w - lr * m / {CORRECTED.format('beta1')}"
+    f" / (jnp.sqrt(v / {CORRECTED.format('beta2')}) + eps), m, v))({MOMENTS})"
+)
+ADAM = f"(lambda w, g: {MOVED})(param, {DECAYED})"
+
+EXPRESSIONS = {
+    "sgd": f"param - lr * ({DECAYED})",
+    "sgd_momentum": f"(lambda v: (param - lr * v, v))({VELOCITY})",
+    "sgd_nesterov": f"(lambda v: (param - lr * ({DECAYED} + momentum * v), v))({VELOCITY})",
+    "adam": ADAM,
+    "adam_foreach": ADAM,
+    "adamw": f"(lambda w, g: {MOVED})(param * (1 - lr * weight_decay), grad)",
+    "rmsprop": "(lambda v: (param - lr * grad / (jnp.sqrt(v) + eps), v))(alpha * square_avg + (1 - alpha) * grad**2)",
+    "adadelta": "(lambda v: (lambda d: (param - lr * d, v, rho * acc_delta + (1 - rho) * d**2))"
+    "(jnp.sqrt((acc_delta + eps) / (v + eps)) * grad))(rho * square_avg + (1 - rho) * grad**2)",
+}

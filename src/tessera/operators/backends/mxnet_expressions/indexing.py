@@ -1,0 +1,23 @@
+"""Indexing: what other frameworks give as views are copies here."""
+
+from __future__ import annotations
+
+EXPRESSIONS = {
+    "index_select": "nd.take(data, index, axis=dim)",
+    "index_select_cols": "nd.take(data, index, axis=dim)",
+    "index_rows": "data[index]",
+    "index_cols": "data[:, index]",
+    "index_points": "data[rows, index]",
+    "take": "mnp.take(data, index)",
+    "where": "mnp.where(condition, lhs, rhs)",
+    "masked_fill": "mnp.where(mask, value, data)",
+    "nonzero": "npx.nonzero(data)",
+    "nonzero_tuple": "mnp.nonzero(data)",
+    "unravel_index": "mnp.unravel_index(index, (64, shapes['index'][0] // 64))",
+    "select": "data[:, 3]",
+    "narrow": "nd.slice_axis(data, axis=0, begin=start, end=end)",
+    "slice": "data[start:end]",
+    "slice_strided": "data[::2, ::2]",
+    "diagonal": "nd.diag(data)",
+    "index_copy": "nd.contrib.index_copy(data, index, source)",
+}

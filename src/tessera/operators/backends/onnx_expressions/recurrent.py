@@ -1,0 +1,45 @@
+"""How ONNX writes recurrent layers. Their weights come packed: laying them out is no part of the operator."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+# the blocks of torch's weights (input, forget, cell, output; reset, update, new) in the order of ONNX's
+LSTM = {"kind": "LSTM", "order": [0, 3, 1, 2], "states": ("hidden", "cell")}
+GRU = {"kind": "GRU", "order": [1, 0, 2], "states": ("hidden",), "more": ", linear_before_reset=1"}
+TANH = {"kind": "RNN", "order": [0], "states": ("hidden",)}
+RELU = {"kind": "RNN", "order": [0], "states": ("hidden",), "more": ", activations=['Relu']"}
+
+
+def _layer(
+    kind: str, order: Sequence[int], states: Sequence[str], more: str = "", data: str = "data", both: bool = False
+) -> str:
+    """One layer over time (time, n, features): all outputs, then the last states."""
+    ways = ["_0", "_0_reverse"] if both else ["_0"]
+
+    def packed(*names: str) -> str:
+        rows = ", ".join("[" + ", ".join(name + way for name in names) + "]" for way in ways)
+        return f"packed({list(order)}, {rows})"
+
+    inputs = [data, packed("weight_ih"), packed("weight_hh"), packed("bias_ih", "bias_hh"), "None", *states]
+    direction = ", direction='bidirectional'" if both else ""
+    return f"op.{kind}({', '.join(inputs)}, hidden_size=hidden.shape[-1], outputs={1 + len(states)}{direction}{more})"
+
+
+ONE_WAY = "(lambda out, *last: (op.Squeeze(out, [1]), *last))(*{0})"
+BOTH_WAYS = "(lambda out, *last: (op.Reshape(op.Transpose(out, perm=[0, 2, 1, 3]), [0, 0, -1]), *last))(*{0})"
+# exporters turn data whose batch comes first, and the outputs back
+BATCH_FIRST = "(lambda out, *last: (op.Transpose(op.Squeeze(out, [1]), perm=[1, 0, 2]), *last))(*{0})"
+TURNED = "op.Transpose(data, perm=[1, 0, 2])"
+
+RECURRENT: Mapping[str, str] = {
+    "gru": ONE_WAY.format(_layer(**GRU)),
+    "gru_batch_first": BATCH_FIRST.format(_layer(**GRU, data=TURNED)),
+    "gru_bidirectional": BOTH_WAYS.format(_layer(**GRU, both=True)),
+    "lstm": ONE_WAY.format(_layer(**LSTM)),
+    "lstm_batch_first": BATCH_FIRST.format(_layer(**LSTM, data=TURNED)),
+    "lstm_bidirectional": BOTH_WAYS.format(_layer(**LSTM, both=True)),
+    "rnn_relu": ONE_WAY.format(_layer(**RELU)),
+    "rnn_tanh": ONE_WAY.format(_layer(**TANH)),
+    "rnn_tanh_bidirectional": BOTH_WAYS.format(_layer(**TANH, both=True)),
+}

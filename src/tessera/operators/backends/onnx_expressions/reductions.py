@@ -1,0 +1,97 @@
+"""How ONNX writes reductions, running ones, sorting and searching."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+# over everything, and over one dim
+REDUCTIONS = {
+    "all": "ReduceMin",
+    "amax": "ReduceMax",
+    "amin": "ReduceMin",
+    "any": "ReduceMax",
+    "max": "ReduceMax",
+    "mean": "ReduceMean",
+    "min": "ReduceMin",
+    "norm": "ReduceL2",
+    "prod": "ReduceProd",
+    "sum": "ReduceSum",
+    "sum_int64": "ReduceSum",
+}
+ALONG = {
+    "all_rows": "ReduceMin",
+    "amax_rows": "ReduceMax",
+    "amin_rows": "ReduceMin",
+    "any_rows": "ReduceMax",
+    "logsumexp": "ReduceLogSumExp",
+    "mean_cols": "ReduceMean",
+    "mean_rows": "ReduceMean",
+    "norm_rows": "ReduceL1",
+    "prod_rows": "ReduceProd",
+    "sum_cols": "ReduceSum",
+    "sum_rows": "ReduceSum",
+}
+
+_CENTRED = "op.Sub(data, op.ReduceMean(data, {axes}))"
+_VARIANCE = "op.Div(op.ReduceSumSquare({centred}, {axes}, keepdims=0), float({count} - 1))"
+_OF_ALL = {"axes": "None", "count": "np.prod(data.shape)", "centred": _CENTRED.format(axes="None")}
+_OF_DIM = {"axes": "[dim]", "count": "data.shape[dim]", "centred": _CENTRED.format(axes="[dim]")}
+VARIANCE, VARIANCE_ALONG = _VARIANCE.format(**_OF_ALL), _VARIANCE.format(**_OF_DIM)
+
+OTHERS = {
+    "aminmax": "(op.ReduceMin(data, keepdims=0), op.ReduceMax(data, keepdims=0))",
+    "aminmax_rows": "(op.ReduceMin(data, [dim], keepdims=0), op.ReduceMax(data, [dim], keepdims=0))",
+    "argmax": "op.ArgMax(op.Reshape(data, [-1]), axis=0, keepdims=0)",
+    "argmax_rows": "op.ArgMax(data, axis=dim, keepdims=0)",
+    "argmin": "op.ArgMin(op.Reshape(data, [-1]), axis=0, keepdims=0)",
+    "argmin_rows": "op.ArgMin(data, axis=dim, keepdims=0)",
+    "count_nonzero": "op.ReduceSum(op.Cast(op.Cast(data, to=types.BOOL), to=types.INT64), keepdims=0)",
+    "count_nonzero_rows": "op.ReduceSum(op.Cast(op.Cast(data, to=types.BOOL), to=types.INT64), [dim], keepdims=0)",
+    "cumprod": "op.CumProd(data, dim)",
+    "cumsum": "op.CumSum(data, dim)",
+    "cumsum_cols": "op.CumSum(data, dim)",
+    "diff": "op.Sub(op.Slice(data, [1], [data.shape[dim]], [dim]), op.Slice(data, [0], [-1], [dim]))",
+    "dist": "op.ReduceL2(op.Sub(lhs, rhs), keepdims=0)",
+    "max_cols": "(op.ReduceMax(data, [dim], keepdims=0), op.ArgMax(data, axis=dim, keepdims=0))",
+    "max_rows": "(op.ReduceMax(data, [dim], keepdims=0), op.ArgMax(data, axis=dim, keepdims=0))",
+    "mean_spatial": "op.ReduceMean(data, [2, 3], keepdims=0)",
+    "min_rows": "(op.ReduceMin(data, [dim], keepdims=0), op.ArgMin(data, axis=dim, keepdims=0))",
+    "std": f"op.Sqrt({VARIANCE})",
+    "std_mean": f"(op.Sqrt({VARIANCE_ALONG}), op.ReduceMean(data, [dim], keepdims=0))",
+    "std_rows": f"op.Sqrt({VARIANCE_ALONG})",
+    "sum_bool": "op.ReduceSum(op.Cast(data, to=types.INT64), keepdims=0)",
+    "sum_channels": "op.ReduceSum(data, [0, 2, 3], keepdims=0)",
+    "var": VARIANCE,
+    "var_cols": VARIANCE_ALONG,
+    "var_mean": f"({VARIANCE_ALONG}, op.ReduceMean(data, [dim], keepdims=0))",
+    "var_rows": VARIANCE_ALONG,
+}
+
+SORT = "op.TopK(data, [data.shape[dim]], axis=dim, largest=0)"
+SORTING = {
+    "argsort": f"{SORT}[1]",
+    "argsort_stable": f"{SORT}[1]",  # of equal values the lower index comes first
+    "kthvalue": "[op.Gather(found, k - 1, axis=dim) for found in op.TopK(data, [k], axis=dim, largest=0)]",
+    "msort": "op.TopK(data, [data.shape[0]], axis=0, largest=0)[0]",
+    "sort": SORT,
+    "sort_cols": SORT,
+    "sort_descending": "op.TopK(data, [data.shape[dim]], axis=dim)",
+    "sort_int64": SORT,
+    "sort_stable": SORT,
+    "sort_uint8": SORT,
+    "sort_vector": SORT,
+    "topk": "op.TopK(data, [k], axis=dim)",
+    "topk_unsorted": "op.TopK(data, [k], axis=dim, sorted=0)",
+    "topk_vector": "op.TopK(data, [k], axis=dim)",
+    "unique": "op.Unique(data)",
+    "unique_counts": "(lambda found: (found[0], found[2], found[3]))(op.Unique(data, outputs=4))",
+    "unique_float": "op.Unique(data)",
+    "unique_rows": "op.Unique(data, axis=0)",
+}
+
+REDUCING: Mapping[str, str] = {
+    **{name: f"op.{kind}(data, keepdims=0)" for name, kind in REDUCTIONS.items()},
+    **{name: f"op.{kind}(data, [dim], keepdims=0)" for name, kind in ALONG.items()},
+    **OTHERS,
+    **SORTING,
+}

@@ -1,0 +1,140 @@
+"""Outputs and gradients held against the reference before anything is timed.
+
+The reference is a NumPy program in double precision that shares no code with any backend. Gradients are checked by
+what defines them: along a random direction the reference must change by the inner product of gradient and direction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from tessera.errors import Refused
+from tessera.operators.backends.backend import Prepared, Request
+from tessera.operators.expression import bound
+from tessera.operators.inputs import wide_names
+from tessera.operators.operator import Operator
+
+# relative to the larger of a value and the typical size of the output: many times the rounding of a long sum
+TOLERANCE = {"float64": 1e-9, "float32": 2e-4, "float16": 2e-2, "bfloat16": 1e-1}
+GRADIENT_TOLERANCE = {"float64": 1e-5, "float32": 5e-3, "float16": 5e-2, "bfloat16": 2e-1}
+STEP = 1e-6
+
+
+def reference_names() -> dict[str, Any]:
+    """What reference expressions may use beside their inputs."""
+    import scipy.special
+
+    import tessera.operators.reference as ref
+
+    return {"np": np, "ref": ref, "special": scipy.special, "scipy": scipy}
+
+
+def reference_outputs(
+    operator: Operator, arrays: Mapping[str, np.ndarray], attributes: Mapping[str, Any]
+) -> tuple[np.ndarray, ...]:
+    """What the operator should give, in double precision."""
+    names = {**reference_names(), **wide_names(arrays, attributes)}
+    with np.errstate(all="ignore"):
+        return flat(bound(operator.reference, names)())
+
+
+def flat(result: Any) -> tuple[np.ndarray, ...]:
+    """Every array of a result, however it is nested."""
+    if isinstance(result, list | tuple):
+        return tuple(array for part in result for array in flat(part))
+    return () if result is None else (np.asarray(result),)
+
+
+def check_outputs(
+    operator: Operator, got: Sequence[np.ndarray], want: Sequence[np.ndarray], *, dtype: str, names: Mapping[str, Any]
+) -> None:
+    """Refuse outputs that are not the reference's."""
+    if operator.checked:
+        seen = [flat(bound(operator.checked, {"np": np, "out": out, "i": names})()) for out in (got, want)]
+        got, want = seen
+    if len(got) != len(want):
+        raise Refused(f"{operator.name} gives {len(got)} outputs, the reference {len(want)}")
+    for number, (one, other) in enumerate(zip(got, want, strict=True)):
+        which = f"output {number} of {operator.name}" if len(got) > 1 else f"{operator.name}"
+        if one.shape != other.shape:
+            raise Refused(f"{which} has another shape than the reference", got=one.shape, allowed=str(other.shape))
+        if operator.check == "values":
+            _same_values(which, one, other, TOLERANCE[dtype] * operator.tolerance)
+        elif operator.check == "moments":
+            _same_moments(which, one, other)
+
+
+def _same_values(which: str, got: np.ndarray, want: np.ndarray, tolerance: float) -> None:
+    if got.dtype.kind not in "fc" and want.dtype.kind not in "fc":
+        wrong = int(np.count_nonzero(got != want))
+        if wrong:
+            raise Refused(f"{which} differs from the reference in {wrong} of {got.size} values")
+        return
+    wide = np.complex128 if "c" in (got.dtype.kind, want.dtype.kind) else np.float64
+    one, other = got.astype(wide), want.astype(wide)
+    finite = np.isfinite(other)
+    if not np.array_equal(np.isnan(one), np.isnan(other)) or not np.array_equal(one[~finite], other[~finite], True):
+        raise Refused(f"{which} is not finite where the reference is, or the reverse")
+    if not finite.any():
+        return
+    difference, size = np.abs(one[finite] - other[finite]), np.abs(other[finite])
+    error = float((difference / np.maximum(np.maximum(size, np.sqrt(np.mean(size**2))), 1e-30)).max())
+    if error > tolerance:
+        raise Refused(f"{which} differs from the reference by {error:.1e} of its size", allowed=f"{tolerance:.1e}")
+
+
+def _same_moments(which: str, got: np.ndarray, want: np.ndarray) -> None:
+    """Mean and deviation of random numbers, to six standard errors."""
+    one, other = got.astype(np.float64), want.astype(np.float64)
+    spread = max(float(other.std()), 1e-12)
+    allowed = 6 * spread * np.sqrt(2.0 / max(one.size, 1))
+    for what, difference in (("mean", abs(one.mean() - other.mean())), ("deviation", abs(one.std() - other.std()))):
+        if difference > (allowed if what == "mean" else 3 * allowed) + 1e-6:
+            raise Refused(f"{what} of {which} lies {difference:.1e} from the reference's", allowed=f"{allowed:.1e}")
+
+
+def check_gradients(request: Request, prepared: Prepared) -> None:
+    """Refuse gradients along which the reference does not change as they say."""
+    operator, gradients = request.operator, prepared.gradients
+    rng = np.random.default_rng(7)
+    names = {**reference_names(), **wide_names(request.arrays, request.attributes)}
+    direction = {name: _direction(names[name], rng) for name in gradients}
+
+    ends = []
+    for sign in (1.0, -1.0):
+        moved = {**names, **{name: names[name] + sign * STEP * direction[name] for name in direction}}
+        with np.errstate(all="ignore"):
+            outputs = flat(bound(operator.reference, moved)())
+        ends.append([out for out in outputs if out.dtype.kind in "fc"])
+    expected = scale = 0.0
+    for above, below, weight in zip(*ends, prepared.output_gradients, strict=True):
+        terms = np.real(np.conj(weight.astype(above.dtype)) * (above - below)) / (2 * STEP)
+        expected += float(terms.sum())
+        scale += float(np.square(terms).sum())
+    found = sum(float(np.real(np.conj(gradients[name]) * direction[name]).sum()) for name in direction)
+    size = max(np.sqrt(scale), abs(expected), 1e-12)
+    error = abs(found - expected) / size
+    tolerance = GRADIENT_TOLERANCE[request.dtype] * operator.tolerance
+    if not error <= tolerance:
+        raise Refused(f"the gradient of {operator.name} differs by {error:.1e} of its size", allowed=f"{tolerance:.1e}")
+
+
+def _direction(array: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """A random step, which keeps a symmetric matrix symmetric and a triangular one triangular.
+
+    Operators of such matrices read one triangle alone, and have a gradient among matrices of their kind only.
+    """
+    step = rng.standard_normal(array.shape)
+    if array.dtype.kind == "c":
+        step = step + 1j * rng.standard_normal(array.shape)
+    if array.ndim < 2 or not array.shape[-1] == array.shape[-2] > 1:
+        return step
+    if np.allclose(array, array.swapaxes(-1, -2)):
+        return (step + step.swapaxes(-1, -2)) / 2
+    for triangle, rest in ((np.tril, np.triu(array, 1)), (np.triu, np.tril(array, -1))):
+        if not rest.any():
+            return triangle(step)
+    return step

@@ -1,0 +1,77 @@
+"""Fused against unfused: the same operators as separate calls, with their buffers kept, and as one kernel.
+
+Three programs that give the same numbers are sampled in alternation: *unfused*, each step with a new output; *kept*,
+the same steps in place or into buffers that are there already; *fused*, one kernel of the library or compiled. What
+`kept` saves is the allocator's part of the gain, and no merit of the fusion.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from tessera.errors import Refused
+from tessera.measure.environment import environment
+from tessera.measure.interleave import sample_interleaved
+from tessera.measure.samples import Sampling
+from tessera.operators import backends
+from tessera.operators.backends.backend import Request
+from tessera.operators.backends.torch_backend import NAMES, leaves, to_array, to_tensors
+from tessera.operators.catalogue.fused import FUSIONS
+from tessera.operators.check import check_outputs, reference_outputs
+from tessera.operators.expression import bound
+from tessera.operators.inputs import wide_names
+from tessera.operators.preparation import request_of
+from tessera.results.figures import time_metrics
+from tessera.results.record import Case, Metric, Record
+
+
+def run_fused(case: Case, sampling: Sampling) -> Record:
+    """Measure one fused operator against its steps; the record's time is that of the fused one."""
+    request = request_of(case)
+    programs = _programs(request, str(case.params["fusion"]))
+    found = sample_interleaved(programs, budget=sampling.budget, target=sampling.target)
+    gain = found.ratio("unfused", "fused")
+    saved = math.log(found.ratio("unfused", "kept").value)
+    metrics = time_metrics(found.samples["fused"])
+    for name in ("unfused", "kept"):
+        metrics[name] = Metric(time_metrics(found.samples[name])["time"].value, "s", "lower")
+    metrics["gain"] = Metric(gain.value, "", "higher")
+    metrics["gain_low"], metrics["gain_high"] = Metric(gain.low), Metric(gain.high)
+    if gain.low > 1:  # a part of nothing is no number
+        metrics["allocator_share"] = Metric(min(1.0, max(0.0, saved / math.log(gain.value))))
+    return Record(
+        case=case,
+        version=request.operator.version,
+        launches=(found.samples["fused"],),
+        metrics=metrics,
+        environment=environment(),
+    )
+
+
+def _programs(request: Request, fusion: str) -> dict[str, Callable[[], Any]]:
+    """The three programs by name, each checked against the reference."""
+    operator = request.operator
+    wanted = reference_outputs(operator, request.arrays, request.attributes)
+    names = wide_names(request.arrays, request.attributes)
+    how = FUSIONS[operator.name]
+    known: dict[str, Any] = {**NAMES, **to_tensors(request), **request.attributes}
+    for name, expression in how.buffers.items():
+        known[name] = bound(expression, known)()
+    programs = {"unfused": bound(operator.torch, known), "kept": bound(how.kept, known)}
+    if fusion == "library":
+        programs["fused"] = bound(how.library, known)
+    else:
+        programs["fused"] = backends.backend("compile").prepare(request, operator.torch).call
+    for name, call in programs.items():
+        with torch.no_grad():
+            outputs = tuple(to_array(leaf) for leaf in leaves(call()))
+        try:
+            check_outputs(operator, outputs, wanted, dtype=request.dtype, names=names)
+        except Refused as error:
+            raise Refused(f"{name}: {error}") from None
+    return programs
+

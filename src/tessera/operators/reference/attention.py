@@ -1,0 +1,54 @@
+"""Attention: values averaged by how well their keys match the queries."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+
+def attention(
+    query: np.ndarray,
+    key: np.ndarray,
+    value: np.ndarray,
+    mask: np.ndarray | None = None,
+    *,
+    causal: bool = False,
+) -> np.ndarray:
+    """Scaled dot-product attention over (..., heads, length, features).
+
+    A mask is boolean (true where a query may look) or is added to the scores. Fewer heads of keys and values than of
+    queries are shared by groups of them.
+    """
+    shared = query.shape[-3] // key.shape[-3]
+    if shared > 1:
+        key, value = (np.repeat(part, shared, axis=-3) for part in (key, value))
+    scores = query @ key.swapaxes(-1, -2) / math.sqrt(query.shape[-1])
+    if causal:
+        mask = np.tri(query.shape[-2], key.shape[-2], dtype=bool)
+    if mask is not None:
+        scores = np.where(mask, scores, -np.inf) if mask.dtype == bool else scores + mask
+    weights = np.exp(scores - scores.max(axis=-1, keepdims=True))
+    return weights / weights.sum(axis=-1, keepdims=True) @ value
+
+
+def multi_head_attention(
+    query: np.ndarray,
+    key: np.ndarray,
+    value: np.ndarray,
+    in_weight: np.ndarray,
+    in_bias: np.ndarray,
+    out_weight: np.ndarray,
+    out_bias: np.ndarray,
+    *,
+    num_heads: int,
+) -> np.ndarray:
+    """Attention of (n, length, features) in several heads, with projections before and after."""
+    weights, biases = np.split(in_weight, 3), np.split(in_bias, 3)
+    heads = []
+    for part, weight, bias in zip((query, key, value), weights, biases, strict=True):
+        projected = part @ weight.T + bias
+        n, length, features = projected.shape
+        heads.append(projected.reshape(n, length, num_heads, features // num_heads).swapaxes(1, 2))
+    mixed = attention(*heads).swapaxes(1, 2).reshape(query.shape)
+    return mixed @ out_weight.T + out_bias

@@ -1,0 +1,95 @@
+"""Images at other sizes and at given places."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import product
+
+import numpy as np
+
+
+def interpolate(
+    data: np.ndarray, size: Sequence[int], mode: str, align_corners: bool = False, antialias: bool = False
+) -> np.ndarray:
+    """Data (n, channels, *space) at another size: one matrix of weights for each spatial dim."""
+    result = data
+    for dim, after in enumerate(size, start=2):
+        weights = _weights(mode, data.shape[dim], after, align_corners, antialias)
+        result = np.moveaxis(np.tensordot(weights, result, (1, dim)), 0, dim)
+    return result
+
+
+def _weights(mode: str, before: int, after: int, align_corners: bool, antialias: bool) -> np.ndarray:
+    """What each value after (rows) takes of each value before (columns)."""
+    out = np.arange(after)
+    ratio = before / after
+    if mode.startswith("nearest"):
+        return np.eye(before)[((out + (0.5 if mode == "nearest-exact" else 0.0)) * ratio).astype(int)]
+    if mode == "area":
+        starts, ends = out * before // after, -(-(out + 1) * before // after)
+        inside = (np.arange(before) >= starts[:, None]) & (np.arange(before) < ends[:, None])
+        return inside / inside.sum(1, keepdims=True)
+    if antialias:
+        wide = max(ratio, 1.0)
+        distance = (np.arange(before) + 0.5 - ((out + 0.5) * ratio)[:, None]) / wide
+        heights = (_cubic(distance, -0.5) if mode == "bicubic" else _hat(distance))
+        return heights / heights.sum(1, keepdims=True)
+    place = out * (before - 1) / max(after - 1, 1) if align_corners else (out + 0.5) * ratio - 0.5
+    if mode == "bicubic":
+        return _taps(place, before, range(-1, 3), lambda distance: _cubic(distance, -0.75))
+    return _taps(np.clip(place, 0, before - 1), before, range(2), _hat)
+
+
+def _taps(
+    place: np.ndarray, before: int, offsets: Sequence[int], height: Callable[[np.ndarray], np.ndarray]
+) -> np.ndarray:
+    """Weights of the taps around each place; those beyond the ends count for the value at the end."""
+    weights = np.zeros((len(place), before))
+    for offset in offsets:
+        tap = np.floor(place).astype(int) + offset
+        np.add.at(weights, (np.arange(len(place)), np.clip(tap, 0, before - 1)), height(place - tap))
+    return weights
+
+
+def _hat(distance: np.ndarray) -> np.ndarray:
+    return np.maximum(1 - np.abs(distance), 0.0)
+
+
+def _cubic(distance: np.ndarray, a: float) -> np.ndarray:
+    """Keys' cubic convolution kernel."""
+    x = np.abs(distance)
+    near = (a + 2) * x**3 - (a + 3) * x**2 + 1
+    far = a * (x**3 - 5 * x**2 + 8 * x - 4)
+    return np.where(x <= 1, near, np.where(x < 2, far, 0.0))
+
+
+def grid_sample(
+    data: np.ndarray, grid: np.ndarray, mode: str = "bilinear", padding_mode: str = "zeros"
+) -> np.ndarray:
+    """Data (n, channels, *space) at the places of a grid (n, *out, dims), whose -1 and 1 are the outer edges.
+
+    The last number of the grid's last dim goes along the first spatial dim: (x, y) for (height, width).
+    """
+    space = data.shape[2:]
+    places = [(grid[..., -1 - d] + 1) * size / 2 - 0.5 for d, size in enumerate(space)]
+    if padding_mode == "border":
+        places = [np.clip(place, 0, size - 1) for place, size in zip(places, space, strict=True)]
+    starts = [np.rint(place) if mode == "nearest" else np.floor(place) for place in places]
+    batch = np.arange(len(data)).reshape(-1, *(1,) * len(space))
+    result = np.zeros((*grid.shape[:-1], data.shape[1]))
+    for corner in product((0,) if mode == "nearest" else (0, 1), repeat=len(space)):
+        weight, index = np.ones(grid.shape[:-1]), []
+        for place, start, step, size in zip(places, starts, corner, space, strict=True):
+            tap = start + step
+            height = np.ones(tap.shape) if mode == "nearest" else _hat(place - tap)
+            weight = weight * np.where((tap >= 0) & (tap < size), height, 0.0)
+            index.append(np.clip(tap, 0, size - 1).astype(int))
+        result += weight[..., None] * np.moveaxis(data, 1, -1)[(batch, *index)]
+    return np.moveaxis(result, -1, 1)
+
+
+def affine_grid(theta: np.ndarray, size: tuple[int, int, int, int]) -> np.ndarray:
+    """The grid of an affine map (n, 2, 3) over images of a size (n, channels, height, width)."""
+    y, x = ((2 * np.arange(count) + 1) / count - 1 for count in size[2:])
+    base = np.stack([*np.meshgrid(x, y), np.ones((len(y), len(x)))], axis=-1)
+    return np.einsum("hwk,nik->nhwi", base, theta)

@@ -1,0 +1,112 @@
+"""Pooling: a maximum, mean or norm over windows, over bins, or over windows placed at random."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+
+from tessera.operators.reference.windows import Each, count, per_dim, taps
+
+
+def max_pool(data: np.ndarray, kernel_size: Each, stride: Each, padding: Each = 0, dilation: Each = 1) -> np.ndarray:
+    """The largest value under each window."""
+    views = _views(data, kernel_size, stride, padding, dilation, fill=-np.inf)
+    result = next(views).copy()
+    for view in views:
+        np.maximum(result, view, out=result)
+    return result
+
+
+def max_pool_with_indices(
+    data: np.ndarray, kernel_size: Each, stride: Each, padding: Each = 0, dilation: Each = 1
+) -> tuple[np.ndarray, np.ndarray]:
+    """The largest value under each window, and where in its plane it lies; of equal ones the first."""
+    space = data.shape[2:]
+    places = np.broadcast_to(np.arange(np.prod(space)).reshape(space), data.shape)
+    values = _views(data, kernel_size, stride, padding, dilation, fill=-np.inf)
+    positions = _views(places, kernel_size, stride, padding, dilation, fill=-1)
+    best, where = next(values).copy(), next(positions).copy()
+    for value, position in zip(values, positions, strict=True):
+        better = value > best
+        best[better], where[better] = value[better], position[better]
+    return best, where
+
+
+def avg_pool(
+    data: np.ndarray, kernel_size: Each, stride: Each, padding: Each = 0, count_include_pad: bool = True
+) -> np.ndarray:
+    """The mean under each window, of its padding too or without."""
+    total = sum(_views(data, kernel_size, stride, padding, 1, fill=0.0))
+    present = np.ones((1, 1, *data.shape[2:]))
+    outside = 1.0 if count_include_pad else 0.0
+    return np.asarray(total / sum(_views(present, kernel_size, stride, padding, 1, fill=outside)))
+
+
+def lp_pool(data: np.ndarray, norm_type: float, kernel_size: Each, stride: Each) -> np.ndarray:
+    """The p-norm of each window."""
+    powers = sum(_views(np.abs(data) ** norm_type, kernel_size, stride, 0, 1, fill=0.0))
+    return np.asarray(powers ** (1.0 / norm_type))
+
+
+def adaptive_avg_pool(data: np.ndarray, output_size: Each) -> np.ndarray:
+    """The mean over each of so many bins."""
+    return _adaptive(data, output_size, np.mean)
+
+
+def adaptive_max_pool(data: np.ndarray, output_size: Each) -> np.ndarray:
+    """The largest value in each of so many bins."""
+    return _adaptive(data, output_size, np.max)
+
+
+def fractional_max_pool(data: np.ndarray, samples: np.ndarray, kernel_size: Each, output_size: Each) -> np.ndarray:
+    """The largest value under windows whose places follow from samples (n, channels, dims), last dim first."""
+    dims = data.ndim - 2
+    kernel, space = per_dim(kernel_size, dims), per_dim(output_size, dims)
+    result = data
+    for dim in range(dims):
+        starts = _fractional_starts(samples[..., dims - 1 - dim], data.shape[2 + dim], kernel[dim], space[dim])
+        axis = 2 + dim
+        lined = starts.reshape(*starts.shape[:2], *(1,) * dim, -1, *(1,) * (dims - 1 - dim))
+        result = np.max(
+            [np.take_along_axis(result, lined + offset, axis=axis) for offset in range(kernel[dim])], axis=0
+        )
+    return result
+
+
+def _fractional_starts(sample: np.ndarray, size: int, kernel: int, outputs: int) -> np.ndarray:
+    """Where the windows of a dim start: steps of (size - kernel) / (outputs - 1), shifted by the sample."""
+    step = (size - kernel) / (outputs - 1)
+    places = np.floor((np.arange(outputs) + sample[..., None]) * step) - np.floor(sample[..., None] * step)
+    places[..., -1] = size - kernel
+    return places.astype(np.int64)
+
+
+def max_unpool(data: np.ndarray, index: np.ndarray, output_size: tuple[int, ...]) -> np.ndarray:
+    """Every value put back where in its plane it came from, zeros elsewhere."""
+    n, channels = data.shape[:2]
+    planes = np.zeros((n, channels, int(np.prod(output_size))))
+    np.put_along_axis(planes, index.reshape(n, channels, -1), data.reshape(n, channels, -1), axis=2)
+    return planes.reshape(n, channels, *output_size)
+
+
+def _views(
+    data: np.ndarray, kernel_size: Each, stride: Each, padding: Each, dilation: Each, fill: float
+) -> Iterator[np.ndarray]:
+    """What each tap of the window sees."""
+    dims = data.ndim - 2
+    kernel, steps, pads, gaps = (per_dim(value, dims) for value in (kernel_size, stride, padding, dilation))
+    padded = np.pad(data, [(0, 0), (0, 0), *((p, p) for p in pads)], constant_values=fill)
+    space = [count(padded.shape[2 + d], kernel[d], steps[d], gaps[d]) for d in range(dims)]
+    return (view for _, view in taps(padded, kernel, steps, gaps, space))
+
+
+def _adaptive(data: np.ndarray, output_size: Each, reduce: Callable[..., np.ndarray]) -> np.ndarray:
+    """A reduction over bins, one dim after the other: bin i of m over n values is [i n / m, (i + 1) n / m), rounded out."""
+    for dim, bins in enumerate(per_dim(output_size, data.ndim - 2)):
+        axis = 2 + dim
+        size = data.shape[axis]
+        edges = [(i * size // bins, -(-(i + 1) * size // bins)) for i in range(bins)]
+        parts = [reduce(np.take(data, range(low, high), axis=axis), axis=axis) for low, high in edges]
+        data = np.stack(parts, axis=axis)
+    return data

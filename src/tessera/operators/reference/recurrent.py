@@ -1,0 +1,98 @@
+"""Recurrent layers: cells, and their run over time, stacked and in both directions.
+
+Weights come in torch's order: for each layer and direction `weight_ih, weight_hh, bias_ih, bias_hh`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+State = tuple[np.ndarray, ...]
+Cell = Callable[..., State]
+
+
+def sigmoid(data: np.ndarray) -> np.ndarray:
+    """The logistic function."""
+    return 0.5 * (1.0 + np.tanh(0.5 * data))
+
+
+def lstm_cell(
+    data: np.ndarray,
+    hidden: np.ndarray,
+    cell: np.ndarray,
+    weight_ih: np.ndarray,
+    weight_hh: np.ndarray,
+    bias_ih: np.ndarray,
+    bias_hh: np.ndarray,
+    projection: np.ndarray | None = None,
+) -> State:
+    """One step of a long short-term memory: its hidden state, projected if asked for, and its cell."""
+    gates = data @ weight_ih.T + bias_ih + hidden @ weight_hh.T + bias_hh
+    admit, keep, value, show = np.split(gates, 4, axis=-1)
+    after = sigmoid(keep) * cell + sigmoid(admit) * np.tanh(value)
+    shown = sigmoid(show) * np.tanh(after)
+    return (shown if projection is None else shown @ projection.T), after
+
+
+def gru_cell(
+    data: np.ndarray,
+    hidden: np.ndarray,
+    weight_ih: np.ndarray,
+    weight_hh: np.ndarray,
+    bias_ih: np.ndarray,
+    bias_hh: np.ndarray,
+) -> State:
+    """One step of a gated recurrent unit."""
+    reset, update, new = np.split(data @ weight_ih.T + bias_ih, 3, axis=-1)
+    reset_h, update_h, new_h = np.split(hidden @ weight_hh.T + bias_hh, 3, axis=-1)
+    kept = sigmoid(update + update_h)
+    return ((1.0 - kept) * np.tanh(new + sigmoid(reset + reset_h) * new_h) + kept * hidden,)
+
+
+def rnn_tanh_cell(
+    data: np.ndarray,
+    hidden: np.ndarray,
+    weight_ih: np.ndarray,
+    weight_hh: np.ndarray,
+    bias_ih: np.ndarray,
+    bias_hh: np.ndarray,
+) -> State:
+    """One step of a plain recurrent unit."""
+    return (np.tanh(data @ weight_ih.T + bias_ih + hidden @ weight_hh.T + bias_hh),)
+
+
+def rnn_relu_cell(
+    data: np.ndarray,
+    hidden: np.ndarray,
+    weight_ih: np.ndarray,
+    weight_hh: np.ndarray,
+    bias_ih: np.ndarray,
+    bias_hh: np.ndarray,
+) -> State:
+    """One step of a plain recurrent unit that is linear where positive."""
+    return (np.maximum(data @ weight_ih.T + bias_ih + hidden @ weight_hh.T + bias_hh, 0.0),)
+
+
+def recurrent(
+    cell: Cell, data: np.ndarray, states: State, weights: Sequence[np.ndarray], *, directions: int = 1
+) -> tuple[np.ndarray, ...]:
+    """A cell run over data (time, n, features) from states (layers * directions, n, hidden); all outputs, last states."""
+    runs = states[0].shape[0]
+    per_run = len(weights) // runs
+    last: list[State] = []
+    for layer in range(runs // directions):
+        ways = []
+        for way in range(directions):
+            run = layer * directions + way
+            own = weights[run * per_run : (run + 1) * per_run]
+            state = tuple(part[run] for part in states)
+            shown = []
+            for now in data[::-1] if way else data:
+                state = cell(now, *state, *own)
+                shown.append(state[0])
+            ways.append(np.stack(shown[::-1] if way else shown))
+            last.append(state)
+        data = np.concatenate(ways, axis=-1)
+    return data, *(np.stack(parts) for parts in zip(*last, strict=True))

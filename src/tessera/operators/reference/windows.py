@@ -1,0 +1,40 @@
+"""Windows that slide over the spatial dims of (n, channels, *space), one tap of the kernel after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import product
+
+import numpy as np
+
+Each = int | Sequence[int]
+
+
+def per_dim(value: Each, dims: int) -> tuple[int, ...]:
+    """One value for every spatial dim.
+
+    >>> per_dim(2, 3)
+    (2, 2, 2)
+    """
+    return (value,) * dims if isinstance(value, int) else tuple(value)
+
+
+def count(size: int, kernel: int, stride: int, dilation: int) -> int:
+    """How many windows fit into a padded dim.
+
+    >>> count(7, 3, 2, 1)
+    3
+    """
+    return (size - dilation * (kernel - 1) - 1) // stride + 1
+
+
+def taps(
+    padded: np.ndarray, kernel: Sequence[int], stride: Sequence[int], dilation: Sequence[int], space: Sequence[int]
+) -> Iterator[tuple[tuple[int, ...], np.ndarray]]:
+    """Every tap of the kernel, with a view of what it sees at each of the windows."""
+    for tap in product(*map(range, kernel)):
+        starts = [position * gap for position, gap in zip(tap, dilation, strict=True)]
+        window = tuple(
+            slice(start, start + step * (n - 1) + 1, step) for start, step, n in zip(starts, stride, space, strict=True)
+        )
+        yield tap, padded[(..., *window)]

@@ -1,0 +1,69 @@
+"""Inputs that are unlike the average: layouts and values that make the same operator fast or slow."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+import numpy as np
+
+from tessera.errors import Refused
+from tessera.operators.operator import Input, Shape
+
+
+# values and layouts: what becomes of an `array` of floating-point numbers, as an expression
+SKEWS = {
+    # the same values with gaps, or in another order in memory
+    "strided": "np.ascontiguousarray(array.swapaxes(-1, -2)).swapaxes(-1, -2) if array.ndim > 1"
+    " else np.repeat(array, 2)[::2]",
+    "denormal": "array * 2.0**-130",
+    # one value in a hundred, the first among them
+    "nan": "np.where(np.arange(array.size).reshape(array.shape) % 100 == 0, np.nan, array)",
+    # all zero but the row in the middle
+    "one_hot_row": "np.where(np.arange(len(array)).reshape(-1, *array.ndim * [1])[..., 0] == len(array) // 2, array, 0)",
+    "sorted": "np.sort(array, axis=-1)",
+    "reversed": "np.sort(array, axis=-1)[..., ::-1].copy()",
+    "constant": "np.full_like(array, 0.5)",
+}
+
+
+def skewed(array: np.ndarray, skew: str) -> np.ndarray:
+    """An input with the values or the layout of a skew; indices and other whole numbers stay as they are."""
+    if array.dtype.kind != "f" or not array.ndim:
+        return array
+    changed: np.ndarray = eval(SKEWS[skew], {"np": np, "array": array})
+    return changed if changed.dtype == array.dtype else changed.astype(array.dtype)
+
+
+def _off_by_one(name: str, position: int, shape: Shape) -> Shape:
+    return tuple(n + 1 if n > 1 else n for n in shape)
+
+
+def _power_of_two(name: str, position: int, shape: Shape) -> Shape:
+    return tuple(1 << (n - 1).bit_length() if n else 0 for n in shape)
+
+
+def _broadcast(name: str, position: int, shape: Shape) -> Shape:
+    return (1,) * (len(shape) - 1) + shape[-1:] if position else shape
+
+
+# shapes: name -> what becomes of each shape
+RESHAPES: Mapping[str, Callable[[str, int, Shape], Shape]] = {
+    "off_by_one": _off_by_one,
+    "power_of_two": _power_of_two,
+    "broadcast": _broadcast,
+}
+ALL_SKEWS = (*SKEWS, *RESHAPES)
+
+
+def reshaped(inputs: Mapping[str, Input], skew: str) -> dict[str, Input]:
+    """Inputs with the shapes of a skew; those of operators whose inputs differ in shape depend on one another."""
+    if skew not in RESHAPES:
+        return dict(inputs)
+    if len({one.shape for one in inputs.values()}) != 1:
+        raise Refused(f"the shapes of {', '.join(inputs)} depend on one another", got=skew, allowed=tuple(SKEWS))
+    change = RESHAPES[skew]
+    return {
+        name: replace(one, shape=change(name, position, one.shape))
+        for position, (name, one) in enumerate(inputs.items())
+    }

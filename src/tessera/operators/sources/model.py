@@ -1,0 +1,170 @@
+"""Operators as a model calls them: each distinct call of a forward pass is a case of its own.
+
+A case holds the operator, the shapes and all other arguments, so that it can be run again without the model, and
+`calls`, how often the model makes it. Checked against the same call in double precision.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from tessera.errors import Refused, TesseraError
+from tessera.operators.cases import DTYPES, PASSES
+from tessera.operators.ready import Ready
+from tessera.results.record import Case, Record
+
+if TYPE_CHECKING:
+    from tessera.operators.sources.torch_call import TorchCall
+
+CHANNELS = 3
+
+
+def cases(
+    model: str,
+    *,
+    batch_size: int = 1,
+    image_size: int = 224,
+    passes: Sequence[str] = ("forward",),
+    dtype: Sequence[str] = ("float32",),
+    seed: int = 0,
+) -> list[Case]:
+    """The distinct operator calls of a model, by its name or `module:callable`, on square images."""
+    import torch
+
+    from tessera.models import lay_out
+    from tessera.operators.sources.capture import capture
+
+    for what, got, allowed in (("pass", passes, PASSES), ("dtype", dtype, DTYPES)):
+        for value in got:
+            if value not in allowed:
+                raise TesseraError(f"unknown {what}", got=value, allowed=allowed)
+    if image_size < 1 or batch_size < 1:
+        raise TesseraError("an image and a batch have a size", got=(image_size, batch_size), allowed="1 or more")
+    module = lay_out(model).eval()
+    shape = (batch_size, CHANNELS, image_size, image_size)
+    return [
+        Case(
+            feature="ops",
+            name=call.name,
+            params={
+                "backend": "torch",
+                "source": "model",
+                "model": model,
+                "batch_size": batch_size,
+                "image_size": image_size,
+                "pass": which,
+                "dtype": kind,
+                "seed": seed,
+                "arguments": call.arguments,
+                "keywords": call.keywords,
+                "calls": call.calls,
+            },
+        )
+        for kind in dtype
+        for call in capture(module, shape, getattr(torch, kind))
+        for which in passes
+    ]
+
+
+def ready(case: Case) -> Ready:
+    """The case's call on random tensors, checked. What it writes in place is put back before each sample."""
+    from tessera.operators.sources import torch_call
+
+    which, dtype = str(case.params["pass"]), str(case.params["dtype"])
+    call = _call(case)
+    wide, kept = call.widened(), [tensor.clone() for tensor in call.written]
+    found = call.prepare(which, dtype)
+    if torch_call.is_random(call):
+        note = "its numbers are random: not checked"
+    elif dtype == "float64":
+        note = "not checked: no dtype is wider"
+    else:
+        wanted = wide.prepare(which, dtype)
+        torch_call.check(call.name, found.outputs, wanted.outputs, dtype=dtype)
+        if found.gradients:
+            torch_call.check_gradients(call.name, found, wanted, dtype=dtype)
+        note = "checked against the same call in double precision"
+
+    def restore() -> None:
+        for tensor, values in zip(call.written, kept, strict=True):
+            tensor.copy_(values)
+
+    return Ready(
+        call=found.call,
+        dtype=dtype,
+        flops=torch_call.flops(found.call),
+        moved=torch_call.moved(call, found, which),
+        before=restore if kept else None,
+        notes=(note,),
+    )
+
+
+def _call(case: Case) -> TorchCall:
+    """The operator of a case with its arguments; every floating-point tensor is differentiated by, if any is."""
+    import torch
+
+    from tessera.operators.sources.arguments import from_json
+    from tessera.operators.sources.torch_call import TorchCall
+
+    overload = _overload(case.name)
+    schema = overload._schema
+    backward = case.params["pass"] != "forward"
+    if backward and schema.is_mutable:
+        raise Refused(f"{case.name} works in place", got=case.params["pass"], allowed="forward")
+    generator = torch.Generator().manual_seed(int(case.params["seed"]))
+    names, keywords = list(case.params["keywords"]), list(case.params["keywords"].values())
+    args, values = from_json([case.params["arguments"], keywords], generator)
+    kwargs = dict(zip(names, values, strict=True))
+    given = {**dict(zip((argument.name for argument in schema.arguments), args, strict=False)), **kwargs}
+    changed = [a.name for a in schema.arguments if a.alias_info is not None and a.alias_info.is_write]
+    call = TorchCall(
+        name=case.name,
+        function=overload,
+        args=tuple(args),
+        kwargs=kwargs,
+        written=tuple(given[name] for name in changed if isinstance(given.get(name), torch.Tensor)),
+    )
+    for tensor in call.tensors().values():
+        tensor.requires_grad_(backward and (tensor.is_floating_point() or tensor.is_complex()))
+    return call
+
+
+def _overload(name: str) -> Any:
+    """The operator of a name such as `aten.convolution` or `aten.add.Tensor`."""
+    import torch
+
+    namespace, operator, *overload = name.split(".")
+    try:
+        return getattr(getattr(getattr(torch.ops, namespace), operator), overload[0] if overload else "default")
+    except AttributeError:
+        raise Refused("this torch has no such operator", got=name, do="import what registers it") from None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Share:
+    """What one operator takes of a model's pass: calls, seconds of all of them, and the part of the whole."""
+
+    name: str
+    calls: int
+    seconds: float
+    share: float
+
+
+def shares(records: Iterable[Record], which: str = "forward") -> list[Share]:
+    """Which operators a model's time goes to, the most expensive first: time x calls, summed by operator.
+
+    The sum is that of the operators alone: what Python does between them is not in it.
+    """
+    calls: dict[str, int] = {}
+    seconds: dict[str, float] = {}
+    for record in records:
+        params = record.case.params
+        if record.status == "ok" and params.get("source") == "model" and params["pass"] == which:
+            name, times = record.case.name, int(params["calls"])
+            calls[name] = calls.get(name, 0) + times
+            seconds[name] = seconds.get(name, 0.0) + times * record.metrics["time"].value
+    whole = sum(seconds.values())
+    found = [Share(name=name, calls=calls[name], seconds=s, share=s / whole) for name, s in seconds.items()]
+    return sorted(found, key=lambda share: share.seconds, reverse=True)

@@ -1,0 +1,115 @@
+"""`tessera ops` as a user types it: backends, inputs, sources, and what goes wrong."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tessera.results.store import Store
+from tests.cli.test_commands import elsewhere, tessera  # noqa: F401
+
+pytestmark = pytest.mark.timeout(120)
+FAST = ("--quick", "--size", "small", "--pass", "forward")
+
+CRASHING = """
+from tessera.operators.operator import Input, Operator, by_size
+
+SIZES = by_size(lambda n: {"data": Input(shape=(n,))}, 4, 8, 16)
+OPERATORS = (
+    Operator(name="crash", category="mine", torch="__import__('os').kill(__import__('os').getpid(), 11)",
+             reference="data", sizes=SIZES),
+    Operator(name="wrong", category="mine", torch="data + 1", reference="data", sizes=SIZES),
+    Operator(name="twice", category="mine", torch="data * 2", reference="data * 2", sizes=SIZES),
+)
+"""
+
+
+def test_an_operator_that_crashes_or_is_wrong_stops_no_other():
+    Path("mine.py").write_text(CRASHING)
+    done = tessera("ops", "--operators", "mine.py", "--category", "mine", *FAST)
+    assert done.returncode == 4
+    with Store() as store:
+        found = {record.case.name: record for record in store.records(store.run("latest"))}
+    assert {name: record.status for name, record in found.items()} == {
+        "crash": "failed",
+        "wrong": "refused",
+        "twice": "ok",
+    }
+    assert "SIGSEGV" in found["crash"].reason
+    assert "differs from the reference" in found["wrong"].reason
+
+
+def test_backends_stand_side_by_side():
+    done = tessera("ops", "add", "exp", "conv2d", "--backend", "torch,numpy", *FAST)
+    assert done.returncode == 0, done.stderr
+    heads, *rows = [line for line in done.stdout.splitlines() if line.strip()][1:]
+    assert "numpy gains" in heads
+    assert any("conv2d" in row and "refused" in row for row in rows)
+    assert sum("x" in row.split()[-1] for row in rows if row.split()[0] in ("add", "exp")) == 2
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["add", "--input", "lhs=(3,4)", "--input", "rhs=(5,4)"], "operands could not be broadcast"),
+        (["add", "--input", "lhs=(1000000,1000000)"], "the inputs are too large for memory"),
+        (["argmax", "--pass", "backward"], "argmax does not differentiate"),
+        (["conv2d", "--backend", "numpy"], "NumPy has no conv2d"),
+    ],
+)
+def test_what_cannot_be_measured_is_refused_with_a_reason_and_exit_code_2(words, says):
+    done = tessera("ops", "--quick", "--size", "small", "--pass", "forward", *words)
+    assert done.returncode == 2, done.stdout
+    assert f"refused: ops/{words[0]}" in done.stdout
+    assert says in done.stdout
+    assert "Traceback" not in done.stderr
+
+
+def test_a_backend_that_is_not_installed_names_the_extra():
+    code = (
+        "import sys, importlib.util as u; real = u.find_spec\n"
+        "u.find_spec = lambda name, *a: None if name == 'jax' else real(name, *a)\n"
+        "from tessera.cli.main import main; sys.exit(main(['ops', 'add', '--backend', 'jax']))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert done.stderr.strip() == "tessera: jax is not installed: pip install 'tessera[jax]'"
+
+
+def test_top_ranks_by_a_metric():
+    done = tessera("ops", "add", "matmul", "conv2d", *FAST, "--metric", "gflops", "--top", "1", "--json")
+    (record,) = json.loads(done.stdout)["records"]
+    assert record["case"]["name"] in ("matmul", "conv2d")
+
+
+def test_time_is_split_into_overhead_and_cost():
+    done = tessera("ops", "add", "--quick", "--size", "small,medium", "--pass", "forward", "--fit")
+    assert done.returncode == 0, done.stderr
+    assert "overhead" in done.stdout
+
+
+def test_a_suite_is_divided_resumed_and_repeated_by_a_program():
+    Path("mine.toml").write_text(
+        'budget = "30 s"\nlaunches = 1\n[[cases]]\nfeature = "ops"\nnames = ["add", "mul"]\nsize = ["small"]\n'
+        'passes = ["forward"]\n'
+    )
+    done = tessera("ops", "--suite", "mine.toml", "--total", "20s", "--run-name", "mine")
+    assert done.returncode == 0, done.stderr
+    done = tessera("repro", "multiply", "size=small", "--run", "mine", "-o", "again.py")
+    assert done.returncode == 0, done.stderr
+    again = subprocess.run([sys.executable, "again.py"], capture_output=True, text=True, check=True)
+    assert "seconds (median of" in again.stdout
+    done = tessera("repro", "*", "--run", "mine")
+    assert done.returncode == 2
+    assert "2 records fit" in done.stderr
+
+
+def test_the_list_says_name_category_and_backends():
+    done = tessera("list", "ops", "--json")
+    found = {row["name"]: row for row in json.loads(done.stdout)}
+    assert found["add"]["category"] == "arithmetic"
+    assert {"torch", "numpy", "jax", "mxnet"} <= set(found["add"]["backends"].split(", "))

@@ -1,0 +1,122 @@
+"""torch.compile: the passes of compiled operators, what cannot be compiled, and the process that compiles."""
+
+from __future__ import annotations
+
+import os
+import random
+import subprocess
+import sys
+
+import numpy as np
+import psutil
+import pytest
+
+from tessera.errors import Refused
+from tessera.operators.cases import cases
+from tessera.operators.catalogue import OPERATORS
+from tessera.operators.preparation import prepare
+
+FEW = ("multiply", "softmax", "conv2d", "inplace_add")
+MORE = (
+    "add",
+    "sum_rows",
+    "sort",
+    "index_rows",
+    "cat",
+    "permute_contiguous",
+    "matmul",
+    "linear",
+    "max_pool2d",
+    "batch_norm",
+    "layer_norm",
+    "gelu",
+    "cross_entropy",
+    "scaled_dot_product_attention",
+    "embedding",
+    "conv2d_batch_norm_relu",
+    "fft_rfft",
+    "linalg_cholesky",
+    "dropout",
+    "adam",
+)
+
+
+def prepared(name: str, which: str, **axes):
+    seed = random.randrange(2**31)
+    print(f"{name} {which} seed={seed} {axes}")
+    (case,) = cases([name], backend=["compile"], size=["small"], passes=[which], seed=seed, **axes)
+    return prepare(case)[1]
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("name", [*FEW, *(pytest.param(name, marks=pytest.mark.slow) for name in MORE)])
+def test_compiled_operators_give_the_references_numbers(name):
+    for which in ("forward", "backward", "both") if OPERATORS[name].differentiable else ("forward",):
+        found = prepared(name, which)
+        found.call()
+        assert bool(found.gradients) == (which != "forward")
+
+
+def test_nothing_is_compiled_in_a_timed_call_and_no_process_is_left():
+    import torch._dynamo
+    from torch._dynamo.utils import counters
+
+    found = prepared("tanh", "backward")
+    before = counters["stats"]["unique_graphs"]
+    assert before
+    with torch._dynamo.config.patch(error_on_recompile=True):
+        first, second = found.call(), found.call()
+    assert torch.equal(*(result[0] for result in (first, second)))
+    assert counters["stats"]["unique_graphs"] == before
+    assert not psutil.Process().children(recursive=True)
+
+
+def test_both_give_the_gradients_of_the_backward_pass():
+    found = [
+        prepare(case)[1] for case in cases(["sinh"], backend=["compile"], size=["small"], passes=["backward", "both"])
+    ]
+    one, other = (each.gradients["data"] for each in found)
+    np.testing.assert_allclose(one, other, rtol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["nonzero", "tolist"])
+def test_what_has_no_whole_graph_is_refused_in_one_line(name):
+    with pytest.raises(Refused, match=f"no whole graph of {name}") as refused:
+        prepared(name, "forward")
+    assert "\n" not in str(refused.value)
+
+
+PROGRAM = """
+import os
+from tessera.launch.fresh import FreshProcess
+from tessera.operators.cases import cases
+from tessera.operators.bench import preload
+found = cases(["exp"], backend=["compile"], size=["small"], passes=["forward", "backward"])
+for case in found:
+    preload(case)
+    assert len(os.listdir("/proc/self/task")) == 1, "preloading started threads"
+    with FreshProcess() as fresh:
+        print(fresh.call("tests.operators.backends.test_compile:in_a_child", case))
+"""
+
+
+def in_a_child(case) -> int:
+    """Processes that are left when the case is over."""
+    prepare(case)[1].call()
+    return len(psutil.Process().children(recursive=True))
+
+
+@pytest.mark.timeout(120)
+def test_a_process_forked_after_preloading_compiles_in_a_cache_of_its_own(tmp_path):
+    paths = {"PYTHONPATH": os.pathsep.join(["src", "."]), "TORCHINDUCTOR_CACHE_DIR": str(tmp_path)}
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM],
+        env=os.environ | {"OMP_NUM_THREADS": "1"} | paths,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == ["0", "0"]
+    assert any(tmp_path.rglob("*.cpp"))

@@ -1,0 +1,124 @@
+"""JAX: its table of expressions against the reference, its number formats, and its process."""
+
+from __future__ import annotations
+
+import os
+import random
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from tessera.errors import Refused
+from tessera.operators.backends.jax_expressions import jax_expressions
+from tessera.operators.cases import cases
+from tessera.operators.catalogue import OPERATORS
+from tessera.operators.preparation import prepare
+
+pytest.importorskip("jax")
+
+NAMES = sorted(jax_expressions())
+SOME = set(random.sample(NAMES, len(NAMES) // 3))  # others every time; all of them in the slow run
+
+
+def prepared(name: str, which: str, **axes):
+    seed = random.randrange(2**31)
+    print(f"{name} {which} seed={seed} {axes}")
+    (case,) = cases([name], backend=["jax"], size=["small"], passes=[which], seed=seed, **axes)
+    return prepare(case)[1]
+
+
+def test_every_expression_is_of_an_operator_of_the_catalogue():
+    assert set(NAMES) <= set(OPERATORS)
+    assert not [name for name in NAMES if name.startswith("inplace_")]
+
+
+@pytest.mark.parametrize("name", [pytest.param(n, marks=() if n in SOME else pytest.mark.slow) for n in NAMES])
+def test_it_gives_the_references_numbers_forward_and_backward(name):
+    dtype = [OPERATORS[name].dtypes[0]]
+    prepared(name, "forward", dtype=dtype).call()
+    if OPERATORS[name].differentiable:
+        found = prepared(name, "backward", dtype=dtype)
+        assert found.gradients
+        found.call()
+
+
+@pytest.mark.parametrize("dtype", ["float64", "bfloat16", "float16"])
+@pytest.mark.parametrize("name", ["add", "matmul", "conv2d", "max_pool2d", "layer_norm", "softmax", "sum", "sort"])
+def test_it_computes_in_the_dtype_of_the_case(name, dtype):
+    for which in ("forward", "backward"):
+        import jax
+
+        found = prepared(name, which, dtype=[dtype])
+        assert {str(leaf.dtype) for leaf in jax.tree.leaves(found.call()) if leaf.dtype.kind != "i"} == {dtype}
+
+
+@pytest.mark.parametrize("name", ["multiply", "topk", "linalg_vecdot", "matmul_complex"])
+def test_both_passes_in_one_program_give_the_gradients_of_the_backward_pass(name):
+    (case,) = cases([name], backend=["jax"], size=["small"], passes=["backward"])
+    (both_case,) = cases([name], backend=["jax"], size=["small"], passes=["both"])
+    backward, both = (prepare(one)[1] for one in (case, both_case))
+    assert backward.gradients.keys() == both.gradients.keys()
+    for name, gradient in backward.gradients.items():
+        np.testing.assert_allclose(both.gradients[name], gradient, rtol=1e-5, atol=1e-5)
+    outputs, (gradients,) = both.call()
+    assert len(outputs) == len(both.outputs)
+    assert gradients.keys() == both.gradients.keys()
+
+
+def test_whole_numbers_of_64_bits_keep_them():
+    assert prepared("sort_int64", "forward").outputs[0].dtype == np.int64
+    assert prepared("sort", "forward").outputs[0].dtype == np.float32
+
+
+def test_a_layout_that_jax_cannot_have_is_refused():
+    with pytest.raises(Refused, match="layout of its own"):
+        prepared("add", "forward", skew=["strided"])
+
+
+def test_an_operator_that_it_lacks_names_the_backends_that_have_it():
+    with pytest.raises(Refused, match="JAX has no inplace_add: it is in torch"):
+        prepared("inplace_add", "forward")
+
+
+PROGRAM = """
+import os
+from tessera.launch.fresh import FreshProcess
+from tessera.operators.cases import cases
+from tessera.operators.bench import preload
+case, = cases(["softmax"], backend=["jax"], size=["medium"], passes=["backward"])
+preload(case)
+assert len(os.listdir("/proc/self/task")) == 1, "preloading started threads"
+for _ in range(2):
+    with FreshProcess() as fresh:
+        print(fresh.call("tests.operators.backends.test_jax:in_a_child", case))
+"""
+
+
+def in_a_child(case) -> float:
+    """Processor seconds per second of wall time, while the case runs."""
+    import time
+
+    _, found = prepare(case)
+    found.call()
+    began, used = time.perf_counter(), time.process_time()
+    while time.perf_counter() < began + 0.3:
+        found.call()
+    return (time.process_time() - used) / (time.perf_counter() - began)
+
+
+@pytest.mark.timeout(60)
+def test_a_process_forked_after_preloading_computes_on_one_thread_without_a_warning():
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(["src", "."])}
+    done = subprocess.run(
+        [sys.executable, "-W", "error::RuntimeWarning", "-c", PROGRAM],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert not done.stderr
+    assert all(float(line) < 1.2 for line in done.stdout.split())

@@ -1,0 +1,61 @@
+"""The reference convolutions against torch's, in double precision."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tessera.operators import reference as ref
+
+attribute = st.integers(1, 3)
+
+
+@st.composite
+def layers(draw, transposed):
+    """Data, weight and bias of a random convolution, and its attributes."""
+    rng = np.random.default_rng(draw(st.integers(0, 2**31)))
+    dims, groups = draw(st.integers(1, 3)), draw(st.integers(1, 3))
+    inside, outside = groups * draw(attribute), groups * draw(attribute)
+    given = {name: tuple(draw(attribute) for _ in range(dims)) for name in ("stride", "dilation")}
+    given |= {"padding": tuple(draw(st.integers(0, 1)) for _ in range(dims)), "groups": groups}
+    kernel = tuple(draw(attribute) for _ in range(dims))
+    space = tuple(draw(st.integers(7, 9)) for _ in range(dims))
+    if transposed:
+        given["output_padding"] = tuple(
+            draw(st.integers(0, max(s, d) - 1)) for s, d in zip(given["stride"], given["dilation"])
+        )
+        weight = (inside, outside // groups, *kernel)
+    else:
+        weight = (outside, inside // groups, *kernel)
+    arrays = [rng.standard_normal(shape) for shape in ((2, inside, *space), weight, (outside,))]
+    return arrays[: draw(st.integers(2, 3))], given
+
+
+@given(layers(transposed=False))
+@settings(max_examples=80, deadline=None)
+def test_convolution_is_torchs(layer):
+    arrays, given = layer
+    function = (F.conv1d, F.conv2d, F.conv3d)[arrays[0].ndim - 3]
+    expected = function(*map(torch.from_numpy, arrays), **given)
+    np.testing.assert_allclose(ref.convolution(*arrays, **given), expected, atol=1e-10)
+
+
+@given(layers(transposed=True))
+@settings(max_examples=80, deadline=None)
+def test_transposed_convolution_is_torchs(layer):
+    arrays, given = layer
+    function = (F.conv_transpose1d, F.conv_transpose2d, F.conv_transpose3d)[arrays[0].ndim - 3]
+    expected = function(*map(torch.from_numpy, arrays), **given)
+    np.testing.assert_allclose(ref.transposed_convolution(*arrays, **given), expected, atol=1e-10)
+
+
+@given(st.integers(0, 2**31), attribute, attribute, attribute, st.integers(0, 2))
+@settings(max_examples=20, deadline=None)
+def test_convolution_over_time_is_torchs(seed, kernel, channels, out, pad):
+    rng = np.random.default_rng(seed)
+    arrays = [rng.standard_normal(shape) for shape in ((7, 2, channels), (kernel, channels, out), (out,))]
+    expected = torch.conv_tbc(*map(torch.from_numpy, arrays), pad)
+    np.testing.assert_allclose(ref.time_convolution(*arrays, pad), expected, atol=1e-10)

@@ -1,0 +1,193 @@
+"""A model's operator calls: all of them captured, each one runnable without the model, and where the time goes."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from tessera.errors import Refused, TesseraError
+from tessera.launch.worker import Worker
+from tessera.measure.samples import Sampling
+from tessera.measure.sync import ALONE
+from tessera.models import build, model_info
+from tessera.operators.bench import run_case
+from tessera.operators.sources import model
+from tessera.operators.sources.arguments import from_json, to_json
+from tessera.operators.sources.capture import capture
+from tessera.results.record import Case, Metric, Record
+
+SPEC = f"{__name__}:"
+
+
+class Seen(TorchDispatchMode):
+    """The names of all operators that are really dispatched."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.names: list[str] = []
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        if func.namespace != "prim":
+            self.names.append(str(func).removesuffix(".default"))
+        return func(*args, **(kwargs or {}))
+
+
+class Branching(nn.Module):
+    """Looks at its data, which fake tensors do not have."""
+
+    def forward(self, image: torch.Tensor) -> torch.Tensor:
+        return image.exp() if image.sum() == 0 else image.sin()
+
+
+class Indexing(nn.Module):
+    """Embeds and multiplies in place: integers, buffers and a call that changes its argument."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = nn.Embedding(50, 8)
+        self.register_buffer("places", torch.arange(12).reshape(3, 4))
+
+    def forward(self, image: torch.Tensor) -> torch.Tensor:
+        rows = self.table(self.places).flatten(0, 1)
+        return image.mean((0, 1))[:1, :8] + rows.mul_(rows.shape[0])
+
+
+@pytest.fixture(scope="module")
+def resnet18() -> list[Case]:
+    return model.cases("resnet18", image_size=64, batch_size=2)
+
+
+def test_the_captured_calls_are_those_of_a_real_pass(resnet18):
+    with torch.no_grad(), Seen() as seen:
+        build("resnet18")(torch.randn(2, 3, 64, 64))
+    counted = {name: seen.names.count(name) for name in seen.names}
+    found: dict[str, int] = {}
+    for case in resnet18:
+        found[case.name] = found.get(case.name, 0) + case.params["calls"]
+    assert found == counted
+
+
+def test_every_call_runs_alone_and_their_flops_are_the_models(resnet18):
+    total = 0.0
+    for case in resnet18:
+        assert json.loads(json.dumps(case.params)) == case.params
+        made = model.ready(case)
+        made.call()
+        assert made.notes == ("checked against the same call in double precision",)
+        total += made.flops * case.params["calls"]
+    assert total == model_info("resnet18", image_size=64, batch_size=2).flops
+
+
+def test_keys_are_unique(resnet18):
+    assert len({case.key for case in resnet18}) == len(resnet18)
+
+
+def test_backward_runs_where_the_call_is_not_in_place():
+    refused, ran = [], []
+    for case in model.cases("resnet18", image_size=32, passes=["backward"]):
+        try:
+            gradients = model.ready(case).call()
+        except Refused as error:
+            refused.append((case.name, str(error)))
+        else:
+            assert any(gradient is not None for gradient in gradients)
+            ran.append(case.name)
+    assert {name for name, _ in refused} == {"aten.relu_"}
+    assert {"aten.convolution", "aten.addmm", "aten.add.Tensor"} <= set(ran)
+
+
+def test_what_is_written_in_place_is_put_back():
+    found = {case.name: case for case in model.cases(f"{SPEC}Indexing", image_size=16)}
+    made = model.ready(found["aten.mul_.Tensor"])
+    first = made.call().clone()
+    second = made.call().clone()
+    made.before()
+    assert not torch.equal(first, second)
+    assert torch.equal(made.call(), first)
+    assert model.ready(found["aten.embedding"]).call().shape == (3, 4, 8)
+
+
+def test_a_model_that_looks_at_its_data_is_run_on_zeros():
+    names = [call.name for call in capture(Branching(), (1, 3, 4, 4), torch.float32)]
+    assert "aten.exp" in names
+    assert "aten.sin" not in names
+
+
+def test_equal_calls_are_one_case_with_a_count():
+    twice = nn.Sequential(nn.Conv2d(4, 4, 1), nn.Conv2d(4, 4, 1), nn.Conv2d(4, 5, 1))
+    counts = [call.calls for call in capture(twice, (1, 4, 3, 3), torch.float32)]
+    assert counts == [2, 1]
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    st.lists(st.integers(1, 4), max_size=3),
+    st.sampled_from(["float32", "float64", "bfloat16", "int64", "bool", "complex64"]),
+    st.randoms(use_true_random=False),
+)
+def test_a_tensor_comes_back_as_it_was_described(shape, dtype, rng):
+    tensor = torch.zeros(shape, dtype=getattr(torch, dtype))
+    order = list(range(len(shape)))
+    rng.shuffle(order)
+    tensor = tensor.permute(order)
+    (back,) = from_json(json.loads(json.dumps(to_json([tensor]))), torch.Generator())
+    assert (back.shape, back.dtype) == (tensor.shape, tensor.dtype)
+    if not tensor.is_contiguous():
+        assert back.stride() == tensor.stride()
+    if tensor.is_floating_point():
+        assert ((back >= 0.09) & (back <= 1)).all()
+
+
+def test_other_arguments_come_back_as_they_were():
+    given_ = [1, 2.5, None, True, "mean", [1, [2]], torch.float16, torch.device("cpu"), torch.channels_last, 1 + 2j]
+    assert from_json(json.loads(json.dumps(to_json(given_))), torch.Generator()) == given_
+    with pytest.raises(TesseraError, match="cannot be written down"):
+        to_json(object())
+
+
+def test_a_record_runs_without_the_model_and_shares_add_up():
+    chosen = [case for case in model.cases("resnet18", image_size=32) if case.name in ("aten.addmm", "aten.relu_")]
+    worker = Worker(rank=0, size=1, spawn="inline", cpus=(), threads=1, sync=ALONE)
+    alone = [Case(**json.loads(json.dumps({"feature": c.feature, "name": c.name, "params": c.params}))) for c in chosen]
+    records = [run_case(worker, case, Sampling(budget=0.02)) for case in alone]
+    found = model.shares(records)
+    assert {share.name for share in found} == {"aten.addmm", "aten.relu_"}
+    assert sum(share.share for share in found) == pytest.approx(1)
+    expected = sum(r.metrics["time"].value * r.case.params["calls"] for r in records if r.case.name == "aten.relu_")
+    assert next(s for s in found if s.name == "aten.relu_").seconds == pytest.approx(expected)
+
+
+def test_shares_leave_out_what_did_not_run_and_other_passes():
+    def record(name: str, seconds: float, calls: int, which: str = "forward", source: str = "model") -> Record:
+        params = {"source": source, "pass": which, "calls": calls}
+        return Record(case=Case(feature="ops", name=name, params=params), metrics={"time": Metric(seconds, "s")})
+
+    failed = Record(case=record("x", 1, 1).case, status="failed", reason="broke")
+    others = [record("a", 9, 9, which="backward"), record("a", 9, 9, source="opinfo"), failed]
+    found = model.shares([record("a", 1.0, 2), record("b", 4.0, 1), record("a", 2.0, 1), *others])
+    assert [(s.name, s.calls, s.seconds, s.share) for s in found] == [("a", 3, 4.0, 0.5), ("b", 1, 4.0, 0.5)]
+
+
+def test_wrong_words_are_refused_with_the_right_ones():
+    with pytest.raises(TesseraError, match="did you mean resnet18"):
+        model.cases("resnet8")
+    with pytest.raises(TesseraError, match="does not take this input"):
+        model.cases("resnet18", image_size=0 + 1, batch_size=1, dtype=["float32"], passes=["forward"]) and model.cases(
+            f"{SPEC}Indexing", image_size=4
+        )
+    with pytest.raises(TesseraError, match="have a size"):
+        model.cases("resnet18", image_size=0)
+    with pytest.raises(Refused, match="no such operator"):
+        model.ready(
+            Case(
+                feature="ops",
+                name="aten.nothing_such",
+                params={"pass": "forward", "dtype": "float32", "seed": 0, "arguments": [], "keywords": {}},
+            )
+        )

@@ -1,0 +1,90 @@
+"""The seed's Python API: classes of operators, functions of categories, and the driver."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+
+import pytest
+
+import tessera.operators
+from tessera.errors import TesseraError
+from tessera.measure.samples import Sampling
+from tessera.operators.catalogue import OPERATORS, categories
+from tessera.operators.draws import Draw
+
+QUICK = Sampling(budget=0.02, target=0.5)
+LINE = r"PT_\w+_(Forward|Backward|Forward_Backward)_Time - \d+\.\d{6} seconds"
+
+
+@pytest.mark.timeout(60)
+def test_an_operator_as_a_class(capsys):
+    from tessera.operators import Add
+
+    add = Add(inputs={"dtype": "float64", "lhs": (32, 32), "rhs": (32, 32)}, sampling=QUICK)
+    assert add.inputs["lhs"] == (32, 32)
+    assert add.inputs["dtype"] == "float64"
+    assert add.inputs["run_backward"] is True
+    with pytest.raises(TesseraError, match="no results yet"):
+        add.print_benchmark_results()
+    record = add.run_benchmark()
+    assert record.case.params["dtype"] == "float64"
+    add.print_benchmark_results()
+    assert re.fullmatch(r"PT_Add_Forward_Backward_Time - \d+\.\d{6} seconds\n", capsys.readouterr().out)
+
+
+@pytest.mark.timeout(60)
+def test_other_backends_other_values_and_no_backward(capsys):
+    from tessera.operators import Exp
+
+    exp = Exp(
+        inputs={"run_backward": False, "initializer": Draw("rng.random(shape)")},
+        backend="numpy",
+        size="small",
+        sampling=QUICK,
+    )
+    exp.run_benchmark()
+    exp.print_benchmark_results()
+    assert capsys.readouterr().out.startswith("NP_Exp_Forward_Time - ")
+
+
+def test_what_an_operator_does_not_have_is_refused():
+    from tessera.operators import Add
+
+    with pytest.raises(TesseraError, match="add has no such input: got 'left'"):
+        Add(inputs={"left": (3, 3)})
+    with pytest.raises(TesseraError, match="unknown dtype"):
+        Add(inputs={"dtype": "float31"})
+    with pytest.raises(TesseraError, match="initializer"):
+        Add(inputs={"initializer": len})
+    with pytest.raises(AttributeError, match="Addd"):
+        tessera.operators.Addd  # noqa: B018
+
+
+def test_every_operator_and_every_category_has_its_name():
+    for name in OPERATORS:
+        made = getattr(tessera.operators, "".join(part.capitalize() for part in name.split("_")))
+        assert made.operator == name
+    for category in categories():
+        assert callable(getattr(tessera.operators, f"run_all_{category}_operations_benchmarks"))
+
+
+@pytest.mark.timeout(100)
+def test_a_category_prints_a_line_for_every_operator(capsys):
+    from tessera.operators import run_all_rounding_operations_benchmarks
+
+    records = run_all_rounding_operations_benchmarks(size="small", sampling=QUICK)
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == len(records) == len(categories()["rounding"])
+    assert all(re.fullmatch(LINE, line) for line in lines)
+
+
+@pytest.mark.timeout(60)
+def test_the_driver_runs_as_a_module():
+    command = [sys.executable, "-m", "tessera.operators", "add", "inplace_add", "--size", "small", "--budget", "0.02"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert [line.split(" - ")[0] for line in done.stdout.splitlines()] == [
+        "PT_Add_Forward_Backward_Time",
+        "PT_Inplace_Add_Forward_Time",
+    ]

@@ -1,0 +1,81 @@
+"""Inputs unlike the average: what they are, and that operators still give the reference's numbers on them."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import pytest
+
+from tessera.errors import Refused
+from tessera.measure.samples import Sampling
+from tessera.operators.bench import run_case
+from tessera.operators.cases import cases
+from tessera.operators.inputs import make_arrays, narrowed
+from tessera.operators.operator import Input
+from tessera.operators.preparation import callable_of, prepare, request_of
+from tessera.operators.skews import ALL_SKEWS
+from tests.operators.test_operators import WORKER
+
+SEED = random.randrange(2**31)
+
+
+@pytest.mark.parametrize("skew", ALL_SKEWS)
+@pytest.mark.parametrize("name", ["add", "exp", "sort", "sum"])
+def test_operators_give_the_references_numbers_on_every_skew(name, skew):
+    (case,) = cases([name], size=["small"], passes=["forward"], skew=[skew], seed=SEED)
+    prepare(case)
+
+
+def _skewed(skew, shape=(20, 30)):
+    return make_arrays({"x": Input(shape=shape)}, dtype="float32", seed=SEED, skew=skew)["x"]
+
+
+def test_what_the_skews_are():
+    plain = _skewed("")
+    assert not _skewed("strided").flags.c_contiguous
+    assert np.array_equal(_skewed("strided"), plain)
+    assert not _skewed("strided", (40,)).flags.c_contiguous
+    small = np.abs(_skewed("denormal"))
+    assert 0 < small.max() < np.finfo(np.float32).tiny
+    assert np.isnan(_skewed("nan")).sum() == 6
+    rows = np.flatnonzero(_skewed("one_hot_row").any(axis=1))
+    assert rows.tolist() == [10]
+    assert np.array_equal(_skewed("sorted"), np.sort(plain, axis=-1))
+    assert np.array_equal(_skewed("reversed"), np.sort(plain, axis=-1)[:, ::-1])
+    assert np.ptp(_skewed("constant")) == 0
+
+
+@pytest.mark.parametrize(("skew", "shapes"), [("off_by_one", [(65, 65)] * 2), ("broadcast", [(64, 64), (1, 64)])])
+def test_skews_of_shape(skew, shapes):
+    (case,) = cases(["add"], size=["small"], passes=["forward"], skew=[skew])
+    assert [one.shape for one in request_of(case).inputs.values()] == shapes
+
+
+def test_shapes_that_depend_on_one_another_stay_as_they_are():
+    (case,) = cases(["conv2d"], size=["small"], passes=["forward"], skew=["off_by_one"])
+    with pytest.raises(Refused, match="depend on one another"):
+        prepare(case)
+
+
+def test_strides_reach_the_operator():
+    (case,) = cases(["add"], size=["small"], passes=["forward"], skew=["strided"])
+    assert callable_of(case)().stride() == (1, 64)
+
+
+def test_a_cold_cache_is_slower_than_a_hot_one():
+    times = {}
+    for warm in ("hot", "cold"):
+        (case,) = cases(["sum"], size=["medium"], passes=["forward"], cache=[warm])
+        record = run_case(WORKER, case, Sampling(warmup=1, iterations=15))
+        times[warm] = min(record.launches[0].values)
+    assert times["cold"] > times["hot"]
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_narrow_inputs_are_rounded_as_torch_rounds(dtype):
+    import torch
+
+    values = np.random.default_rng(SEED).standard_normal(10_000).astype(np.float32)
+    expected = torch.from_numpy(values).to(getattr(torch, dtype)).float().numpy()
+    assert np.array_equal(narrowed(values, dtype), expected)
