@@ -184,7 +184,7 @@ def test_no_alert_is_exit_code_0(tessera: Tessera) -> None:
         (["matmul", "-o", "/nowhere/h.html"], "s", 2, "cannot write the report"),
         (["matmul"], "absent", 2, "there is no store here"),
         (["matmul", "--dtype", "float64"], "s", 3, "has these parameters: got 'dtype=float64'"),
-        (["--alerts"], "short", 3, "no history to judge: got '5 comparable runs of a case at most'; allowed: 6 or more"),
+        (["--alerts"], "short", 3, "no history to judge: got '5 comparable runs of a case at most'; allowed: 8 or more"),
         (["--alerts"], "empty", 3, "the store holds no records"),
     ],
 )

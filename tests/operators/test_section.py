@@ -136,7 +136,7 @@ def test_more_than_two_runs_are_a_history_with_its_changes() -> None:
     assert len(table(whole, "Every record").rows) == len(runs[-1].records)
     assert "History" not in parts(section(runs[:2]))
     early = part(section(runs[:4]), "History")
-    assert "It takes 6 runs" in early.intro
+    assert "It takes 8 runs" in early.intro
 
 
 def test_records_without_a_figure_do_not_stop_any_part() -> None:

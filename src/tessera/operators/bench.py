@@ -14,13 +14,15 @@ from tessera.measure.memory import allocated, resident_growth
 from tessera.measure.sampler import sample
 from tessera.measure.samples import Sampling
 from tessera.operators import backends, sources
+from tessera.operators.check import reference_names
 from tessera.operators.ready import Ready, make_ready
 from tessera.results.figures import time_metrics
 from tessera.results.record import Case, Metric, Record
 
 
 def preload(case: Case) -> None:
-    """Import what the case's backend and source need, in the process that will be forked."""
+    """Import what the case's backend, its source and the references need, in the process that will be forked."""
+    reference_names()
     backends.backend(str(case.params["backend"])).preload()
     if case.params.get("fusion") == "compile":
         backends.backend("compile").preload()

@@ -58,17 +58,20 @@ def write_history(history: History, form: Form, stream: TextIO, *, width: int, e
         return
     names = case_names([series.case for series in history.series])
     gap = "\n" if form == "markdown" else ""
-    if form == "terminal" and len(history.series) <= MOST_CHARTS:
-        for series in history.series:
+    charts = form == "terminal" and len(history.series) <= MOST_CHARTS
+    if charts:
+        for number, series in enumerate(history.series):
+            if number:
+                show("", stream)
             _chart(series, history.metric, names, stream, width)
     else:
         _table(_shown(history, everything), names, form, stream)
         stream.write(gap)
     if history.changes:
-        _changes(history, names, form, stream)
+        _changes(history, names, form, stream, numbered=charts)
         stream.write(gap)
     if everything and history.apart:
-        rows = [[names[a.key].short if a.key in names else a.key, a.run, MEANING[a.why]] for a in history.apart]
+        rows = [[names[a.key].words if a.key in names else a.key, a.run, MEANING[a.why]] for a in history.apart]
         render([Column("case"), Column("run"), Column("why")], rows, form, stream, title="in no line")
         stream.write(gap)
     _lines(_summary(history, everything), form, stream)
@@ -82,10 +85,11 @@ def write_alerts(history: History, alerts: Sequence[Alert], form: Form, stream: 
         document = {"metric": history.metric, "threshold": history.threshold, "newest": newest, "judged": judged}
         stream.write(strict_json.dumps(document | {"alerts": found}, indent=1) + "\n")
         return
+    names = case_names([series.case for series in history.series])
     columns = ["case", "since", "run", "from", "to", "change", "runs"]
     rows = [
         [
-            alert.series.case.key,
+            alert.series.case.key if form == "csv" else _words(alert.series, names),
             day(alert.change.started),
             alert.change.run,
             *_levels(alert.series, alert.change, raw=form == "csv"),
@@ -142,12 +146,11 @@ def _point_rows(history: History) -> Iterator[Sequence[object]]:
 def _chart(series: Series, metric: str, names: Names, stream: TextIO, width: int) -> None:
     first, last = series.points[0], series.points[-1]
     count = "1 run" if len(series.points) == 1 else f"{len(series.points)} runs"
-    show(f"{names[series.case.key]}: {metric}, {count}, {day(first.started)} to {day(last.started)}", stream)
+    show(f"{_words(series, names)}: {metric}, {count}, {day(first.started)} to {day(last.started)}", stream)
     for line in line_chart(
         series.values, series.levels(), width=width, label=lambda value: format_value(value, series.unit)
     ):
         show(f"  {line}", stream)
-    show("", stream)
 
 
 def _shown(history: History, everything: bool) -> list[Series]:
@@ -161,7 +164,7 @@ def _table(shown: Sequence[Series], names: Names, form: Form, stream: TextIO) ->
     columns = [Column("case"), Column("runs", "right"), Column("level", "right"), Column("changes")]
     rows = [
         [
-            str(names[series.case.key]),
+            _words(series, names),
             len(series.points),
             format_value(series.levels()[-1][2], series.unit),
             ", ".join(format_percent(change.change, signed=True) for change in series.changes),
@@ -173,14 +176,19 @@ def _table(shown: Sequence[Series], names: Names, form: Form, stream: TextIO) ->
         render([*columns, Column("over time")], rows, form, stream)
 
 
-def _changes(history: History, names: Names, form: Form, stream: TextIO) -> None:
+def _words(series: Series, names: Names) -> str:
+    name = names[series.case.key]
+    return f"{name.feature} {name.words}"
+
+
+def _changes(history: History, names: Names, form: Form, stream: TextIO, *, numbered: bool) -> None:
     several = len(history.series) > 1
-    heads = ["", *(["case"] if several else []), "since", "run"]
+    heads = [*([""] if numbered else []), *(["case"] if several else []), "since", "run"]
     columns = [*map(Column, heads), *(Column(name, "right") for name in ("from", "to", "change")), Column("is")]
     rows = [
         [
-            str(series.changes.index(change) + 1),
-            *([names[series.case.key].short] if several else []),
+            *([str(series.changes.index(change) + 1)] if numbered else []),
+            *([_words(series, names)] if several else []),
             day(change.started),
             change.run,
             *_levels(series, change),

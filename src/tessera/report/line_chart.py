@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 
 BARS = "▁▂▃▄▅▆▇█"
 WIDEST_STEP = 4  # columns from one value to the next: few values need not fill a wide screen
+LEAST_SPAN = 0.1  # of the values, that the height of a small chart stands for: less is noise and looks flat
 
 
 def line_chart(
@@ -21,11 +22,11 @@ def line_chart(
     """Dots for the values and lines for the levels (start, end, value); a mark below each place where one begins.
 
     >>> print("\\n".join(line_chart([1, 1, 2, 2], [(0, 2, 1), (2, 4, 2)], width=16, label=str, height=3)))
-    2 ┤    •─•─
+    2 ┤      •──•──
       │
-    1 ┤•─•─
-      └────▲───
-           1
+    1 ┤•──•──
+      └──────▲─────
+             1
     """
     places, step = _places(len(values), width - max(len(label(v)) for v in (min(values), max(values))) - 3)
     columns = (max(places) + 1) * step
@@ -64,15 +65,14 @@ def line_chart(
 def spark_line(values: Sequence[float], width: int) -> str:
     """A chart of one row.
 
-    >>> spark_line([1.0, 1.0, 2.0, 3.0], 10)
-    '▁▁▅█'
+    >>> spark_line([1.0, 1.0, 2.0, 3.0], 10), spark_line([1.0, 1.01, 0.99], 10)
+    ('▁▁▅█', '▂▂▁')
     """
     places, _ = _places(len(values), width)
     groups = [statistics.median(group) for group in _groups(values, places).values()]
-    low, high = min(groups), max(groups)
-    if low == high:
-        return BARS[0] * len(groups)
-    return "".join(BARS[round((value - low) / (high - low) * (len(BARS) - 1))] for value in groups)
+    low = min(groups)
+    span = max(max(groups) - low, LEAST_SPAN * abs(low)) or 1.0
+    return "".join(BARS[round((value - low) / span * (len(BARS) - 1))] for value in groups)
 
 
 def _places(count: int, width: int) -> tuple[list[int], int]:

@@ -14,11 +14,15 @@ from tessera.results.record import Case
 
 @dataclass(frozen=True, slots=True)
 class Name:
-    """What a case is called: its key, its feature, and what tells it from the others of its feature."""
+    """What a case is called: its key, its feature, and what tells it from the others of its feature.
+
+    `short` is written like a key, `words` are the same without names and brackets, for places where lines break.
+    """
 
     key: str
     feature: str
     short: str
+    words: str
 
     @property
     def cell(self) -> Cell:
@@ -45,5 +49,6 @@ def case_names(cases: Sequence[Case]) -> Names:
         varying, _ = split_params(list(own.values()))
         for key, case in own.items():
             kept = {name: case.params[name] for name in varying if name in case.params}
-            names[key] = Name(key, feature, label(Case(feature=feature, name=case.name, params=kept)))
+            short = label(Case(feature=feature, name=case.name, params=kept))
+            names[key] = Name(key, feature, short, " ".join([case.name, *map(str, kept.values())]))
     return names

@@ -10,9 +10,9 @@ from hypothesis.extra import numpy as arrays
 
 from tessera.errors import Refused
 from tessera.operators.backends.inference_only import as_complex, refuse_what_needs_more, stored, widened_bits
-from tessera.operators.preparation import request_of
 from tessera.operators.cases import cases
 from tessera.operators.inputs import narrowed
+from tessera.operators.preparation import request_of
 
 SHAPES = arrays.array_shapes(min_dims=0, max_dims=3)
 

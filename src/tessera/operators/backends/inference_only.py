@@ -28,10 +28,10 @@ def stored(array: np.ndarray, kind: str, dtype: str) -> np.ndarray:
     array([[1., 2.]])
     """
     if kind == "complex":
-        return array.view(array.real.dtype).reshape(*array.shape, 2)
+        return np.stack([array.real, array.imag], axis=-1)
     if kind == "float" and dtype == "bfloat16":
         return (array.astype(np.float32).view(np.uint32) >> np.uint32(16)).astype(np.uint16)
-    return array.astype(dtype) if kind == "float" else array
+    return array.astype(dtype, copy=False) if kind == "float" else array
 
 
 def widened_bits(bits: np.ndarray) -> np.ndarray:
@@ -49,4 +49,4 @@ def as_complex(pairs: np.ndarray) -> np.ndarray:
     >>> as_complex(np.array([[1.0, 2.0]]))
     array([1.+2.j])
     """
-    return np.asarray(pairs[..., 0] + 1j * pairs[..., 1])
+    return np.ascontiguousarray(pairs).view(np.result_type(pairs.dtype, np.complex64))[..., 0]

@@ -92,7 +92,7 @@ def _backward(request: Request, run: Callable[..., Any], inputs: Arrays) -> Prep
     residuals, tree = jax.tree.flatten(pullback)
 
     def back(residuals: list[jax.Array], weights: list[jax.Array]) -> Any:
-        return tree.unflatten(residuals)(weights)
+        return jax.tree.unflatten(tree, residuals)(weights)
 
     call, (gradients,) = _waited(jax.jit(back), residuals, weights)
     if request.which == "both":
@@ -113,7 +113,7 @@ def _waited(run: Callable[..., Any], *arguments: Any) -> tuple[Callable[[], Any]
     return lambda: jax.block_until_ready(run(*arguments)), result
 
 
-def to_array(leaf: jax.Array) -> np.ndarray:
+def to_array(leaf: jax.Array) -> np.ndarray[Any, Any]:
     """A result as an array; 16-bit floats become float32, which holds them exactly."""
     array = np.asarray(leaf)
     return array.astype(np.float32) if leaf.dtype in (jnp.bfloat16, jnp.float16) else array

@@ -25,7 +25,9 @@ class MxnetBackend:
     """MXNet on the CPU."""
 
     def preload(self) -> None:
-        _mxnet()
+        # in a process forked after its import, MXNet keeps many operators to one thread: there each fork imports it
+        if os.environ.get("OMP_NUM_THREADS") == "1":
+            _mxnet()
 
     def prepare(self, request: Request, expression: str) -> Prepared:
         if request.dtype not in DTYPES:
@@ -38,7 +40,7 @@ class MxnetBackend:
         forward = bound(expression, {**names, **arrays, **request.attributes})
         try:
             if request.which == "forward":
-                return _forward(forward)
+                return _forward(_training(forward) if request.attributes.get("training") else forward)
             return _backward(request, forward, arrays)
         except mx.base.MXNetError as error:
             raise Refused(f"MXNet does not take {request.operator.name} on these inputs", do=_reason(error)) from None
@@ -47,12 +49,11 @@ class MxnetBackend:
 @cache
 def _mxnet() -> Any:
     """MXNet, set for all that follows."""
-    # engine threads, as many as its operators have: read when the engine starts, which is at the import
-    os.environ.setdefault("MXNET_CPU_WORKER_NTHREADS", os.environ.get("OMP_NUM_THREADS", "1"))
+    # those that run operators side by side; the threads within an operator are OpenMP's, as many as the worker has
+    os.environ.setdefault("MXNET_CPU_WORKER_NTHREADS", "1")
     import mxnet as mx
 
     mx.util.set_np_shape(True)  # scalars have the shape (), as everywhere else
-    mx.autograd.set_training(True)  # operators that know two modes train, also where nothing is recorded
     return mx
 
 
@@ -68,6 +69,16 @@ def _arrays(request: Request, *, numpy_like: bool) -> dict[str, Any]:
         made = mx.nd.array(array, dtype=dtype)
         found[name] = made.as_np_ndarray() if numpy_like else made
     return found
+
+
+def _training(forward: Callable[[], Any]) -> Callable[[], Any]:
+    """An operator in the mode that, of itself, MXNet has only where it records for a backward pass."""
+
+    def call() -> Any:
+        with _mxnet().autograd.train_mode():
+            return forward()
+
+    return call
 
 
 def _forward(forward: Callable[[], Any]) -> Prepared:

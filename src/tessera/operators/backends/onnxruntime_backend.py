@@ -58,7 +58,7 @@ class Run:
 
     def __init__(self, session: Any, built: Built) -> None:
         graph = built.model.graph
-        self._built, self._session, self._binding = built, session, session.io_binding()
+        self.built, self._session, self._binding = built, session, session.io_binding()
         self._elements = {one.name: one.type.tensor_type.elem_type for one in (*graph.input, *graph.output)}
         self._arrays = dict(built.arrays)  # what is bound reads and writes their memory, which has to outlive it
         for name in built.arrays:
@@ -76,7 +76,7 @@ class Run:
     def outputs(self) -> tuple[np.ndarray, ...]:
         """What the last run gave, in types that NumPy has."""
         found = []
-        for value in self._built.outputs:
+        for value in self.built.outputs:
             array = self._arrays[value.name]
             if self._elements[value.name] == TensorProto.BFLOAT16:
                 array = widened_bits(array)

@@ -6,7 +6,7 @@ left alone, OpenVINO may compute float32 in bfloat16. It would compute float64 i
 
 from __future__ import annotations
 
-from functools import cache, partial
+from functools import cache
 
 import numpy as np
 import openvino
@@ -15,14 +15,14 @@ from tessera.errors import Refused
 from tessera.measure.environment import environment
 from tessera.operators.backends.backend import Prepared, Request
 from tessera.operators.backends.inference_only import as_complex, refuse_what_needs_more, stored, widened_bits
-from tessera.operators.backends.openvino_graph import FLOATS, build, newest_opset
+from tessera.operators.backends.openvino_graph import FLOATS, Built, build, newest_operators
 
 
 class OpenvinoBackend:
     """OpenVINO on the CPU, with as many threads as the worker has."""
 
     def preload(self) -> None:
-        newest_opset()  # the core, which starts threads, is made in the forked process
+        newest_operators()  # the core, which starts threads, is made in the forked process
 
     def prepare(self, request: Request, expression: str) -> Prepared:
         refuse_what_needs_more(request, "OpenVINO")
@@ -35,16 +35,30 @@ class OpenvinoBackend:
             compiled = compiled_model(built.model, dtype=request.dtype, threads=int(environment()["threads"]))
         except RuntimeError as error:
             raise Refused(f"OpenVINO does not run this in {request.dtype}: {_reason(error)}") from None
-        inference = compiled.create_infer_request()
-        for name, tensor in built.tensors.items():
-            inference.set_tensor(name, tensor)
-        call = partial(inference.infer, share_outputs=True)
-        call()
-        outputs = []
-        for number, pairs in enumerate(built.pairs):
-            array = _array(inference.get_output_tensor(number))
-            outputs.append(as_complex(array) if pairs else array)
-        return Prepared(call=call, outputs=tuple(outputs), gradients={})
+        run = Run(compiled, built)
+        run()
+        return Prepared(call=run, outputs=run.outputs(), gradients={})
+
+
+class Run:
+    """A compiled model whose inputs are set for good; calling it infers."""
+
+    def __init__(self, compiled: openvino.CompiledModel, built: Built) -> None:
+        self.compiled, self._inference = compiled, compiled.create_infer_request()
+        self._built = built  # tensors that are set are not kept alive by it
+        for number, tensor in enumerate(built.tensors.values()):
+            self._inference.set_input_tensor(number, tensor)
+
+    def __call__(self) -> None:
+        self._inference.infer(share_outputs=True)
+
+    def outputs(self) -> tuple[np.ndarray, ...]:
+        """What the last run gave, in types that NumPy has."""
+        found = []
+        for number, pairs in enumerate(self._built.pairs):
+            array = _array(self._inference.get_output_tensor(number))
+            found.append(as_complex(array) if pairs else array)
+        return tuple(found)
 
 
 def compiled_model(model: openvino.Model, *, dtype: str, threads: int) -> openvino.CompiledModel:

@@ -1,4 +1,4 @@
-"""OpenVINO models from expressions: in one, `op` is OpenVINO's newest set of operators, as in `op.add(lhs, rhs)`.
+"""OpenVINO models from expressions: in one, `op` holds OpenVINO's newest operators, as in `op.add(lhs, rhs)`.
 
 Every input is a parameter of the model with a fixed shape, weights too, so that nothing can be computed while the model
 is compiled. Only the fused operators fix their weights, because a batch norm is folded into none but known ones, and
@@ -11,6 +11,7 @@ import importlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,7 @@ from tessera.operators.expression import bound
 
 FLOATS = {"float32": openvino.Type.f32, "float16": openvino.Type.f16, "bfloat16": openvino.Type.bf16}
 NEWEST_THINKABLE = 40  # opsets have no list: they are modules that are there or not
+COPIED = False  # a constant that shares memory does not keep it alive
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,10 +44,10 @@ class Graph:
     """The inputs of one expression; arrays are as `inference_only.stored` gives them, each with its kind."""
 
     def __init__(self, arrays: Mapping[str, np.ndarray], kinds: Mapping[str, str], dtype: str) -> None:
-        self._op, self._arrays, self._kinds, self._dtype = newest_opset(), arrays, kinds, dtype
+        self._op, self._arrays, self._kinds, self._dtype = newest_operators(), arrays, kinds, dtype
         self._tensors = {name: self._tensor(array, kinds[name]) for name, array in arrays.items()}
         self._parameters = {
-            name: self._op.parameter(list(tensor.shape), tensor.element_type, name)
+            name: self._op.parameter(list(tensor.shape), tensor.element_type, name=name)
             for name, tensor in self._tensors.items()
         }
 
@@ -68,13 +70,14 @@ class Graph:
 
     def fixed(self, parameter: Any) -> Any:
         """In an expression: an input whose values are part of the model, as weights of an exported network are."""
-        return self._op.constant(self._tensors[self._taken(parameter)])
+        return self._op.constant(self._tensors[self._taken(parameter)], COPIED)
 
     def blocks(self, parameter: Any, order: Sequence[int]) -> Any:
         """In an expression: a weight that is part of the model, its gates in another order."""
         name = self._taken(parameter)
         gates = np.split(self._arrays[name], len(order))
-        return self._op.constant(self._tensor(np.concatenate([gates[number] for number in order]), self._kinds[name]))
+        tensor = self._tensor(np.concatenate([gates[number] for number in order]), self._kinds[name])
+        return self._op.constant(tensor, COPIED)
 
     def build(self, results: Any) -> Built:
         """The model that gives these results."""
@@ -118,14 +121,15 @@ def build(
 
 
 @cache
-def newest_opset() -> Any:
-    """The module of OpenVINO's newest set of operators."""
-    for version in range(NEWEST_THINKABLE, 0, -1):
+def newest_operators() -> SimpleNamespace:
+    """OpenVINO's operators, each from the newest opset that has it: the newest of all hold only what is new."""
+    found: dict[str, Any] = {}
+    for version in range(1, NEWEST_THINKABLE):
         try:
-            return importlib.import_module(f"openvino.opset{version}")
+            found |= vars(importlib.import_module(f"openvino.opset{version}"))
         except ModuleNotFoundError:
             continue
-    raise AssertionError("openvino has no opset")
+    return SimpleNamespace(**{name: value for name, value in found.items() if not name.startswith("_")})
 
 
 def _ends(results: Any) -> Iterator[Any]:

@@ -37,6 +37,16 @@ MODULES = (
     "embedding",
     "optimiser",
     "fft",
+    "reduction",
+    "sorting",
+    "indexing",
+    "indexing_writes",
+    "joining",
+    "shaping",
+    "creation",
+    "conversion",
+    "random_sampling",
+    "misc",
     "fused",
 )
 

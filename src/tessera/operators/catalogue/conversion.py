@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from tessera.operators.catalogue.elementwise import LINEAR_GRADIENT, NO_GRADIENT, SAME_GRADIENT, WIDE
+from tessera.operators.catalogue.elementwise import NO_GRADIENT, SAME_GRADIENT, WIDE
 from tessera.operators.catalogue.layouts import Sizes, images, square
-from tessera.operators.draws import Draw, booleans, integers, uniform
+from tessera.operators.draws import Draw, booleans, cells, constant, integers, uniform
 from tessera.operators.operator import Input, Operator, by_size
 from tessera.operators.work import nothing_moved, per_output
 
@@ -42,6 +42,9 @@ def _to_whole(end: str, draw: Draw = HUNDREDS) -> Operator:
 
 
 _COMPLEX = by_size(lambda n: {"data": Input(shape=(n, n), kind="complex")}, 64, 1024, 2048)
+_FIRST_QUADRANT = by_size(
+    lambda n: {"data": Input(shape=(n, n), kind="complex", draw=uniform(0.2, 2.0))}, 64, 1024, 2048
+)
 _ONE = by_size(lambda n: {"data": Input(shape=(n,))}, 1, 1, 1)
 _LISTED = by_size(lambda n: {"data": Input(shape=(n, n))}, 16, 128, 512)
 _LAST = by_size(lambda n, c, s: {"data": Input(shape=(n, s, s, c))}, (1, 16, 16), (8, 64, 56), (64, 64, 56))
@@ -49,18 +52,21 @@ _CHANNELS = by_size(
     lambda c, n: {
         "data": Input(shape=(c, n)),
         "scales": Input(shape=(c,), draw=Draw("2.0 ** rng.integers(-7, -3, shape)"), grad=False),
-        "zero_points": Input(shape=(c,), kind="int64", draw=integers(8, low=-8)),
+        "zero_points": Input(shape=(c,), kind="int64", draw=constant(0.0)),
     },
     (16, 256),
     (1024, 1024),
     (4096, 4096),
 )
-# steps by a power of two: a value lies on the same side of a rounding in every precision
+# values well between two roundings: they lie on the same side in every precision
 _STEP = {"scale": 2.0**-5, "zero_point": 3}
+NEAR_STEPS = cells(-90, 90, -0.4, 0.4, 2.0**-5)
 
 OPERATORS = (
     # dtypes
-    _conversion("to_float64", "data.to(torch.float64)", "data.astype(np.float64)", dtypes=("float32", "bfloat16", "float16")),
+    _conversion(
+        "to_float64", "data.to(torch.float64)", "data.astype(np.float64)", dtypes=("float32", "bfloat16", "float16")
+    ),
     _conversion(
         "to_bfloat16", "data.to(torch.bfloat16)", "ref.identity(data)", tolerance=25.0, dtypes=("float32", "float16")
     ),
@@ -71,7 +77,9 @@ OPERATORS = (
         checked="out[0].astype(np.float16)",
         dtypes=("float32", "bfloat16"),
     ),
-    _conversion("to_complex64", "data.to(torch.complex64)", "ref.identity(data).astype(np.complex128)", dtypes=("float32",)),
+    _conversion(
+        "to_complex64", "data.to(torch.complex64)", "ref.identity(data).astype(np.complex128)", dtypes=("float32",)
+    ),
     _to_whole("int64"),
     _to_whole("int32"),
     _to_whole("int8", uniform(-100.0, 100.0)),
@@ -121,12 +129,15 @@ OPERATORS = (
     _conversion("imag", "torch.imag(data)", "np.imag(data)", _COMPLEX, moved=nothing_moved, **WIDE),
     _conversion("conj", "torch.conj(data)", "ref.conj(data)", _COMPLEX, moved=nothing_moved, **WIDE),
     _conversion("conj_physical", "torch.conj_physical(data)", "np.conj(data)", _COMPLEX, flops=per_output(), **WIDE),
-    _conversion("angle", "torch.angle(data)", "np.angle(data)", _COMPLEX, flops=per_output(), backward_flops=4.0, **WIDE),
+    _conversion(
+        "angle", "torch.angle(data)", "np.angle(data)", _FIRST_QUADRANT, flops=per_output(), backward_flops=4.0, **WIDE
+    ),
     # quantised numbers
     _conversion(
         "quantize_per_tensor",
         "torch.quantize_per_tensor(data, scale, zero_point, torch.qint8)",
         "ref.quantised(data, scale, zero_point)",
+        square(NEAR_STEPS),
         attributes=_STEP,
         flops=per_output(3),
         dtypes=("float32",),
@@ -145,6 +156,7 @@ OPERATORS = (
         "quantize_dequantize",
         "torch.quantize_per_tensor(data, scale, zero_point, torch.qint8).dequantize()",
         "ref.quantised(data, scale, zero_point)",
+        square(NEAR_STEPS),
         attributes=_STEP,
         flops=per_output(5),
         dtypes=("float32",),
@@ -154,6 +166,7 @@ OPERATORS = (
         "fake_quantize_per_tensor_affine",
         "torch.fake_quantize_per_tensor_affine(data, scale, zero_point, -128, 127)",
         "ref.quantised(data, scale, zero_point)",
+        square(NEAR_STEPS),
         attributes=_STEP,
         flops=per_output(5),
         dtypes=("float32",),

@@ -24,8 +24,8 @@ class Fusion:
     buffers: Mapping[str, str] = field(default_factory=dict)
 
 
-def _conv(**more: tuple[str, ...]) -> dict[str, Mapping[str, Input]]:
-    """A convolution 3 x 3 with bias; `more` names further inputs: one value a channel, or shaped like the output."""
+def _conv(*more: str) -> dict[str, Mapping[str, Input]]:
+    """A convolution 3 x 3 with bias; `more` is "norm" for what batch norm takes, "residual" for one more like the output."""
 
     def inputs(n: int, c: int, s: int) -> dict[str, Input]:
         found = {
@@ -33,16 +33,22 @@ def _conv(**more: tuple[str, ...]) -> dict[str, Mapping[str, Input]]:
             "weight": Input(shape=(c, c, 3, 3)),
             "bias": Input(shape=(c,)),
         }
-        found |= {name: Input(shape=(c,)) for name in more.get("channel", ())}
-        found |= {name: Input(shape=(c,), draw=uniform(0.5, 2.0)) for name in more.get("positive", ())}
-        found |= {name: Input(shape=(n, c, s, s)) for name in more.get("full", ())}
+        if "norm" in more:
+            found |= {
+                "scale": Input(shape=(c,)),
+                "shift": Input(shape=(c,)),
+                "running_mean": Input(shape=(c,), grad=False),
+                "running_var": Input(shape=(c,), draw=uniform(0.5, 2.0), grad=False),
+            }
+        if "residual" in more:
+            found["residual"] = Input(shape=(n, c, s, s))
         return found
 
     return by_size(inputs, (1, 16, 28), (1, 64, 56), (8, 64, 56))
 
 
-def _linear(**more: tuple[str, ...]) -> dict[str, Mapping[str, Input]]:
-    """A layer of a transformer: tokens times a square weight."""
+def _linear(*more: str) -> dict[str, Mapping[str, Input]]:
+    """A layer of a transformer, tokens times a square weight; `more` names vectors as wide as it."""
 
     def inputs(tokens: int, width: int) -> dict[str, Input]:
         found = {
@@ -50,7 +56,7 @@ def _linear(**more: tuple[str, ...]) -> dict[str, Mapping[str, Input]]:
             "weight": Input(shape=(width, width)),
             "bias": Input(shape=(width,)),
         }
-        return found | {name: Input(shape=(width,)) for name in more.get("channel", ())}
+        return found | {name: Input(shape=(width,)) for name in more}
 
     return by_size(inputs, (16, 64), (256, 768), (2048, 1024))
 
@@ -77,7 +83,6 @@ NORM_REF = (
 )
 GELU_REF = "(lambda y: y * special.ndtr(y))"
 SOFTMAX_REF = "(lambda y: np.exp(y - special.logsumexp(y, -1, keepdims=True)))"
-NORM_INPUTS = {"channel": ("running_mean", "scale", "shift"), "positive": ("running_var",)}
 POINTWISE = "[1, 1], [1, 1], [1, 1], 1"  # padding, stride, dilation, groups of mkldnn's convolution
 
 
@@ -111,7 +116,7 @@ _ALL = (
         "conv2d_batch_norm",
         f"F.batch_norm({CONV}, {NORM})",
         f"{NORM_REF}({CONV_REF})",
-        _conv(**NORM_INPUTS),
+        _conv("norm"),
         Fusion(
             kept=f"{CONV}.sub_(m).mul_(s).add_(b)",
             library="F.conv2d(data, folded_weight, folded_bias, padding=1)",
@@ -128,7 +133,7 @@ _ALL = (
         "conv2d_batch_norm_relu",
         f"F.relu(F.batch_norm({CONV}, {NORM}))",
         f"np.maximum({NORM_REF}({CONV_REF}), 0)",
-        _conv(**NORM_INPUTS),
+        _conv("norm"),
         Fusion(
             kept=f"F.batch_norm({CONV}, {NORM}).relu_()",
             library="torch.ops.mkldnn._convolution_pointwise("
@@ -141,7 +146,7 @@ _ALL = (
         "conv2d_add_relu",
         f"F.relu({CONV} + residual)",
         f"np.maximum({CONV_REF} + residual, 0)",
-        _conv(full=("residual",)),
+        _conv("residual"),
         Fusion(
             kept=f"{CONV}.add_(residual).relu_()",
             library="torch.ops.mkldnn._convolution_pointwise.binary("
@@ -205,7 +210,7 @@ _ALL = (
         "F.linear(F.layer_norm(data, (data.shape[-1],), scale, shift), weight, bias)",
         "(lambda y: ((y - y.mean(-1, keepdims=True)) / np.sqrt(y.var(-1, keepdims=True) + 1e-5) * scale + shift)"
         " @ weight.T + bias)(data)",
-        _linear(channel=("scale", "shift")),
+        _linear("scale", "shift"),
         Fusion(
             kept="torch.addmm(bias, torch.native_layer_norm(data, (data.shape[-1],), scale, shift, 1e-5)[0],"
             " transposed, out=hidden)",
@@ -218,7 +223,10 @@ _ALL = (
         "torch.matmul(torch.softmax(data, -1), weight)",
         f"{SOFTMAX_REF}(data) @ weight",
         by_size(
-            lambda n, w: {"data": Input(shape=(n, w)), "weight": Input(shape=(w, w))}, (16, 64), (256, 768), (2048, 1024)
+            lambda n, w: {"data": Input(shape=(n, w)), "weight": Input(shape=(w, w))},
+            (16, 64),
+            (256, 768),
+            (2048, 1024),
         ),
         Fusion(
             kept="torch.mm(torch.softmax(data, -1, out=hidden), weight, out=result)",

@@ -82,7 +82,7 @@ _MATRICES = (
         "torch._int_mm(lhs, rhs)",
         # exact in double precision, and NumPy multiplies matrices of whole numbers without BLAS
         "np.matmul(lhs.astype(np.float64), rhs.astype(np.float64)).astype(np.int32)",
-        by_size(lambda n: _pair((n, n), (n, n), kind="int8", draw=integers(128, low=-128)), 64, 512, 1024),
+        by_size(lambda n: _pair((n, n), (n, n), kind="int8", draw=integers(128, low=-128)), 32, 128, 512),
         differentiable=False,
     ),
     _gemm(

@@ -236,7 +236,9 @@ OPERATORS = (
         "masked_fill", "data.masked_fill_(mask, value)", "ref.replaced(data, mask, value)", _MASKED, attributes=_VALUE
     ),
     _inplace("masked_scatter", "data.masked_scatter_(mask, source)", _COPY_MASKED, _MASKED_SOURCE),
-    _inplace("put", "data.put_(index, source)", "ref.replaced(data.ravel(), index, source).reshape(data.shape)", _PLACES),
+    _inplace(
+        "put", "data.put_(index, source)", "ref.replaced(data.ravel(), index, source).reshape(data.shape)", _PLACES
+    ),
     _inplace(
         "fill_diagonal",
         "data.fill_diagonal_(value)",

@@ -110,7 +110,9 @@ OPERATORS = (
         "torch.split(data, sections)",
         "np.split(data, np.cumsum(sections)[:-1])",
         square(),
-        attributes=lambda shapes: {"sections": [1, shapes["data"][0] // 4, shapes["data"][0] - shapes["data"][0] // 4 - 1]},
+        attributes=lambda shapes: {
+            "sections": [1, shapes["data"][0] // 4, shapes["data"][0] - shapes["data"][0] // 4 - 1]
+        },
     ),
     _view(
         "chunk",
@@ -126,9 +128,23 @@ OPERATORS = (
         square(),
         attributes={"sections": 3},
     ),
-    _view("hsplit", "torch.hsplit(data, sections)", "np.hsplit(data, sections)", square(), attributes={"sections": [8, 32]}),
-    _view("vsplit", "torch.vsplit(data, sections)", "np.vsplit(data, sections)", square(), attributes={"sections": [8, 32]}),
-    _view("dsplit", "torch.dsplit(data, sections)", "np.dsplit(data, sections)", _VOLUME, attributes={"sections": [4, 8]}),
+    _view(
+        "hsplit",
+        "torch.hsplit(data, sections)",
+        "np.hsplit(data, sections)",
+        square(),
+        attributes={"sections": [8, 32]},
+    ),
+    _view(
+        "vsplit",
+        "torch.vsplit(data, sections)",
+        "np.vsplit(data, sections)",
+        square(),
+        attributes={"sections": [8, 32]},
+    ),
+    _view(
+        "dsplit", "torch.dsplit(data, sections)", "np.dsplit(data, sections)", _VOLUME, attributes={"sections": [4, 8]}
+    ),
     _view("unbind", "torch.unbind(data, dim)", "tuple(np.moveaxis(data, dim, 0))", _VOLUME, attributes={"dim": -1}),
     _view(
         "meshgrid",

@@ -30,5 +30,8 @@ def vector(draw: Draw = normal, kind: str = "float") -> Sizes:
 def images(draw: Draw = normal, kind: str = "float") -> Sizes:
     """Images (n, channels, height, width) inside a network: 4 thousand, 1.6 million, 12.8 million elements."""
     return by_size(
-        lambda n, c, s: {"data": Input(shape=(n, c, s, s), draw=draw, kind=kind)}, (1, 16, 16), (8, 64, 56), (64, 64, 56)
+        lambda n, c, s: {"data": Input(shape=(n, c, s, s), draw=draw, kind=kind)},
+        (1, 16, 16),
+        (8, 64, 56),
+        (64, 64, 56),
     )

@@ -123,7 +123,9 @@ _TRANSFORMS = by_size(lambda n: {"theta": Input(shape=(n, 2, 3))}, 1, 16, 256)
 
 # distances and others -------------------------------------------------------------------------------------------------
 
-_CLOUDS = by_size(lambda n, d: {"lhs": Input(shape=(n, d)), "rhs": Input(shape=(n, d))}, (64, 16), (512, 64), (2048, 64))
+_CLOUDS = by_size(
+    lambda n, d: {"lhs": Input(shape=(n, d)), "rhs": Input(shape=(n, d))}, (64, 16), (512, 64), (2048, 64)
+)
 _CLOUD = by_size(lambda n, d: {"data": Input(shape=(n, d))}, (64, 16), (384, 32), (1536, 32))
 _PAIR = by_size(lambda n: {"lhs": Input(shape=(n, n)), "rhs": Input(shape=(n, n))}, 64, 1024, 4096)
 _LABELS = by_size(lambda n: {"index": Input(shape=(n,), draw=integers(128), kind="int64")}, 64, 2**13, 2**17)
@@ -188,7 +190,10 @@ OPERATORS = (
     ),
     _distances("cdist", "torch.cdist(lhs, rhs)", "scipy.spatial.distance.cdist(lhs, rhs)", _CLOUDS),
     _distances(
-        "cdist_manhattan", "torch.cdist(lhs, rhs, p=1.0)", "scipy.spatial.distance.cdist(lhs, rhs, 'cityblock')", _CLOUDS
+        "cdist_manhattan",
+        "torch.cdist(lhs, rhs, p=1.0)",
+        "scipy.spatial.distance.cdist(lhs, rhs, 'cityblock')",
+        _CLOUDS,
     ),
     _distances("pdist", "F.pdist(data)", "scipy.spatial.distance.pdist(data)", _CLOUD),
     _misc(
@@ -206,15 +211,13 @@ OPERATORS = (
         attributes={"eps": 1e-6},
         flops=per_input("lhs", 4),
     ),
-    _misc("normalize", "F.normalize(data, dim=dim)", "ref.normalize(data, dim)", square(), attributes={"dim": -1},
-          flops=per_input("data", 3)),
     _misc(
-        "trace",
-        "torch.trace(data)",
-        "np.trace(data)",
-        square(uniform(0.0, 2.0)),
-        flops=lambda call: float(call.shapes["data"][0]),
-        moved=lambda call: call.read["data"] / call.shapes["data"][0],
+        "normalize",
+        "F.normalize(data, dim=dim)",
+        "ref.normalize(data, dim)",
+        square(),
+        attributes={"dim": -1},
+        flops=per_input("data", 3),
     ),
     _misc("gradient", "torch.gradient(data)", "np.gradient(data)", square(), flops=per_input("data", 4)),
     _misc(

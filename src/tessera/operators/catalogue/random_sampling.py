@@ -62,9 +62,7 @@ _TRIALS = by_size(
     128,
     1024,
 )
-_CHANCES = by_size(
-    lambda n, m: {"data": Input(shape=(n, m), draw=probabilities)}, (4, 256), (64, 4096), (256, 2**14)
-)
+_CHANCES = by_size(lambda n, m: {"data": Input(shape=(n, m), draw=probabilities)}, (4, 256), (64, 4096), (256, 2**14))
 
 OPERATORS = (
     _new("rand", "torch.rand(size, dtype=like.dtype)", "np.random.random(size)"),
@@ -125,12 +123,15 @@ OPERATORS = (
     _random("dropout", "F.dropout(data, p)", "ref.dropout(data, p)", square(), **_DROPPED),
     _random("dropout1d", "F.dropout1d(data, p)", "ref.dropout(data, p, whole=1)", _SEQUENCES, **_DROPPED),
     _random("dropout2d", "F.dropout2d(data, p)", "ref.dropout(data, p, whole=2)", _PLANES, **_DROPPED),
-    _random("alpha_dropout", "F.alpha_dropout(data, p, training=True)", "ref.alpha_dropout(data, p)", square(), **_DROPPED),
+    _random(
+        "alpha_dropout", "F.alpha_dropout(data, p, training=True)", "ref.alpha_dropout(data, p)", square(), **_DROPPED
+    ),
     _random(
         "feature_alpha_dropout",
         "F.feature_alpha_dropout(data, p, training=True)",
         "ref.alpha_dropout(data, p, whole=2)",
         _PLANES,
+        check="shape",
         **_DROPPED,
     ),
 )

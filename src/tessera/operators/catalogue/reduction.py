@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from tessera.operators.catalogue.elementwise import NO_GRADIENT, WIDE
-from tessera.operators.catalogue.layouts import Sizes, square, table, vector, images
+from tessera.operators.catalogue.layouts import Sizes, images, square, table, vector
 from tessera.operators.draws import (
     Draw,
     booleans,
@@ -19,7 +19,6 @@ from tessera.operators.draws import (
     distinct,
     integers,
     lone_extremes,
-    normal,
     signs,
     spaced,
     uniform,
@@ -185,7 +184,11 @@ OPERATORS = (
     _along("all_rows", "torch.all(data, dim)", "np.all(data, dim)", square(RARELY_FALSE, "bool"), **NO_GRADIENT),
     _all("count_nonzero", "torch.count_nonzero(data)", "np.count_nonzero(data)", square(HALF_ZERO), **NO_GRADIENT),
     _along(
-        "count_nonzero_rows", "torch.count_nonzero(data, dim)", "np.count_nonzero(data, dim)", square(HALF_ZERO), **NO_GRADIENT
+        "count_nonzero_rows",
+        "torch.count_nonzero(data, dim)",
+        "np.count_nonzero(data, dim)",
+        square(HALF_ZERO),
+        **NO_GRADIENT,
     ),
     _all("sum_bool", "torch.sum(data)", "np.sum(data)", square(booleans, "bool"), **NO_GRADIENT),
     _all("bincount", "torch.bincount(data)", "np.bincount(data)", _COUNTED, **NO_GRADIENT),

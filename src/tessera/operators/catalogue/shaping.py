@@ -25,6 +25,8 @@ _copy = partial(_shaping, moved=outputs_moved)
 _THREE = by_size(lambda n: {"data": Input(shape=(n, n, 16))}, 16, 256, 1024)
 _SINGLE = by_size(lambda n: {"data": Input(shape=(n, 1, n, 1))}, 64, 1024, 4096)
 _ROW = by_size(lambda n: {"data": Input(shape=(1, n))}, 64, 1024, 4096)
+_COLUMN = by_size(lambda n: {"data": Input(shape=(n, 1))}, 64, 1024, 4096)
+_TILED = by_size(lambda n: {"data": Input(shape=(n, n, 16))}, 8, 128, 512)
 _VECTOR = by_size(lambda n: {"data": Input(shape=(n,))}, 2**12, 2**20, 2**24)
 _DIAGONAL = by_size(lambda n: {"data": Input(shape=(n,))}, 64, 1024, 4096)
 _DIAGONALS = by_size(lambda n: {"data": Input(shape=(n, 64))}, 4, 256, 2048)
@@ -40,6 +42,10 @@ _COUNTED = by_size(
 _PATCHED = by_size(lambda n, c, s: {"data": Input(shape=(n, c, s, s))}, (1, 8, 16), (1, 32, 56), (8, 64, 56))
 _PATCHES = by_size(lambda n, c, s: {"data": Input(shape=(n, 9 * c, s * s))}, (1, 8, 16), (1, 32, 56), (8, 64, 56))
 _WINDOW = {"kernel_size": 3, "padding": 1, "stride": 1}
+
+
+def _squared(shapes: Any) -> dict[str, Any]:
+    return {"size": (max(shapes["data"]),) * 2}
 
 
 def _halves(shapes: Any) -> dict[str, Any]:
@@ -76,9 +82,8 @@ OPERATORS = (
     _view("atleast_1d", "torch.atleast_1d(data)", "np.atleast_1d(data)", _VECTOR),
     _view("atleast_2d", "torch.atleast_2d(data)", "np.atleast_2d(data)", _VECTOR),
     _view("atleast_3d", "torch.atleast_3d(data)", "np.atleast_3d(data)"),
-    _view("expand", "data.expand(16, -1, -1)", "np.broadcast_to(data, (16, *data.shape))"),
-    _view("broadcast_to", "torch.broadcast_to(data, size)", "np.broadcast_to(data, size)", _ROW,
-          attributes=lambda shapes: {"size": (shapes["data"][1],) * 2}),
+    _view("expand", "data.expand(size)", "np.broadcast_to(data, size)", _COLUMN, attributes=_squared),
+    _view("broadcast_to", "torch.broadcast_to(data, size)", "np.broadcast_to(data, size)", _ROW, attributes=_squared),
     _view(
         "as_strided",
         "torch.as_strided(data, size, stride)",
@@ -113,11 +118,15 @@ OPERATORS = (
     _copy("fliplr", "torch.fliplr(data)", "np.fliplr(data).copy()"),
     _copy("flipud", "torch.flipud(data)", "np.flipud(data).copy()"),
     _copy("rot90", "torch.rot90(data, k)", "np.rot90(data, k).copy()", attributes={"k": 1}),
-    _copy("roll", "torch.roll(data, shifts, dims)", "np.roll(data, shifts, dims)",
-          attributes={"shifts": (3, 5), "dims": (0, 1)}),
+    _copy(
+        "roll",
+        "torch.roll(data, shifts, dims)",
+        "np.roll(data, shifts, dims)",
+        attributes={"shifts": (3, 5), "dims": (0, 1)},
+    ),
     _copy("roll_flat", "torch.roll(data, shifts)", "np.roll(data, shifts)", attributes={"shifts": 100}),
-    _copy("repeat", "data.repeat(repeats)", "np.tile(data, repeats)", _THREE, attributes={"repeats": (2, 1, 2)}),
-    _copy("tile", "torch.tile(data, dims)", "np.tile(data, dims)", _THREE, attributes={"dims": (2, 2)}),
+    _copy("repeat", "data.repeat(repeats)", "np.tile(data, repeats)", _TILED, attributes={"repeats": (2, 1, 2)}),
+    _copy("tile", "torch.tile(data, dims)", "np.tile(data, dims)", _TILED, attributes={"dims": (2, 2)}),
     _copy(
         "repeat_interleave",
         "torch.repeat_interleave(data, repeats, dim=1)",
@@ -137,17 +146,42 @@ OPERATORS = (
         "data[:, start : start + length].copy()",
         attributes=lambda shapes: {"start": 1, "length": shapes["data"][1] // 2},
     ),
-    _copy("pixel_shuffle", "F.pixel_shuffle(data, factor)", "ref.pixel_shuffle(data, factor)", images(),
-          attributes={"factor": 2}),
-    _copy("pixel_unshuffle", "F.pixel_unshuffle(data, factor)", "ref.pixel_unshuffle(data, factor)", images(),
-          attributes={"factor": 2}),
-    _copy("channel_shuffle", "F.channel_shuffle(data, groups)", "ref.channel_shuffle(data, groups)", images(),
-          attributes={"groups": 4}),
-    _copy("unfold", "F.unfold(data, kernel_size, padding=padding, stride=stride)",
-          "ref.unfold(data, kernel_size, padding, stride)", _PATCHED, attributes=_WINDOW),
-    _shaping("fold", "F.fold(data, output_size, kernel_size, padding=padding, stride=stride)",
-             "ref.fold(data, output_size, kernel_size, padding, stride)", _PATCHES, attributes=_square_image,
-             flops=per_output(9)),
+    _copy(
+        "pixel_shuffle",
+        "F.pixel_shuffle(data, factor)",
+        "ref.pixel_shuffle(data, factor)",
+        images(),
+        attributes={"factor": 2},
+    ),
+    _copy(
+        "pixel_unshuffle",
+        "F.pixel_unshuffle(data, factor)",
+        "ref.pixel_unshuffle(data, factor)",
+        images(),
+        attributes={"factor": 2},
+    ),
+    _copy(
+        "channel_shuffle",
+        "F.channel_shuffle(data, groups)",
+        "ref.channel_shuffle(data, groups)",
+        images(),
+        attributes={"groups": 4},
+    ),
+    _copy(
+        "unfold",
+        "F.unfold(data, kernel_size, padding=padding, stride=stride)",
+        "ref.unfold(data, kernel_size, padding, stride)",
+        _PATCHED,
+        attributes=_WINDOW,
+    ),
+    _shaping(
+        "fold",
+        "F.fold(data, output_size, kernel_size, padding=padding, stride=stride)",
+        "ref.fold(data, output_size, kernel_size, padding, stride)",
+        _PATCHES,
+        attributes=_square_image,
+        flops=per_output(9),
+    ),
     # triangles and diagonals
     _copy("tril", "torch.tril(data)", "np.tril(data)"),
     _copy("triu", "torch.triu(data)", "np.triu(data)"),

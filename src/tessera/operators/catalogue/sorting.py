@@ -20,9 +20,7 @@ VALUES_AT_PLACES = "np.take_along_axis(i['data'], out[0], i['dim'])"
 
 def _sorting(name: str, torch: str, reference: str, sizes: Sizes | None = None, **rest: Any) -> Operator:
     settings: dict[str, Any] = {"backward_bytes": 1.0, "attributes": {"dim": -1}, **rest}
-    return Operator(
-        name=name, category="sorting", torch=torch, reference=reference, sizes=sizes or table(), **settings
-    )
+    return Operator(name=name, category="sorting", torch=torch, reference=reference, sizes=sizes or table(), **settings)
 
 
 def _search(name: str, torch: str, reference: str, sizes: Sizes) -> Operator:
@@ -46,9 +44,7 @@ _ROWS_OF_BOUNDARIES = by_size(
     (1024, 4096),
 )
 _COLUMNS = by_size(lambda n, columns: {"data": Input(shape=(n, columns))}, (256, 16), (1024, 128), (4096, 1024))
-_REPEATED_ROWS = by_size(
-    lambda n: {"data": Input(shape=(n, 4), draw=integers(5), kind="int64")}, 256, 2**13, 2**16
-)
+_REPEATED_ROWS = by_size(lambda n: {"data": Input(shape=(n, 4), draw=integers(5), kind="int64")}, 256, 2**13, 2**16)
 
 OPERATORS = (
     _sorting("sort", "torch.sort(data, dim)", "ref.sort(data, dim)", checked=VALUES_AND_PLACES),

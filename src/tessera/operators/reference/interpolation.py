@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from itertools import product
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[Any]
 
 
 def interpolate(
-    data: np.ndarray, size: Sequence[int], mode: str, align_corners: bool = False, antialias: bool = False
-) -> np.ndarray:
+    data: Array, size: Sequence[int], mode: str, align_corners: bool = False, antialias: bool = False
+) -> Array:
     """Data (n, channels, *space) at another size: one matrix of weights for each spatial dim."""
     result = data
     for dim, after in enumerate(size, start=2):
@@ -19,30 +23,28 @@ def interpolate(
     return result
 
 
-def _weights(mode: str, before: int, after: int, align_corners: bool, antialias: bool) -> np.ndarray:
+def _weights(mode: str, before: int, after: int, align_corners: bool, antialias: bool) -> Array:
     """What each value after (rows) takes of each value before (columns)."""
     out = np.arange(after)
     ratio = before / after
     if mode.startswith("nearest"):
-        return np.eye(before)[((out + (0.5 if mode == "nearest-exact" else 0.0)) * ratio).astype(int)]
+        return np.asarray(np.eye(before)[((out + (0.5 if mode == "nearest-exact" else 0.0)) * ratio).astype(int)])
     if mode == "area":
         starts, ends = out * before // after, -(-(out + 1) * before // after)
         inside = (np.arange(before) >= starts[:, None]) & (np.arange(before) < ends[:, None])
-        return inside / inside.sum(1, keepdims=True)
+        return np.asarray(inside / inside.sum(1, keepdims=True))
     if antialias:
         wide = max(ratio, 1.0)
         distance = (np.arange(before) + 0.5 - ((out + 0.5) * ratio)[:, None]) / wide
-        heights = (_cubic(distance, -0.5) if mode == "bicubic" else _hat(distance))
-        return heights / heights.sum(1, keepdims=True)
+        heights = _cubic(distance, -0.5) if mode == "bicubic" else _hat(distance)
+        return np.asarray(heights / heights.sum(1, keepdims=True))
     place = out * (before - 1) / max(after - 1, 1) if align_corners else (out + 0.5) * ratio - 0.5
     if mode == "bicubic":
         return _taps(place, before, range(-1, 3), lambda distance: _cubic(distance, -0.75))
     return _taps(np.clip(place, 0, before - 1), before, range(2), _hat)
 
 
-def _taps(
-    place: np.ndarray, before: int, offsets: Sequence[int], height: Callable[[np.ndarray], np.ndarray]
-) -> np.ndarray:
+def _taps(place: Array, before: int, offsets: Sequence[int], height: Callable[[Array], Array]) -> Array:
     """Weights of the taps around each place; those beyond the ends count for the value at the end."""
     weights = np.zeros((len(place), before))
     for offset in offsets:
@@ -51,11 +53,11 @@ def _taps(
     return weights
 
 
-def _hat(distance: np.ndarray) -> np.ndarray:
-    return np.maximum(1 - np.abs(distance), 0.0)
+def _hat(distance: Array) -> Array:
+    return np.asarray(np.maximum(1 - np.abs(distance), 0.0))
 
 
-def _cubic(distance: np.ndarray, a: float) -> np.ndarray:
+def _cubic(distance: Array, a: float) -> Array:
     """Keys' cubic convolution kernel."""
     x = np.abs(distance)
     near = (a + 2) * x**3 - (a + 3) * x**2 + 1
@@ -63,9 +65,7 @@ def _cubic(distance: np.ndarray, a: float) -> np.ndarray:
     return np.where(x <= 1, near, np.where(x < 2, far, 0.0))
 
 
-def grid_sample(
-    data: np.ndarray, grid: np.ndarray, mode: str = "bilinear", padding_mode: str = "zeros"
-) -> np.ndarray:
+def grid_sample(data: Array, grid: Array, mode: str = "bilinear", padding_mode: str = "zeros") -> Array:
     """Data (n, channels, *space) at the places of a grid (n, *out, dims), whose -1 and 1 are the outer edges.
 
     The last number of the grid's last dim goes along the first spatial dim: (x, y) for (height, width).
@@ -88,8 +88,8 @@ def grid_sample(
     return np.moveaxis(result, -1, 1)
 
 
-def affine_grid(theta: np.ndarray, size: tuple[int, int, int, int]) -> np.ndarray:
+def affine_grid(theta: Array, size: tuple[int, int, int, int]) -> Array:
     """The grid of an affine map (n, 2, 3) over images of a size (n, channels, height, width)."""
     y, x = ((2 * np.arange(count) + 1) / count - 1 for count in size[2:])
     base = np.stack([*np.meshgrid(x, y), np.ones((len(y), len(x)))], axis=-1)
-    return np.einsum("hwk,nik->nhwi", base, theta)
+    return np.asarray(np.einsum("hwk,nik->nhwi", base, theta))

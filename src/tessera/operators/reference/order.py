@@ -2,30 +2,35 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
+from numpy.typing import NDArray
 
-Ordered = tuple[np.ndarray, np.ndarray]
+Array = NDArray[Any]
+
+Ordered = tuple[Array, Array]
 
 
-def sort(data: np.ndarray, dim: int = -1, descending: bool = False) -> Ordered:
+def sort(data: Array, dim: int = -1, descending: bool = False) -> Ordered:
     """Sorted values and where each was; equal ones stay in their order."""
     order = np.argsort(-data if descending else data, axis=dim, kind="stable")
     return np.take_along_axis(data, order, dim), order
 
 
-def topk(data: np.ndarray, k: int, dim: int = -1) -> Ordered:
+def topk(data: Array, k: int, dim: int = -1) -> Ordered:
     """The `k` largest values, the largest first, and where each was."""
     values, order = sort(data, dim, descending=True)
     return np.take(values, range(k), dim), np.take(order, range(k), dim)
 
 
-def kthvalue(data: np.ndarray, k: int, dim: int = -1) -> Ordered:
+def kthvalue(data: Array, k: int, dim: int = -1) -> Ordered:
     """The value that is the `k`th smallest, and where it was."""
     values, order = sort(data, dim)
     return np.take(values, k - 1, dim), np.take(order, k - 1, dim)
 
 
-def median(data: np.ndarray, dim: int = -1) -> Ordered:
+def median(data: Array, dim: int = -1) -> Ordered:
     """The lower one of the two values in the middle, NaN left out, and where it was."""
     values, order = sort(data, dim)  # NaN comes last
     middle = np.expand_dims((np.count_nonzero(~np.isnan(data), dim) - 1) // 2, dim)
@@ -33,7 +38,7 @@ def median(data: np.ndarray, dim: int = -1) -> Ordered:
     return next(found), next(found)
 
 
-def mode(data: np.ndarray, dim: int = -1) -> Ordered:
+def mode(data: Array, dim: int = -1) -> Ordered:
     """The value that is there most often, the smallest of several, and where it is last."""
     values, order = (np.moveaxis(found, dim, -1) for found in sort(data, dim))
     place = np.arange(values.shape[-1])
@@ -43,21 +48,21 @@ def mode(data: np.ndarray, dim: int = -1) -> Ordered:
     return np.take_along_axis(values, last, -1)[..., 0], np.take_along_axis(order, last, -1)[..., 0]
 
 
-def cummax(data: np.ndarray, dim: int = -1) -> Ordered:
+def cummax(data: Array, dim: int = -1) -> Ordered:
     """The largest value so far, and where it was last."""
     return _running(data, np.maximum.accumulate(data, axis=dim), dim)
 
 
-def cummin(data: np.ndarray, dim: int = -1) -> Ordered:
+def cummin(data: Array, dim: int = -1) -> Ordered:
     """The smallest value so far, and where it was last."""
     return _running(data, np.minimum.accumulate(data, axis=dim), dim)
 
 
-def _running(data: np.ndarray, extreme: np.ndarray, dim: int) -> Ordered:
+def _running(data: Array, extreme: Array, dim: int) -> Ordered:
     place = np.expand_dims(np.arange(data.shape[dim]), tuple(d for d in range(data.ndim) if d != dim % data.ndim))
     return extreme, np.maximum.accumulate(np.where(data == extreme, place, 0), axis=dim)
 
 
-def searchsorted_rows(rows: np.ndarray, values: np.ndarray) -> np.ndarray:
+def searchsorted_rows(rows: Array, values: Array) -> Array:
     """Where values belong in sorted rows, each row of values in its own."""
     return np.stack([np.searchsorted(row, wanted) for row, wanted in zip(rows, values, strict=True)])

@@ -2,29 +2,34 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[Any]
 
 ALPHA = -1.7580993408473766  # the value that SELU tends to on the left
 
 
-def binomial(count: np.ndarray, prob: np.ndarray) -> np.ndarray:
+def binomial(count: Array, prob: Array) -> Array:
     """How many of `count` trials succeed, each with its own chance."""
     return np.random.binomial(count.astype(np.int64), prob)
 
 
-def multinomial(data: np.ndarray, num_samples: int) -> np.ndarray:
+def multinomial(data: Array, num_samples: int) -> Array:
     """Numbers drawn by the chances in each row."""
     steps = np.cumsum(data, axis=-1)
     return np.stack([np.searchsorted(row, np.random.random(num_samples) * row[-1]) for row in steps])
 
 
-def multinomial_once(data: np.ndarray, num_samples: int) -> np.ndarray:
+def multinomial_once(data: Array, num_samples: int) -> Array:
     """Numbers drawn by the chances in each row, none twice: those whose turn comes first in a race."""
     turns = np.random.exponential(size=data.shape) / data
     return np.argsort(turns, axis=-1)[..., :num_samples]
 
 
-def truncated_normal(shape: tuple[int, ...]) -> np.ndarray:
+def truncated_normal(shape: tuple[int, ...]) -> Array:
     """Standard normal values, drawn again until they lie within two deviations."""
     values = np.random.standard_normal(shape)
     while (outside := np.abs(values) > 2).any():
@@ -32,17 +37,17 @@ def truncated_normal(shape: tuple[int, ...]) -> np.ndarray:
     return values
 
 
-def dropout(data: np.ndarray, p: float, whole: int = 0) -> np.ndarray:
+def dropout(data: Array, p: float, whole: int = 0) -> Array:
     """Some values zero, the others larger for it; `whole` trailing dims are kept or dropped together."""
     return data * _kept(data, p, whole) / (1 - p)
 
 
-def alpha_dropout(data: np.ndarray, p: float, whole: int = 0) -> np.ndarray:
+def alpha_dropout(data: Array, p: float, whole: int = 0) -> Array:
     """Some values replaced by where SELU saturates, all shifted and scaled to mean zero and deviation one again."""
     scale = ((1 - p) * (1 + p * ALPHA**2)) ** -0.5
-    return scale * np.where(_kept(data, p, whole), data, ALPHA) - scale * ALPHA * p
+    return np.asarray(scale * np.where(_kept(data, p, whole), data, ALPHA) - scale * ALPHA * p)
 
 
-def _kept(data: np.ndarray, p: float, whole: int) -> np.ndarray:
+def _kept(data: Array, p: float, whole: int) -> Array:
     each = data.ndim - whole
     return np.random.random(data.shape[:each] + (1,) * whole) >= p

@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
+from numpy.typing import NDArray
 
 from tessera.operators.reference.windows import count, taps
 
+Array = NDArray[Any]
 
-def cartesian_prod(first: np.ndarray, second: np.ndarray) -> np.ndarray:
+
+def cartesian_prod(first: Array, second: Array) -> Array:
     """Every pair of a value of one vector and a value of the other, a pair a row."""
     return np.stack([np.repeat(first, len(second)), np.tile(second, len(first))], axis=-1)
 
 
-def combinations(data: np.ndarray) -> np.ndarray:
+def combinations(data: Array) -> Array:
     """Every pair of two values of a vector, in their order, a pair a row."""
     return data[np.stack(np.triu_indices(len(data), 1), axis=-1)]
 
 
-def unfold(data: np.ndarray, kernel_size: int, padding: int = 0, stride: int = 1) -> np.ndarray:
+def unfold(data: Array, kernel_size: int, padding: int = 0, stride: int = 1) -> Array:
     """The patches under a window, a column each: (n, channels * kernel * kernel, patches)."""
     n, channels, *_ = data.shape
     padded = np.pad(data, [(0, 0), (0, 0), (padding, padding), (padding, padding)])
@@ -26,9 +31,7 @@ def unfold(data: np.ndarray, kernel_size: int, padding: int = 0, stride: int = 1
     return np.stack(seen, axis=2).reshape(n, channels * kernel_size**2, -1)
 
 
-def fold(
-    data: np.ndarray, output_size: tuple[int, int], kernel_size: int, padding: int = 0, stride: int = 1
-) -> np.ndarray:
+def fold(data: Array, output_size: tuple[int, int], kernel_size: int, padding: int = 0, stride: int = 1) -> Array:
     """Patches added back into images: the transpose of `unfold`."""
     n, channels = data.shape[0], data.shape[1] // kernel_size**2
     padded = np.zeros((n, channels, *(size + 2 * padding for size in output_size)), dtype=data.dtype)
@@ -39,42 +42,42 @@ def fold(
     return padded[:, :, padding : padding + output_size[0], padding : padding + output_size[1]]
 
 
-def pixel_shuffle(data: np.ndarray, factor: int) -> np.ndarray:
+def pixel_shuffle(data: Array, factor: int) -> Array:
     """Channels laid out as pixels: (n, c * factor^2, h, w) becomes (n, c, h * factor, w * factor)."""
     n, channels, h, w = data.shape
     split = data.reshape(n, channels // factor**2, factor, factor, h, w)
     return split.transpose(0, 1, 4, 2, 5, 3).reshape(n, channels // factor**2, h * factor, w * factor)
 
 
-def pixel_unshuffle(data: np.ndarray, factor: int) -> np.ndarray:
+def pixel_unshuffle(data: Array, factor: int) -> Array:
     """Pixels laid out as channels: the inverse of `pixel_shuffle`."""
     n, channels, h, w = data.shape
     split = data.reshape(n, channels, h // factor, factor, w // factor, factor)
     return split.transpose(0, 1, 3, 5, 2, 4).reshape(n, channels * factor**2, h // factor, w // factor)
 
 
-def channel_shuffle(data: np.ndarray, groups: int) -> np.ndarray:
+def channel_shuffle(data: Array, groups: int) -> Array:
     """Channels of several groups taken in turns."""
     n, channels, *space = data.shape
     return data.reshape(n, groups, channels // groups, *space).swapaxes(1, 2).reshape(data.shape)
 
 
-def view_as_complex(data: np.ndarray) -> np.ndarray:
+def view_as_complex(data: Array) -> Array:
     """Pairs of real and imaginary parts as complex numbers."""
     return np.asarray(data[..., 0] + 1j * data[..., 1])
 
 
-def view_as_real(data: np.ndarray) -> np.ndarray:
+def view_as_real(data: Array) -> Array:
     """Complex numbers as pairs of their real and imaginary parts."""
     return np.stack([data.real, data.imag], axis=-1)
 
 
-def triangle(data: np.ndarray, *, upper: bool = False) -> np.ndarray:
+def triangle(data: Array, *, upper: bool = False) -> Array:
     """The lower or the upper triangle of a matrix, the rest zero."""
     rows, columns = np.indices(data.shape, sparse=True)
     return np.where(columns >= rows if upper else columns <= rows, data, 0.0)
 
 
-def diag_embed(data: np.ndarray) -> np.ndarray:
+def diag_embed(data: Array) -> Array:
     """Rows as the diagonals of square matrices."""
     return data[..., None] * np.eye(data.shape[-1])

@@ -9,24 +9,25 @@ from __future__ import annotations
 
 import fnmatch
 import itertools
-import random
-import sys
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tessera.errors import Refused, TesseraError, did_you_mean
+from tessera.operators.backends.backend import Prepared
 from tessera.operators.cases import DTYPES, PASSES
+from tessera.operators.check import flat
 from tessera.operators.ready import Ready
 from tessera.operators.sources.opinfo_index import index, op_db
 from tessera.results.record import Case
 
-# the lengths S, M and L that samples are made of, and the most elements that a sample may have
-LENGTHS = {"small": (16, 32, 64), "medium": (64, 128, 256)}
-MOST = {"small": 2**16, "medium": 2**22}
+if TYPE_CHECKING:
+    from tessera.operators.sources.torch_call import TorchCall
+
+SIZES = ("small", "medium")
 
 
 def find(patterns: Sequence[str]) -> list[str]:
@@ -44,7 +45,7 @@ def find(patterns: Sequence[str]) -> list[str]:
 def cases(
     names: Sequence[str] = ("*",),
     *,
-    size: Sequence[str] = ("small", "medium"),
+    size: Sequence[str] = SIZES,
     passes: Sequence[str] = ("forward", "backward"),
     dtype: Sequence[str] = ("float32",),
     seed: int = 0,
@@ -56,7 +57,7 @@ def cases(
     >>> [case.key for case in cases(["linalg.det"], size=["small"], passes=["forward"])]
     ['ops/linalg.det[backend=torch,dtype=float32,pass=forward,seed=0,size=small,source=opinfo]']
     """
-    for what, got, allowed in (("size", size, LENGTHS), ("pass", passes, PASSES), ("dtype", dtype, DTYPES)):
+    for what, got, allowed in (("size", size, SIZES), ("pass", passes, PASSES), ("dtype", dtype, DTYPES)):
         for value in got:
             if value not in allowed:
                 raise TesseraError(f"unknown {what} of an OpInfo case", got=value, allowed=allowed)
@@ -74,21 +75,22 @@ def cases(
 def ready(case: Case) -> Ready:
     """The largest sample of the case's entry that runs, checked."""
     from tessera.operators.sources import torch_call
+    from tessera.operators.sources.samples import largest
 
     size, which, dtype, seed = (case.params[name] for name in ("size", "pass", "dtype", "seed"))
     entry = _supporting(case.name, which, dtype)
-    with _quiet(), _lengths(size):
-        number, sample, call = _largest(entry, case.name, size=size, which=which, dtype=dtype, seed=seed)
-        wide = call.widened()
+    with _quiet():
+        sample = largest(entry, case.name, size=size, which=which, dtype=dtype, seed=seed)
+        call = sample.call
         found = call.prepare(which, dtype)
-        against = _check(entry, sample, call, wide, found, which=which, dtype=dtype)
+        checked = _check(entry, call, found, which=which, dtype=dtype)
         shapes = ", ".join(f"{tuple(tensor.shape)}" for tensor in call.tensors().values())
         return Ready(
             call=found.call,
             dtype=dtype,
             flops=torch_call.flops(found.call),
             moved=torch_call.moved(call, found, which),
-            notes=(f"OpInfo sample {number}: {shapes or 'no tensors'}", against),
+            notes=(f"OpInfo sample {sample.number}: {shapes or 'no tensors'}", checked),
         )
 
 
@@ -101,98 +103,48 @@ def _supporting(name: str, which: str, dtype: str) -> Any:
     if which != "forward" and not entry.supports_autograd:
         raise Refused(f"{name} does not differentiate", got=which, allowed="forward")
     kinds = entry.dtypes if which == "forward" else entry.backward_dtypes
+    if not kinds:
+        raise Refused(f"{name} does not run on a CPU")
     names = sorted(str(kind).removeprefix("torch.") for kind in kinds)
     if dtype not in names:
-        raise Refused(f"{name} has no such dtype on the CPU", got=dtype, allowed=names)
+        raise Refused(f"{name} has no such dtype on a CPU", got=dtype, allowed=names)
     return entry
 
 
-def _largest(entry: Any, name: str, *, size: str, which: str, dtype: str, seed: int) -> tuple[int, Any, Any]:
-    """The sample with the most elements among those that are not too many, and that runs."""
-    import torch
-
-    from tessera.operators.sources.torch_call import TorchCall
-
-    torch.manual_seed(seed)
-    random.seed(seed)
-    np.random.seed(seed)
-    found, most, reason = None, -1, "it has no sample"
-    try:
-        samples = entry.sample_inputs("cpu", getattr(torch, dtype), requires_grad=which != "forward", set_seed=False)
-        for number, sample in enumerate(samples):
-            call = TorchCall(
-                name=name, function=entry.op, args=(sample.input, *sample.args), kwargs=dict(sample.kwargs)
-            )
-            elements = sum(tensor.numel() for tensor in call.tensors().values())
-            if elements > MOST[size]:
-                reason = f"a sample has {elements} elements, more than {MOST[size]}"
-            elif elements > most:
-                try:
-                    call.prepare(which, dtype)
-                    found, most = (number, sample, call), elements
-                except Exception as error:  # samples may be beyond what the operator, or this build, can do
-                    reason = _first_line(error)
-    except Exception as error:  # the function that makes the samples has lengths of its own that do not fit
-        reason = _first_line(error)
-    if found is None:
-        raise Refused(f"no sample of {name} runs in {dtype}: {reason}")
-    return found
-
-
-def _check(entry: Any, sample: Any, call: Any, wide: Any, found: Any, *, which: str, dtype: str) -> str:
+def _check(entry: Any, call: TorchCall, found: Prepared, *, which: str, dtype: str) -> str:
     """Hold a pass against what it should give, and say what that was."""
     from tessera.operators.sources.torch_call import check, check_gradients, is_random
 
-    name = call.name
     if entry.has_nondeterministic_output or is_random(call):
         again = call.prepare("forward", dtype)
-        check(name, found.outputs, again.outputs, dtype=dtype, values=False)
+        check(call.name, found.outputs, again.outputs, dtype=dtype, values=False)
         return "its numbers are random: checked by shape"
-    if dtype in ("float64", "complex128"):
-        wanted = None
-    else:
-        wanted = wide.prepare(which, dtype)
-    reference = _reference(entry, sample, wide)
-    if reference is None and wanted is None:
-        return "not checked: OpInfo has no reference for it, and no dtype is wider"
-    check(name, found.outputs, wanted.outputs if reference is None else reference, dtype=dtype)
-    if found.gradients and wanted is not None:
-        check_gradients(name, found, wanted, dtype=dtype)
+    wide = call.widened()
+    reference = _reference(entry, wide)
+    if dtype in ("float64", "complex128"):  # the same call again would prove nothing
+        if reference is None:
+            return "not checked: OpInfo has no reference for it, and no dtype is wider"
+        check(call.name, found.outputs, reference, dtype=dtype)
+        return "checked against OpInfo's reference"
+    wanted = wide.prepare(which, dtype)
+    check(call.name, found.outputs, wanted.outputs if reference is None else reference, dtype=dtype)
+    if found.gradients:
+        check_gradients(call.name, found, wanted, dtype=dtype)
     return f"checked against {'the same operator in double precision' if reference is None else 'OpInfo’s reference'}"
 
 
-def _reference(entry: Any, sample: Any, wide: Any) -> tuple[np.ndarray, ...] | None:
+def _reference(entry: Any, wide: TorchCall) -> tuple[np.ndarray, ...] | None:
     """What the entry's own reference gives in double precision; None where it has none, or none for this sample."""
-    from tessera.operators.check import flat
+    from torch.testing._internal.opinfo.core import SampleInput
 
     if not callable(entry.ref):
         return None
-    widened = type(sample)(wide.args[0], args=tuple(wide.args[1:]), kwargs=dict(wide.kwargs)).numpy()
+    sample = SampleInput(wide.args[0], args=wide.args[1:], kwargs=dict(wide.kwargs)).numpy()  # type: ignore[no-untyped-call]
     try:
         with np.errstate(all="ignore"):
-            return flat(entry.ref(widened.input, *widened.args, **widened.kwargs))
+            return flat(entry.ref(sample.input, *sample.args, **sample.kwargs))
     except Exception:  # references are written for part of the samples only
         return None
-
-
-@contextmanager
-def _lengths(size: str) -> Iterator[None]:
-    """Samples of other lengths, while they are made."""
-    import torch.testing._internal as internal
-
-    op_db()
-    prefix = internal.__name__
-    inside = (f"{prefix}.common_methods_invocations", f"{prefix}.opinfo.")
-    modules = [module for name, module in sys.modules.items() if name.startswith(inside)]
-    lengths = dict(zip("SML", LENGTHS[size], strict=True))
-    before = [(module, name, getattr(module, name)) for module in modules for name in lengths if hasattr(module, name)]
-    try:
-        for module, name, _ in before:
-            setattr(module, name, lengths[name])
-        yield
-    finally:
-        for module, name, length in before:
-            setattr(module, name, length)
 
 
 @contextmanager
@@ -201,7 +153,3 @@ def _quiet() -> Iterator[None]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         yield
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).strip() or type(error).__name__).splitlines()[0]

@@ -19,7 +19,7 @@ _RELATIONS_IN_PLACE = {
     "gt": "greater",
     "ge": "greater_equal",
 }
-_LOGIC = ("logical_and", "logical_or", "logical_xor", "bitwise_and", "bitwise_or", "bitwise_xor")
+_BITS = ("bitwise_and", "bitwise_or", "bitwise_xor")
 _INVERSIONS = ("logical_not", "bitwise_not")
 
 EXPRESSIONS = {
@@ -51,7 +51,6 @@ EXPRESSIONS = {
     "clamp_min": "nd.maximum(data, min)",
     "clamp_max": "nd.minimum(data, max)",
     "copysign": "mnp.copysign(lhs, rhs)",
-    "ldexp": "mnp.ldexp(lhs, rhs)",
     "lcm": "mnp.lcm(lhs, rhs)",
     # in place
     "inplace_add": "lhs.__iadd__(rhs)",
@@ -79,10 +78,10 @@ EXPRESSIONS = {
     **{f"{name}_scalar": f"mnp.{relation}(data, other)" for name, relation in _RELATIONS.items()},
     **{f"inplace_{name}": f"nd.broadcast_{last}(lhs, rhs, out=lhs)" for name, last in _RELATIONS_IN_PLACE.items()},
     **{name: f"mnp.{name}(data)" for name in ("isnan", "isinf", "isfinite", "isposinf", "isneginf")},
-    # logic
-    **{name: f"mnp.{name}(lhs, rhs)" for name in _LOGIC},
-    **{f"inplace_{name}": f"mnp.{name}(lhs, rhs, out=lhs)" for name in _LOGIC},
+    # logic: of truth values MXNet has only the inversion
+    **{name: f"mnp.{name}(lhs, rhs)" for name in _BITS},
+    **{f"inplace_{name}": f"mnp.{name}(lhs, rhs, out=lhs)" for name in _BITS},
     **{name: f"mnp.{name}(data)" for name in _INVERSIONS},
     **{f"inplace_{name}": f"mnp.{name}(data, out=data)" for name in _INVERSIONS},
-    **{f"bitwise_{name}_scalar": f"mnp.bitwise_{name}(data, other)" for name in ("and", "or", "xor")},
+    **{f"{name}_scalar": f"mnp.{name}(data, other)" for name in _BITS},
 }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-_DIFFERENCE = "nd.subtract(data, target)"
+_DIFFERENCE = "mnp.subtract(data, target)"
 _CONVOLUTION = "nd.Convolution(data, weight, bias, kernel=(3, 3), pad=(1, 1), num_filter=shapes['weight'][0])"
 _NORMALISED = (
     f"nd.BatchNorm({_CONVOLUTION}, scale, shift, running_mean, running_var, "
@@ -13,13 +13,13 @@ _SCORES = "nd.batch_dot(query, key, transpose_b=True) * shapes['query'][-1] ** -
 
 EXPRESSIONS = {
     # losses
-    "mse_loss": f"nd.mean(nd.square({_DIFFERENCE}))",
-    "l1_loss": f"nd.mean(nd.abs({_DIFFERENCE}))",
-    "smooth_l1_loss": f"nd.mean(nd.smooth_l1({_DIFFERENCE}, scalar=beta**-0.5))",
-    "cross_entropy": "nd.negative(nd.mean(nd.pick(nd.log_softmax(data), target)))",
-    "cross_entropy_2d": "nd.negative(nd.mean(nd.pick(nd.log_softmax(data, axis=1), target, axis=1)))",
-    "nll_loss": "nd.negative(nd.mean(nd.pick(data, target)))",
-    "nll_loss_2d": "nd.negative(nd.mean(nd.pick(data, target, axis=1)))",
+    "mse_loss": f"mnp.mean(mnp.square({_DIFFERENCE}))",
+    "l1_loss": f"mnp.mean(mnp.abs({_DIFFERENCE}))",
+    "smooth_l1_loss": f"mnp.mean(npx.smooth_l1({_DIFFERENCE}, scalar=beta**-0.5))",
+    "cross_entropy": "-mnp.mean(npx.pick(npx.log_softmax(data), target))",
+    "cross_entropy_2d": "-mnp.mean(npx.pick(npx.log_softmax(data, axis=1), target, axis=1))",
+    "nll_loss": "-mnp.mean(npx.pick(data, target))",
+    "nll_loss_2d": "-mnp.mean(npx.pick(data, target, axis=1))",
     # fused operators
     "conv2d_relu": f"nd.relu({_CONVOLUTION})",
     "conv2d_batch_norm": _NORMALISED,
@@ -35,7 +35,7 @@ EXPRESSIONS = {
     "multiply_add_tanh": "nd.tanh(lhs * rhs + other)",
     "add_relu": "nd.relu(lhs + rhs)",
     "scale_softmax": "nd.softmax(data * 0.125)",
-    "subtract_square_mean": "nd.mean(nd.square(lhs - rhs))",
+    "subtract_square_mean": "mnp.mean(mnp.square(lhs - rhs))",
     # attention
     "attention_unfused": (
         "mnp.matmul(npx.softmax(mnp.matmul(query, mnp.swapaxes(key, -1, -2)) * scale, axis=-1), value)"

@@ -90,7 +90,6 @@ EXPRESSIONS = {
         )
     },
     "layer_norm": "nd.LayerNorm(data, weight, bias, axis=-1, eps=eps)",
-    "group_norm": "nd.GroupNorm(data, weight, bias, num_groups=num_groups, eps=eps)",
     "instance_norm": "nd.InstanceNorm(data, weight, bias, eps=eps)",
     "instance_norm_1d": "nd.InstanceNorm(data, weight, bias, eps=eps)",
     "local_response_norm": "nd.LRN(data, nsize=size, alpha=alpha, beta=beta, knorm=k)",

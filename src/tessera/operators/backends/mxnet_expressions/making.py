@@ -44,9 +44,9 @@ EXPRESSIONS = {
     "inplace_uniform": "nd.random.uniform(-1, 1, shape=shapes['data'], dtype=data.dtype, out=data)",
     "inplace_normal": "nd.random.normal(1, 2, shape=shapes['data'], dtype=data.dtype, out=data)",
     "inplace_exponential": "nd.random.exponential(0.5, shape=shapes['data'], dtype=data.dtype, out=data)",
-    "dropout": "nd.Dropout(data, p=p)",
-    "dropout1d": "nd.Dropout(data, p=p, axes=(2,))",
-    "dropout2d": "nd.Dropout(data, p=p, axes=(2, 3))",
+    "dropout": "nd.Dropout(data, p=p, mode='always')",
+    "dropout1d": "nd.Dropout(data, p=p, axes=(2,), mode='always')",
+    "dropout2d": "nd.Dropout(data, p=p, axes=(2, 3), mode='always')",
     # converted
     **{name: f"nd.cast(data, dtype='{name.split('to_')[-1]}')" for name in _CASTS},
     "from_channels_last": "nd.transpose(data, axes=(0, 3, 1, 2))",

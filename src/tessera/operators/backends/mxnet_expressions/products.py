@@ -27,7 +27,7 @@ EXPRESSIONS = {
     "einsum_transpose": "mnp.einsum(equation, data)",
     "einsum_diagonal": "mnp.einsum(equation, data)",
     # linear algebra
-    "linalg_norm": "nd.norm(data)",
+    "linalg_norm": "mnp.linalg.norm(data)",
     "trace": "mnp.trace(data)",
     "linalg_diagonal": "nd.linalg.extractdiag(data)",
     "linalg_det": "nd.linalg.det(data)",

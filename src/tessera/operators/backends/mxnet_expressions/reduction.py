@@ -2,55 +2,58 @@
 
 from __future__ import annotations
 
-# nd's own name for what reduces everything, rows or columns
-_SUMS = {
-    "sum": "sum",
+# what reduces rows or columns -> its name in nd
+_ALONG = {
     "sum_rows": "sum",
     "sum_cols": "sum",
     "nansum": "nansum",
-    "prod": "prod",
     "prod_rows": "prod",
-    "mean": "mean",
     "mean_rows": "mean",
     "mean_cols": "mean",
+    "amax_rows": "max",
+    "amin_rows": "min",
+}
+# what reduces everything, to no dims at all -> its name in mnp: nd would leave one dim
+_WHOLE = {
+    "sum": "sum",
+    "sum_int64": "sum",
+    "prod": "prod",
+    "mean": "mean",
     "max": "max",
     "min": "min",
     "amax": "max",
-    "amax_rows": "max",
     "amin": "min",
-    "amin_rows": "min",
+    "argmax": "argmax",
+    "argmin": "argmin",
+    "any": "any",
+    "all": "all",
+    "norm": "linalg.norm",
 }
-_WHOLE = ("sum", "prod", "mean", "max", "min", "amax", "amin")
 # values and places in order; less than one of them means all
 _SORT = "nd.topk(data, axis=dim, k=0, ret_typ='both', is_ascend={}, dtype='int64')"
 _TOPK = "nd.topk(data, axis=dim, k=k, ret_typ='both', dtype='int64')"
 
 EXPRESSIONS = {
-    **{name: f"nd.{call}(data)" if name in _WHOLE else f"nd.{call}(data, axis=dim)" for name, call in _SUMS.items()},
+    **{name: f"nd.{call}(data, axis=dim)" for name, call in _ALONG.items()},
+    **{name: f"mnp.{call}(data)" for name, call in _WHOLE.items()},
     "sum_channels": "nd.sum(data, axis=(0, 2, 3))",
-    "sum_int64": "mnp.sum(data)",
     "mean_spatial": "nd.mean(data, axis=(2, 3))",
     "std": "mnp.std(data, ddof=1)",
     "std_rows": "mnp.std(data, axis=dim, ddof=1)",
     "var": "mnp.var(data, ddof=1)",
     "var_rows": "mnp.var(data, axis=dim, ddof=1)",
     "var_cols": "mnp.var(data, axis=dim, ddof=1)",
-    "norm": "nd.norm(data)",
     "norm_rows": "nd.norm(data, ord=p, axis=dim)",
-    "argmax": "mnp.argmax(data)",
     "argmax_rows": "mnp.argmax(data, axis=dim)",
-    "argmin": "mnp.argmin(data)",
     "argmin_rows": "mnp.argmin(data, axis=dim)",
     "quantile": "mnp.quantile(data, q, axis=dim)",
-    "any": "mnp.any(data)",
     "any_rows": "mnp.any(data, axis=dim)",
-    "all": "mnp.all(data)",
     "all_rows": "mnp.all(data, axis=dim)",
     "bincount": "mnp.bincount(data)",
     "bincount_weighted": "mnp.bincount(data, weights)",
     "histc": "mnp.histogram(data, bins=bins, range=(low, high))[0]",
     "histogram": "mnp.histogram(data, bins=bins, range=(low, high))",
-    "cumsum": "mnp.cumsum(data, axis=dim)",
+    "cumsum": "mnp.cumsum(data, axis=dim % len(shapes['data']))",
     "cumsum_cols": "mnp.cumsum(data, axis=dim)",
     "diff": "mnp.diff(data, axis=dim)",
     # sorting

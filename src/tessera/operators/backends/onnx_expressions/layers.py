@@ -105,8 +105,9 @@ NORMALISATION = {
     "batch_norm_eval": BATCH_NORM,
     # the operator of that name has no inferred type, so exporters write it so
     "group_norm": (
-        "op.Add(op.Mul(op.Reshape(op.InstanceNormalization(op.Reshape(data, [0, num_groups, -1]), np.ones(num_groups),"
-        " np.zeros(num_groups), epsilon=eps), data.shape), op.Reshape(weight, [-1, 1, 1])), op.Reshape(bias, [-1, 1, 1]))"
+        "op.Add(op.Mul(op.Reshape(op.InstanceNormalization(op.Reshape(data, [0, num_groups, -1]),"
+        " np.ones(num_groups), np.zeros(num_groups), epsilon=eps), data.shape),"
+        " op.Reshape(weight, [-1, 1, 1])), op.Reshape(bias, [-1, 1, 1]))"
     ),
     "instance_norm": "op.InstanceNormalization(data, weight, bias, epsilon=eps)",
     "instance_norm_1d": "op.InstanceNormalization(data, weight, bias, epsilon=eps)",

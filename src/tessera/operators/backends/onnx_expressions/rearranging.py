@@ -12,7 +12,7 @@ SHAPING = {
     "channel_shuffle": (
         "op.Reshape(op.Transpose(op.Reshape(data, [0, groups, -1, *data.shape[2:]]), perm=[0, 2, 1, 3, 4]), data.shape)"
     ),
-    "expand": "op.Expand(data, [16, *data.shape])",
+    "expand": "op.Expand(data, size)",
     "flatten": "op.Flatten(data)",
     "flip": f"op.Slice(data, [-1, -1], [{START}] * 2, dims, [-1, -1])",
     "fliplr": f"op.Slice(data, [-1], [{START}], [1], [-1])",

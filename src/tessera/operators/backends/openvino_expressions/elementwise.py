@@ -17,6 +17,7 @@ UNARY = {
     "cos": "cos",
     "cosh": "cosh",
     "erf": "erf",
+    "erfinv": "erfinv",
     "exp": "exp",
     "floor": "floor",
     "hardswish": "hswish",

@@ -27,7 +27,7 @@ PICKING = {
 ROWS = "op.unsqueeze(index, [1])"
 WRITING = {
     "index_add": f"op.scatter_nd_update(data, {ROWS}, source, 'sum')",
-    "index_copy": "op.scatter_update(data, index, source, dim)",
+    "index_copy": "op.scatter_update(data, index, source, 0)",
     "index_put": f"op.scatter_nd_update(data, {ROWS}, source)",
     "index_put_accumulate": f"op.scatter_nd_update(data, {ROWS}, source, 'sum')",
     "index_reduce_amax": f"op.scatter_nd_update(data, {ROWS}, source, 'max')",

@@ -95,7 +95,7 @@ def _max_pool(dims: int, padding: str = "0", dilation: str = "1") -> str:
 
 def _avg_pool(dims: int, padding: str = "0", exclude_pad: bool = False) -> str:
     each = ", ".join(f"[{value}] * {dims}" for value in ("stride", padding, padding, "kernel_size"))
-    return f"op.avg_pool(data, {each}, {exclude_pad})"
+    return f"op.avg_pool(data, {each}, {exclude_pad}, dilations=[1] * {dims})"
 
 
 POOLING = {
@@ -103,7 +103,7 @@ POOLING = {
     **{f"avg_pool{dims}d": _avg_pool(dims) for dims in (1, 2, 3)},
     **{f"adaptive_avg_pool{dims}d": f"op.adaptive_avg_pool(data, [output_size] * {dims})" for dims in (1, 2, 3)},
     **{
-        f"adaptive_max_pool{dims}d": f"op.adaptive_max_pool(data, [output_size] * {dims}).output(0)"
+        f"adaptive_max_pool{dims}d": f"op.adaptive_max_pool(data, [output_size] * {dims}, 'i32').output(0)"
         for dims in (1, 2, 3)
     },
     "avg_pool2d_3x3": _avg_pool(2, padding="padding"),

@@ -15,7 +15,7 @@ SHAPING = {
     "atleast_3d": "op.unsqueeze(data, [2])",
     "broadcast_to": "op.broadcast(data, list(size))",
     "channel_shuffle": "op.shuffle_channels(data, 1, groups)",
-    "expand": "op.broadcast(data, [16, *data.shape])",
+    "expand": "op.broadcast(data, list(size))",
     "flatten": "op.reshape(data, [data.shape[0], -1], False)",
     "flip": _flip("list(dims)", 2),
     "fliplr": _flip("[1]", 1),
@@ -105,7 +105,6 @@ CASTS = {
     "int64_to_float32": "f32",
     "int64_to_int32": "i32",
     "int8_to_float32": "f32",
-    "to_bfloat16": "bf16",
     "to_bool": "boolean",
     "to_float16": "f16",
     "to_int32": "i32",
@@ -128,6 +127,8 @@ CONVERSION = {
 }
 
 RANDOM = {
+    "multinomial": "op.multinomial(data, [num_samples], 'i64', True, False)",
+    "multinomial_once": "op.multinomial(data, [num_samples], 'i64', False, False)",
     "rand": "op.random_uniform(list(size), real(0.0), real(1.0), 'f32')",
     "rand_like": "op.random_uniform(list(like.shape), real(0.0), real(1.0), 'f32')",
     "randint": "op.random_uniform(list(size), np.int64(0), np.int64(100), 'i64')",
