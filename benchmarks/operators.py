@@ -3,7 +3,7 @@
     python benchmarks/operators.py                  everything; leave the machine alone for 40 minutes
     python benchmarks/operators.py --only all       every PyTorch operator, forward and backward, small and medium
     python benchmarks/operators.py --only peers     20 operators: time to an interval, spread over launches
-    python benchmarks/operators.py --only ab        a planted slowdown in a second interpreter, and 50 unchanged operators
+    python benchmarks/operators.py --only ab        a slowdown planted in a second interpreter, 50 unchanged operators
     python benchmarks/operators.py --only mxnet     the operators of MXNet, in the time that opperf took for its own
 
 Needs the extra `bench`, and for `mxnet` `tessera ops --setup-backend mxnet`. Prints tables and writes

@@ -117,7 +117,7 @@ def bias(rounds: int, say: Callable[[str], None]) -> list[dict[str, object]]:
     """The rounds divided over fresh interpreters.
 
     Where code and data happen to lie makes even the same tool differ by 10 % on a no-op from one interpreter to the
-    next (torch's two own rules do, which run the same loop): so a ratio is taken within each, and the interval over all.
+    next (torch's two own rules do, which run the same loop): so ratios are taken within each, the interval over all.
     """
     parts = []
     for number in range(INTERPRETERS):

@@ -1,4 +1,4 @@
-"""Every operator of a backend, forward and backward, small and medium: how long it takes, and how sure the figures are."""
+"""Every operator of a backend, forward and backward, small and medium: how long it takes, how sure the figures are."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
 """The same 20 operators under Tessera, torch.utils.benchmark, pytest-benchmark and pyperf, in one run.
 
-*Time to an interval*: how long each tool samples until the 95 % interval of its own values' median is within 3 %; a tool
-that has no such rule is asked for more and more, and only its last, sufficient run is charged. *Spread*: the figure
-that each tool gives in ten fresh processes, with the same time for each, quiet and with a busy process on the other core.
-Every process is forked from an interpreter that has torch imported.
+*Time to an interval*: how long each tool samples until the 95 % interval of its own values' median is within 3 %; a
+tool that has no such rule is asked for more and more, and only its last, sufficient run is charged. *Spread*: the
+figure that each tool gives in ten fresh processes, with the same time for each, quiet and with a busy process on the
+other core. Every process is forked from an interpreter that has torch imported.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
-
 from measuring.detection import busy_core
+
 from tessera.launch.fresh import FreshProcess
 from tessera.measure.sampler import sample
 from tessera.measure.samples import Sampling
@@ -51,7 +51,9 @@ def torch_blocked(fn: Fn, seconds: float) -> list[float]:
 def torch_adaptive(fn: Fn, seconds: float) -> list[float]:
     from torch.utils.benchmark import Timer
 
-    return list(Timer("fn()", globals={"fn": fn}).adaptive_autorange(min_run_time=seconds / 2, max_run_time=seconds).times)
+    return list(
+        Timer("fn()", globals={"fn": fn}).adaptive_autorange(min_run_time=seconds / 2, max_run_time=seconds).times
+    )
 
 
 def pytest_benchmark(fn: Fn, seconds: float) -> list[float]:
@@ -185,7 +187,8 @@ def _lines(found: dict[str, dict[str, float]]) -> list[str]:
     value, low, high = (math.exp(x) for x in (ratio.value, ratio.low, ratio.high))
     return [
         *(f"  {tool:26} {value:.4f}" for tool, value in sorted(middle.items(), key=lambda item: item[1])),
-        f"  ours / {best}: {middle[OURS] / middle[best]:.2f} of the medians; per operator {value:.2f} ({low:.2f} to {high:.2f})",
+        f"  ours / {best}: {middle[OURS] / middle[best]:.2f} of the medians;"
+        f" per operator {value:.2f} ({low:.2f} to {high:.2f})",
     ]
 
 

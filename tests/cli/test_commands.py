@@ -189,13 +189,6 @@ def test_a_suite_ends_in_a_table_and_a_page(elsewhere):
 
 
 def test_lists(elsewhere):
-    found = json.loads(tessera("list", "ops", "--json").stdout)
-    assert {
-        "name": "add",
-        "category": "arithmetic",
-        "backends": "torch",
-        "medium input": "lhs 1024x1024, rhs 1024x1024",
-    } in found
     assert "resnet50" in tessera("list", "models").stdout
     assert "wormhole-n150" in tessera("list", "machines").stdout
     assert "quick" in tessera("list", "suites").stdout

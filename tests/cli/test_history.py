@@ -9,7 +9,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable
-from datetime import datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import numpy as np
@@ -21,7 +21,7 @@ from tessera.results.record import Case, Metric, Record
 from tessera.results.store import Store
 
 GOLDEN = Path(__file__).parent / "golden"
-FIRST = datetime(2026, 9, 1, 3, tzinfo=timezone.utc)
+FIRST = datetime(2026, 9, 1, 3, tzinfo=UTC)
 RUNS = 40
 
 Tessera = Callable[..., tuple[int, str, str]]
@@ -41,7 +41,11 @@ def stores(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Forty nights: matmul got slower at night 25, relu faster at 12, conv2d slower two nights ago on one backend."""
     folder = tmp_path_factory.mktemp("stores")
     rng = np.random.default_rng(7)
-    with Store(folder / "s.sqlite") as store, Store(folder / "short.sqlite") as short, Store(folder / "calm.sqlite") as calm:
+    with (
+        Store(folder / "s.sqlite") as store,
+        Store(folder / "short.sqlite") as short,
+        Store(folder / "calm.sqlite") as calm,
+    ):
         for night in range(RUNS):
             started = (FIRST + timedelta(days=night)).isoformat()
             conditions = "old" if night < 4 else "f"
@@ -50,7 +54,13 @@ def stores(tmp_path_factory: pytest.TempPathFactory) -> Path:
                 return float(level * (1 + rng.normal(0, 0.01)))
 
             records = [
-                record("matmul", noisy(1e-3 if night < 25 else 1.08e-3), backend="torch", size="small", fingerprint=conditions),
+                record(
+                    "matmul",
+                    noisy(1e-3 if night < 25 else 1.08e-3),
+                    backend="torch",
+                    size="small",
+                    fingerprint=conditions,
+                ),
                 record("relu", noisy(2e-5 if night < 12 else 1.7e-5), backend="torch", size="small"),
                 record("conv2d", noisy(4e-3 if night < 38 else 4.6e-3), backend="torch", size="medium"),
                 record("conv2d", noisy(3e-3), backend="jax", size="medium"),
@@ -184,7 +194,12 @@ def test_no_alert_is_exit_code_0(tessera: Tessera) -> None:
         (["matmul", "-o", "/nowhere/h.html"], "s", 2, "cannot write the report"),
         (["matmul"], "absent", 2, "there is no store here"),
         (["matmul", "--dtype", "float64"], "s", 3, "has these parameters: got 'dtype=float64'"),
-        (["--alerts"], "short", 3, "no history to judge: got '5 comparable runs of a case at most'; allowed: 8 or more"),
+        (
+            ["--alerts"],
+            "short",
+            3,
+            "no history to judge: got '5 comparable runs of a case at most'; allowed: 8 or more",
+        ),
         (["--alerts"], "empty", 3, "the store holds no records"),
     ],
 )

@@ -112,4 +112,5 @@ def test_the_list_says_name_category_and_backends():
     done = tessera("list", "ops", "--json")
     found = {row["name"]: row for row in json.loads(done.stdout)}
     assert found["add"]["category"] == "arithmetic"
-    assert {"torch", "numpy", "jax", "mxnet"} <= set(found["add"]["backends"].split(", "))
+    assert found["add"]["medium input"] == "lhs 1024x1024, rhs 1024x1024"
+    assert {"torch", "numpy", "jax", "mxnet"} <= set(found["add"]["backends"])

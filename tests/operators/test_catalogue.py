@@ -9,12 +9,12 @@ import re
 import pytest
 
 from tessera.errors import Refused
+from tessera.measure.samples import Sampling
 from tessera.operators.backends import BACKENDS, expressions
 from tessera.operators.bench import run_case
 from tessera.operators.cases import cases
 from tessera.operators.catalogue import OPERATORS, categories
 from tessera.operators.preparation import prepare
-from tessera.measure.samples import Sampling
 from tests.operators.test_operators import WORKER
 
 SEED = random.randrange(2**31)

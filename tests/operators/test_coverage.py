@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import fnmatch
+
 import pytest
 import torch
 
@@ -71,12 +73,20 @@ def test_names_are_found_in_expressions(expression, names):
     assert {name for name in names_in(expression) if name} == names
 
 
-def test_reasons_are_kept_for_operators_that_exist_and_are_missing(rows):
+def test_reasons_are_kept_for_operators_that_exist(rows):
     written = module._written_down()
-    stale = [name for name in written["reasons"] if name not in rows or rows[name].status != "missing"]
-    assert stale == []
+    named = {*written["reasons"], *written["aliases"], *written["aliases"].values()}
+    assert named <= set(rows)
     for rule in written["rules"]:
-        assert any(row.status == "missing" and row.reason == rule["reason"] for row in rows.values()), rule
+        for pattern in rule["names"]:
+            assert fnmatch.filter(rows, pattern), pattern
+
+
+def test_few_operators_that_compute_are_missing_from_the_catalogue(rows):
+    covered = [row for row in rows.values() if row.status in ("catalogue", "alias")]
+    through_opinfo = [row.name for row in rows.values() if row.status == "opinfo"]
+    assert len(covered) >= 700
+    assert len(through_opinfo) < 30, through_opinfo
 
 
 def test_the_list_follows_the_catalogue(monkeypatch):

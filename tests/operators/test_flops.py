@@ -6,39 +6,60 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from tessera.operators.backends.torch_backend import NAMES
+from tessera.operators.backends.torch_backend import NAMES, leaves
 from tessera.operators.catalogue import OPERATORS
 from tessera.operators.expression import bound
 from tessera.operators.operator import SIZES, Call
 
 COUNTED = ("gemm", "convolution", "attention", "recurrent")
-# written as elementwise products and sums, as products of vectors, or in one kernel: torch's counter sees none of it
-UNSEEN = {"mv", "dot"}
+# of these torch's counter knows none: products of vectors, elementwise ones, whole numbers, kernels of their own
+UNSEEN = {
+    *("mv", "addmv", "dot", "vdot", "linalg_vecdot", "outer", "addr", "kron", "bilinear", "addbmm"),
+    *("inplace_addmm", "int_mm", "conv_tbc", "native_multi_head_attention"),
+}
+# it counts a complex product as one real product, where there are four
+COMPLEX = {"matmul_complex"}
+# their backward pass computes the scores once more, in a kernel that runs on real devices only
+RECOMPUTED = "scaled_dot_product_attention"
 
 
-def _meta(one):
+def _meta(one, differentiated):
     kinds = {"float": torch.float32, "complex": torch.complex64}
-    return torch.empty(one.shape, dtype=kinds.get(one.kind) or getattr(torch, one.kind), device="meta")
+    kind = kinds.get(one.kind) or getattr(torch, one.kind)
+    tensor = torch.empty(one.shape, dtype=kind, device="meta")
+    return tensor.requires_grad_(differentiated and one.differentiable)
 
 
-def _leaves(result):
-    return [leaf for part in result for leaf in _leaves(part)] if isinstance(result, list | tuple) else [result]
-
-
-def _counted(operator, size):
-    """torch's count of the operator's forward pass, and the call as our own count sees it."""
+def _counts(operator, size):
+    """torch's count of the forward and of the backward pass, and the call as our own count sees it."""
     inputs = operator.inputs(size)
     shapes = {name: one.shape for name, one in inputs.items()}
     attributes = operator.attributes_for(shapes)
-    call = bound(operator.torch, {**NAMES, **{name: _meta(one) for name, one in inputs.items()}, **attributes})
-    with FlopCounterMode(display=False) as counter:
-        outputs = tuple(tuple(leaf.shape) for leaf in _leaves(call()))
-    return counter.get_total_flops(), Call(shapes=shapes, attributes=attributes, outputs=outputs, read={}, written=())
+    tensors = {name: _meta(one, operator.differentiable) for name, one in inputs.items()}
+    with FlopCounterMode(display=False) as forward:
+        outputs = leaves(bound(operator.torch, {**NAMES, **tensors, **attributes})())
+    with FlopCounterMode(display=False) as backward:
+        ends = [out for out in outputs if out.requires_grad]
+        if ends:
+            wanted = [tensor for tensor in tensors.values() if tensor.requires_grad]
+            torch.autograd.grad(ends, wanted, [torch.empty_like(end) for end in ends], allow_unused=True)
+    call = Call(
+        shapes=shapes, attributes=attributes, outputs=tuple(tuple(out.shape) for out in outputs), read={}, written=()
+    )
+    return forward.get_total_flops(), backward.get_total_flops(), call
 
 
 @pytest.mark.parametrize("name", sorted(op.name for op in OPERATORS.values() if op.category in COUNTED))
 def test_flops_are_those_that_torch_counts(name):
     operator = OPERATORS[name]
     for size in SIZES:
-        counted, call = _counted(operator, size)
-        assert operator.flops(call) == counted
+        forward, backward, call = _counts(operator, size)
+        if name in UNSEEN:
+            assert forward == 0
+            continue
+        expected = operator.flops(call) / (4 if name in COMPLEX else 1)
+        assert forward == expected
+        # of a grouped weight's gradient torch counts every pair of channels
+        grouped = call.attributes.get("groups", 1) > 1
+        if operator.differentiable and not grouped and not name.startswith(RECOMPUTED):
+            assert backward == operator.backward_flops * expected

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import math
 import random
 from dataclasses import replace
 
@@ -43,6 +45,22 @@ def test_a_time_that_is_not_sure_counts_less() -> None:
     assert abs(unsure - 1e-10) < abs(sure - 1e-10) / 5
 
 
+@given(st.lists(st.tuples(st.floats(1e2, 1e10), st.floats(1e-7, 1.0), st.floats(0.01, 0.1)), min_size=2, max_size=5))
+@settings(max_examples=60, deadline=None)
+def test_no_other_line_is_nearer(points: list[tuple[float, float, float]]) -> None:
+    sizes = [Size(name="", work=work, seconds=seconds, error=error) for work, seconds, error in points]
+
+    def loss(overhead: float, cost: float) -> float:
+        return sum((math.log((overhead + s.work * cost) / s.seconds) / s.error) ** 2 for s in sizes)
+
+    overhead, cost = fit_line(sizes)
+    best = loss(overhead, cost)
+    for one, other in itertools.product((0.9, 0.999, 1.0, 1.001, 1.1), repeat=2):
+        assert loss(overhead * one, cost * other) >= best * (1 - 1e-6) - 1e-6
+    shift = min(s.seconds for s in sizes) / 100
+    assert loss(overhead + shift, cost) >= best * (1 - 1e-6) - 1e-6
+
+
 def test_neither_part_is_negative() -> None:
     caches = [Size(name="", work=1e3, seconds=1e-7), Size(name="", work=1e6, seconds=1e-3)]
     assert fit_line(caches)[0] == 0
@@ -55,13 +73,15 @@ def test_the_size_at_which_overhead_equals_work() -> None:
     fit = Fit(case=case, unit="B", overhead=2e-6, cost=1e-10, sizes=(Size(name="s", work=1e4, seconds=3e-6),))
     assert fit.even == pytest.approx(2e4)
     assert fit.rate == pytest.approx(1e10)
-    assert fit.residual == pytest.approx(0)
+    assert fit.misfit == pytest.approx(0)
     assert replace(fit, cost=0.0).even is None
 
 
 def test_every_backend_pass_and_dtype_has_a_line_of_its_own() -> None:
     records = [
-        operator_record("add", seconds=overhead + work * 1e-10, work=work, backend=backend, size=size, **{"pass": which})
+        operator_record(
+            "add", seconds=overhead + work * 1e-10, work=work, backend=backend, size=size, **{"pass": which}
+        )
         for backend, overhead in (("torch", 1e-6), ("jax", 5e-6))
         for which in ("forward", "backward")
         for size, work in (("small", 1e4), ("medium", 1e7))
@@ -93,5 +113,13 @@ def test_the_table_reads_well() -> None:
         for size, work in (("small", 5e4), ("medium", 1.2e7))
     ]
     columns, rows = fit_table(records)
-    assert [column.name for column in columns] == ["operator", "overhead", "cost", "rate", "overhead = work at", "misfit", "sizes"]
+    assert [column.name for column in columns] == [
+        "operator",
+        "overhead",
+        "cost",
+        "rate",
+        "overhead = work at",
+        "misfit",
+        "sizes",
+    ]
     assert rows == [["add", "2.00 µs", "100 ps/B", "10.0 GB/s", "19.5 KiB", "0.0%", "small, medium"]]

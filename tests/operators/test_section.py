@@ -1,4 +1,4 @@
-"""The operators' section: small for a few records, grouped for many, and each part only where it has something to say."""
+"""The operators' section: small for few records, grouped for many, each part only where it has something to say."""
 
 from __future__ import annotations
 
@@ -67,7 +67,9 @@ def test_categories_are_those_of_the_catalogue_and_count_the_main_backend_alone(
 
 def test_bars_are_the_middle_share_of_a_category() -> None:
     shares = [random.uniform(0, 1) for _ in range(41)]
-    records = [operator_record("add", seconds=1e-3, share=share, backend="torch", n=n) for n, share in enumerate(shares)]
+    records = [
+        operator_record("add", seconds=1e-3, share=share, backend="torch", n=n) for n, share in enumerate(shares)
+    ]
     (plot,) = found(part(section([run("r", records)]), "By category"), Plot)
     (bars,) = plot.figure["data"]
     assert bars["y"] == ["arithmetic"]

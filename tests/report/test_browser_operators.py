@@ -50,14 +50,18 @@ def test_the_whole_catalogue_opens_at_once(browser: WebDriver, show: Open) -> No
 @pytest.mark.parametrize("width", [390, 1280])
 def test_the_page_of_a_history_marks_its_changes(browser: WebDriver, show: Open, tmp_path: Path, width: int) -> None:
     runs = nights(30, ["add", "matmul"], slower="matmul", since=20)
-    found = history([read(r, "time", run=view.name, started=view.created) for view in runs for r in view.records], "time")
+    found = history(
+        [read(r, "time", run=view.name, started=view.created) for view in runs for r in view.records], "time"
+    )
     path = tmp_path / "history.html"
     write_page(history_page(found, "add matmul"), path)
     screen(browser, width, 844, phone=width < 600)
     browser.get(path.as_uri())
     plots = canvases(browser)
     assert len(plots) == len(found.series)
-    notes = [note.text for plot in plots for note in drawn(browser, plot).find_elements(By.CSS_SELECTOR, ".annotation text")]
+    notes = [
+        note.text for plot in plots for note in drawn(browser, plot).find_elements(By.CSS_SELECTOR, ".annotation text")
+    ]
     assert len(notes) == 4
     assert all(20 < float(note.strip("+%")) < 30 for note in notes)
     assert {row[3] for row in rows(figure_of(browser, "Changes"))} == {"night-20"}

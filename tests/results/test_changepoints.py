@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 from hypothesis import assume, given, settings
@@ -66,9 +68,11 @@ def test_a_new_step_is_found_after_two_or_three_runs(runs: int, share: float) ->
     st.floats(1e-9, 1e9),
 )
 @settings(max_examples=60, deadline=None)
-def test_levels_without_noise_are_found_exactly_whatever_their_unit(parts: list[tuple[int, float]], unit: float) -> None:
+def test_levels_without_noise_are_found_exactly_whatever_their_unit(
+    parts: list[tuple[int, float]], unit: float
+) -> None:
     levels = [level for _, level in parts]
-    assume(all(one != other for one, other in zip(levels[:-1], levels[1:], strict=True)))
+    assume(all(one != other for one, other in itertools.pairwise(levels)))
     values = [unit * level for length, level in parts for _ in range(length)]
     shifts = change_points(values)
     ends = np.cumsum([length for length, _ in parts])[:-1].tolist()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
 
 import numpy as np
@@ -16,14 +16,16 @@ from tessera.results.reading import Reading, read
 from tessera.results.record import Case, Metric, Record
 from tessera.results.store import Store
 
-FIRST = datetime(2026, 9, 1, tzinfo=timezone.utc)
+FIRST = datetime(2026, 9, 1, tzinfo=UTC)
 
 
 def day(number: int) -> str:
     return (FIRST + timedelta(days=number)).isoformat()
 
 
-def reading(number: int, value: float | None, *, name: str = "add", direction: str = "lower", **others: object) -> Reading:
+def reading(
+    number: int, value: float | None, *, name: str = "add", direction: str = "lower", **others: object
+) -> Reading:
     metric = None if value is None else Metric(value, "s" if direction == "lower" else "images/s", direction)  # type: ignore[arg-type]
     given = {
         "case": Case(feature="ops", name=name),
@@ -56,7 +58,10 @@ def test_time_decides_the_order_and_not_the_store() -> None:
     mixed = [readings[place] for place in np.random.default_rng(3).permutation(len(readings))]
     assert history(mixed, "time").series == history(readings, "time").series
     # The same moment on two clocks.
-    east = [replace(r, started=datetime.fromisoformat(r.started).astimezone(timezone(timedelta(hours=9))).isoformat()) for r in readings]
+    east = [
+        replace(r, started=datetime.fromisoformat(r.started).astimezone(timezone(timedelta(hours=9))).isoformat())
+        for r in readings
+    ]
     moved = history([*east[:15], *readings[15:]], "time").series[0]
     assert [point.run for point in moved.points] == [reading.run for reading in readings]
 
@@ -95,7 +100,10 @@ def alerted(readings: list[Reading], newest: int = 3) -> list[str]:
     return [alert.series.case.name for alert in history(readings, "time").alerts(newest)]
 
 
-@pytest.mark.parametrize(("direction", "ratio", "raises"), [("lower", 1.2, True), ("higher", 1.2, False), ("lower", 0.8, False), ("higher", 0.8, True)])
+@pytest.mark.parametrize(
+    ("direction", "ratio", "raises"),
+    [("lower", 1.2, True), ("higher", 1.2, False), ("lower", 0.8, False), ("higher", 0.8, True)],
+)
 def test_only_a_harmful_change_raises_an_alert(direction: str, ratio: float, raises: bool) -> None:
     readings = [*steady(27, direction=direction), *steady(3, ratio, first=27, direction=direction)]
     assert alerted(readings) == (["add"] if raises else [])
@@ -129,7 +137,11 @@ def test_cases_that_change_together_point_at_the_machine() -> None:
     def found(changed: int) -> History:
         names = [f"op{n}" for n in range(12)]
         return history(
-            [r for n, name in enumerate(names) for r in [*steady(15, name=name), *steady(6, 1.2 if n < changed else 1.0, first=15, name=name)]],
+            [
+                r
+                for n, name in enumerate(names)
+                for r in [*steady(15, name=name), *steady(6, 1.2 if n < changed else 1.0, first=15, name=name)]
+            ],
             "time",
         )
 

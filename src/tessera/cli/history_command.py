@@ -50,7 +50,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--metric", default="time", metavar="NAME", help="the metric of the records (default: time)")
     for name in FILTERS:
-        parser.add_argument(f"--{name}", type=names, dest=f"filter_{name}", metavar="A,B", help=f"only with this {name}")
+        parser.add_argument(
+            f"--{name}", type=names, dest=f"filter_{name}", metavar="A,B", help=f"only with this {name}"
+        )
     parser.add_argument("--last", type=int, metavar="N", help="only the newest N runs that hold such cases")
     parser.add_argument(
         "--threshold",
@@ -60,7 +62,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="the smallest change that matters, e.g. 5%% or 0.05 (default: 3%%)",
     )
     parser.add_argument("--all", action="store_true", help="list every case and every record that is in no line")
-    parser.add_argument("--alerts", action="store_true", help="list new regressions only, and exit with 1 if there are any")
+    parser.add_argument(
+        "--alerts", action="store_true", help="list new regressions only, and exit with 1 if there are any"
+    )
     parser.add_argument(
         "--newest", type=int, default=3, metavar="N", help="with --alerts: how many runs count as new (default: 3)"
     )
@@ -148,7 +152,9 @@ def _unknown(pattern: str, known: Sequence[tuple[str, str]]) -> TesseraError:
 
 def _no_metric(store: Store, metric: str, cases: Collection[tuple[str, str]]) -> TesseraError:
     """The error about a metric that no record has, with those that the newest records have."""
-    records = (r for run in reversed(store.runs()) for r in store.records(run) if (r.case.feature, r.case.name) in cases)
+    records = (
+        r for run in reversed(store.runs()) for r in store.records(run) if (r.case.feature, r.case.name) in cases
+    )
     known = sorted({name for record in islice(records, 20) for name in record.metrics})
     if metric in known:
         return NothingComparable("no record with these parameters has a figure", got=metric)

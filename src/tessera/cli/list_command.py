@@ -57,6 +57,8 @@ def print_listing(what: str, form: Form, output: str | None, store: str | None =
 
 def print_rows(listing: Listing, form: Form, output: str | None) -> int:
     columns, rows = listing
+    if form != "json":
+        rows = [[", ".join(cell) if isinstance(cell, list) else cell for cell in row] for row in rows]
     with destination(output) as stream:
         render(columns, rows, form, stream)
     return 0
@@ -72,7 +74,7 @@ def _ops(store: str | None) -> Listing:
         [
             op.name,
             op.category,
-            ", ".join(name for name in BACKENDS if op.name in expressions(name)),
+            [name for name in BACKENDS if op.name in expressions(name)],
             ", ".join(f"{name} {'x'.join(map(str, one.shape))}" for name, one in op.sizes["medium"].items()),
         ]
         for op in OPERATORS.values()
@@ -98,8 +100,8 @@ def _backends(store: str | None) -> Listing:
 def _coverage() -> Listing:
     from tessera.operators.coverage import coverage
 
-    columns = [Column("torch operator"), Column("covered by"), Column("or why not")]
-    return columns, [[row.name, row.covered, row.reason] for row in coverage()]
+    columns = [Column("torch operator"), Column("covered"), Column("by"), Column("why not, or of what a form")]
+    return columns, [[row.name, row.status, list(row.by), row.reason] for row in coverage()]
 
 
 def _models(store: str | None) -> Listing:

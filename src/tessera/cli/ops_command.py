@@ -65,7 +65,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     what.add_argument("--from-model", metavar="MODEL", help="every operator call of a network, or of module:callable")
     what.add_argument("--batch-size", type=int, default=1, metavar="N", help="of --from-model (default: 1)")
     what.add_argument("--image-size", type=int, default=224, metavar="N", help="of --from-model (default: 224)")
-    what.add_argument("--suite", metavar="SUITE", help="the operator cases of a suite: quick, standard, nightly, a file")
+    what.add_argument(
+        "--suite", metavar="SUITE", help="the operator cases of a suite: quick, standard, nightly, a file"
+    )
     what.add_argument("--operators", metavar="FILE", help="a Python file with more operators, in a tuple OPERATORS")
     what.add_argument("--list", action="store_true", help="list the operators and end")
     on = parser.add_argument_group("on what")
@@ -90,7 +92,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     on.add_argument("--seed", type=int, default=0, help="of the random inputs (default: 0)")
     on.add_argument("--python", type=checked(interpreter), metavar="PATH", help="measure in another interpreter")
-    on.add_argument("--setup-backend", metavar="NAME", help="make the interpreter of a backend that has its own, and end")
+    on.add_argument(
+        "--setup-backend", metavar="NAME", help="make the interpreter of a backend that has its own, and end"
+    )
     shown = parser.add_argument_group("what to show")
     shown.add_argument("--metric", default="time", metavar="NAME", help="to rank and compare by (default: time)")
     shown.add_argument("--top", type=int, metavar="N", help="only the N cases with the most of the metric")

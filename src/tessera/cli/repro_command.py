@@ -25,7 +25,9 @@ examples:
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("record", nargs="*", metavar="WORD", help="the record: its operator, and name=value of its case")
+    parser.add_argument(
+        "record", nargs="*", metavar="WORD", help="the record: its operator, and name=value of its case"
+    )
     parser.add_argument("--run", default="latest", metavar="RUN", help="the run it is in (default: latest)")
     parser.add_argument("-o", "--output", metavar="FILE", help="where to write the program (default: the terminal)")
     add_store(parser, writes=False)

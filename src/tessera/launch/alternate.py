@@ -65,8 +65,7 @@ class Alternator:
     def __enter__(self) -> Alternator:
         with ExitStack() as stack:
             self._pairs = [
-                tuple(stack.enter_context(Workers(config)) for config in self._configs)
-                for _ in range(INTERPRETERS)
+                tuple(stack.enter_context(Workers(config)) for config in self._configs) for _ in range(INTERPRETERS)
             ]
             self._stack = stack.pop_all()
         return self
@@ -135,4 +134,3 @@ class Alternator:
         for side in order:
             pair[side].run("tessera.launch.bursts:end")
         return values
-

@@ -6,6 +6,7 @@ from functools import cache
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 LEAST = 64 << 20
 
@@ -16,7 +17,7 @@ def flush() -> None:
 
 
 @cache
-def _filler() -> np.ndarray:
+def _filler() -> NDArray[np.uint8]:
     return np.zeros(max(LEAST, 2 * _largest_cache()), dtype=np.uint8)
 
 

@@ -122,7 +122,9 @@ def _class_name(operator: str) -> str:
 
 
 def _class(operator: str) -> type[OperatorBenchmark]:
-    return type(_class_name(operator), (OperatorBenchmark,), {"operator": operator, "__doc__": f"The operator `{operator}`."})
+    return type(
+        _class_name(operator), (OperatorBenchmark,), {"operator": operator, "__doc__": f"The operator `{operator}`."}
+    )
 
 
 def category_runner(name: str) -> Callable[..., list[Record]] | None:

@@ -4,7 +4,8 @@ A *public operator* is a function that torch itself lists in `torch.overrides`, 
 override or those that it cannot, under a public name of `torch`, `torch.nn.functional`, `torch.linalg`, `torch.fft` or
 `torch.special`; and a method of `torch.Tensor` that has no function of its name among them, such as `view`. A method in
 place (`add_`) is a form of its operator, and an operator of its own only where there is no other form (`uniform_`).
-Methods that begin with an underscore are Python's spelling of operators (`__add__`), except indexing, which has no other.
+Methods that begin with an underscore are Python's spelling of operators (`__add__`), except indexing, which has no
+other.
 """
 
 from __future__ import annotations

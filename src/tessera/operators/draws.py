@@ -44,6 +44,8 @@ probabilities = Draw("(lambda w: w / w.sum(-1, keepdims=True))(rng.uniform(0.1, 
 not_all_finite = Draw(
     "np.where(rng.random(shape) < 0.1, rng.choice([np.nan, np.inf, -np.inf], shape), rng.standard_normal(shape))"
 )
+# half of them zero, the others positive
+half_zero = Draw("np.maximum(rng.standard_normal(shape), 0)")
 # normal values with one clear maximum and one clear minimum
 lone_extremes = Draw("(lambda v: v + 4.0 * (v == v.max()) - 4.0 * (v == v.min()))(rng.standard_normal(shape))")
 # no two values of a row equal or near, so that their order has one answer: up to 4096 a row, also in 16 bits

@@ -74,4 +74,3 @@ def _programs(request: Request, fusion: str) -> dict[str, Callable[[], Any]]:
         except Refused as error:
             raise Refused(f"{name}: {error}") from None
     return programs
-

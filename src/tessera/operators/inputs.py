@@ -7,13 +7,14 @@ from typing import Any
 
 import numpy as np
 
+from tessera.operators.arrays import Array
 from tessera.operators.operator import Input
 from tessera.operators.skews import SKEWS, skewed
 
 COMPLEX = {"float32": "complex64", "float64": "complex128"}
 
 
-def make_arrays(inputs: Mapping[str, Input], *, dtype: str, seed: int, skew: str = "") -> dict[str, np.ndarray]:
+def make_arrays(inputs: Mapping[str, Input], *, dtype: str, seed: int, skew: str = "") -> dict[str, Array]:
     """Random arrays of the inputs' shapes.
 
     NumPy has no bfloat16: 16-bit inputs come as float32 that hold nothing but values of the narrow type.
@@ -25,7 +26,7 @@ def make_arrays(inputs: Mapping[str, Input], *, dtype: str, seed: int, skew: str
     return {name: skewed(array, skew) for name, array in arrays.items()}
 
 
-def _one(one: Input, rng: np.random.Generator, dtype: str) -> np.ndarray:
+def _one(one: Input, rng: np.random.Generator, dtype: str) -> Array:
     if one.kind == "complex":
         real, imaginary = one.draw(rng, one.shape), one.draw(rng, one.shape)
         return np.asarray(real + 1j * imaginary, dtype=COMPLEX.get(dtype, "complex64"))
@@ -33,7 +34,7 @@ def _one(one: Input, rng: np.random.Generator, dtype: str) -> np.ndarray:
     return narrowed(values, dtype) if one.kind == "float" else values.astype(one.kind)
 
 
-def narrowed(values: np.ndarray, dtype: str) -> np.ndarray:
+def narrowed(values: Array, dtype: str) -> Array:
     """Values rounded to a dtype, kept in one that NumPy has.
 
     >>> narrowed(np.array([1.001953125]), "bfloat16").tolist(), narrowed(np.array([1.01]), "bfloat16").tolist()
@@ -48,13 +49,13 @@ def narrowed(values: np.ndarray, dtype: str) -> np.ndarray:
     return values.astype(dtype)
 
 
-def widened(array: np.ndarray) -> np.ndarray:
+def widened(array: Array) -> Array:
     """A copy of an input as the reference sees it, which may overwrite it: in double precision."""
     if array.dtype.kind == "c":
         return array.astype(np.complex128)
     return array.astype(np.float64) if array.dtype.kind == "f" else array.copy()
 
 
-def wide_names(arrays: Mapping[str, np.ndarray], attributes: Mapping[str, Any]) -> dict[str, Any]:
+def wide_names(arrays: Mapping[str, Array], attributes: Mapping[str, Any]) -> dict[str, Any]:
     """The names a reference expression sees."""
     return {**{name: widened(array) for name, array in arrays.items()}, **attributes}

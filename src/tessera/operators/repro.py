@@ -99,7 +99,12 @@ def program(record: Record) -> str:
 def _imports(backend: str, threads: int) -> str:
     if backend == "numpy":
         return "import numpy as np"
-    lines = ("import numpy as np", "import torch", "import torch.nn.functional as F", f"\ntorch.set_num_threads({threads})")
+    lines = (
+        "import numpy as np",
+        "import torch",
+        "import torch.nn.functional as F",
+        f"\ntorch.set_num_threads({threads})",
+    )
     return "\n".join(lines)
 
 

@@ -1,8 +1,8 @@
 """What a call costs whatever its size, and what each unit of its work adds: `time = overhead + n * cost`.
 
 The line is fitted over the sizes in which an operator was measured. Times of small and large inputs lie far apart, so
-relative residuals are minimised, each weighted by how well its time is known, and neither part may be negative. Caches
-bend the line, which no weight can mend: the largest residual says how well it fits.
+their ratios to the line are made as near to one as can be, each weighted by how well its time is known, and neither part
+may be negative. Caches bend the line, which no weight can mend: the misfit says how far a time is from it.
 """
 
 from __future__ import annotations
@@ -20,6 +20,8 @@ from tessera.results.record import Case, Record
 
 LEAST_ERROR = 0.01  # no time is known better than this from one run to the next
 UNKNOWN_ERROR = 0.1  # of a time with too few samples to say
+NOTHING = 1e-6  # a part of the time below which an overhead or a cost is none
+EXTREME, STEPS, ROUNDS = 40.0, 81, 7  # of the search: the widest logit, points of a grid, grids
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,8 +50,8 @@ class Fit:
 
     @property
     def even(self) -> float | None:
-        """The work that takes as long as the overhead; None where it costs nothing that could be seen."""
-        return self.overhead / self.cost if self.cost else None
+        """The work that takes as long as the overhead; None where either is too small to be seen."""
+        return self.overhead / self.cost if self.overhead and self.cost else None
 
     @property
     def rate(self) -> float | None:
@@ -57,9 +59,10 @@ class Fit:
         return 1 / self.cost if self.cost else None
 
     @property
-    def residual(self) -> float:
-        """The largest distance of a measured time from the line, as a fraction of the time."""
-        return max(abs(self.seconds(size.work) / size.seconds - 1) for size in self.sizes)
+    def misfit(self) -> float:
+        """The largest distance of a measured time from the line, above or below, as a fraction."""
+        ratios = (self.seconds(size.work) / size.seconds for size in self.sizes)
+        return max(max(ratio, 1 / ratio) - 1 for ratio in ratios)
 
 
 def fit_line(sizes: Sequence[Size]) -> tuple[float, float]:
@@ -70,15 +73,28 @@ def fit_line(sizes: Sequence[Size]) -> tuple[float, float]:
     ['2e-06', '1e-09']
     """
     import numpy as np
-    from scipy.optimize import nnls
+    from scipy.special import expit
 
     work = np.array([size.work for size in sizes])
-    seconds = np.array([size.seconds for size in sizes])
-    weight = 1 / np.array([size.error for size in sizes])
-    scale, unit = work.max(), seconds.min()
-    lines = np.stack([weight * unit / seconds, weight * work / scale / seconds * unit], axis=1)
-    (overhead, cost), _ = nnls(lines, weight)
-    return float(overhead * unit), float(cost * unit / scale)
+    logs = np.log([size.seconds for size in sizes])
+    weight = np.array([size.error for size in sizes]) ** -2.0
+    weight, largest = weight / weight.sum(), work.max()
+    # For each share of the overhead in the time of the largest size, the best scale is known: one number is searched,
+    # on a grid of its logit that is narrowed round by round.
+    low, high = -EXTREME, EXTREME
+    for _ in range(ROUNDS):
+        logit = np.linspace(low, high, STEPS)
+        overhead, cost = expit(logit)[:, None], expit(-logit)[:, None]
+        away = logs - np.log(overhead + cost * work / largest)
+        scale = away @ weight
+        best = int(np.argmin((away - scale[:, None]) ** 2 @ weight))
+        low, high = logit[max(0, best - 1)], logit[min(STEPS - 1, best + 1)]
+    seconds = float(np.exp(scale[best]))
+    found = seconds * float(overhead[best, 0]), seconds * float(cost[best, 0]) / float(largest)
+    return (
+        found[0] if found[0] > NOTHING * min(size.seconds for size in sizes) else 0.0,
+        found[1] if found[1] * largest > NOTHING * seconds else 0.0,
+    )
 
 
 def fits(records: Sequence[Record]) -> list[Fit]:
@@ -122,13 +138,13 @@ def fit_table(records: Sequence[Record]) -> tuple[list[Column], list[list[Any]]]
 
 
 def format_fit(fit: Fit) -> Mapping[str, str]:
-    """The figures of a fit as people read them."""
+    """The figures of a fit as people read them; those that it does not have are empty."""
     return {
         "overhead": format_seconds(fit.overhead),
-        "cost": f"{1e12 * fit.cost:.3g} ps/{fit.unit}",
+        "cost": f"{1e12 * fit.cost:.3g} ps/{fit.unit}" if fit.cost < 1e-9 else f"{1e9 * fit.cost:.3g} ns/{fit.unit}",
         "rate": format_rate(fit.rate, f"{fit.unit}/s") if fit.rate else "",
         "even": format_value(fit.even, fit.unit) if fit.even is not None else "",
-        "residual": format_percent(fit.residual),
+        "misfit": format_percent(fit.misfit),
     }
 
 

@@ -1,4 +1,4 @@
-"""The operators' part of the report: a few cases one by one, many by category; then sizes, backends, fusion, history."""
+"""The operators' part of the report: few cases one by one, many by category; sizes, backends, fusion, history."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Sequence
 
 from tessera.operators.section_backends import backends_section
-from tessera.operators.section_categories import categories_section, main_backend
+from tessera.operators.section_categories import backend_of, categories_section, main_backend
 from tessera.operators.section_fused import fused_section
 from tessera.operators.section_history import history_section
 from tessera.operators.section_rates import launch_plot, rate_plot
@@ -32,7 +32,9 @@ def section(runs: Sequence[RunView]) -> Section:
         intro += " In all cases: " + ", ".join(f"{name} = {value}" for name, value in fixed.items()) + "."
     blocks: list[Block] = []
     if len(runs) > MOST_RUNS:
-        blocks.append(Text(f"Of {len(runs)} runs, the newest is shown: `{shown[-1].name}`. The history has all of them."))
+        blocks.append(
+            Text(f"Of {len(runs)} runs, the newest is shown: `{shown[-1].name}`. The history has all of them.")
+        )
     if len({case.key for case in cases}) > MOST_ROWS:
         blocks += [_cards(shown[-1]), categories_section(shown), slowest_table(shown[-1])]
     else:
@@ -51,7 +53,7 @@ def _cards(run: RunView) -> Cards:
     """What the newest run covers, in four figures."""
     ok = [record for record in run.records if record.status == "ok"]
     shares = [r.metrics["roofline"].value for r in main_backend(ok) if "roofline" in r.metrics]
-    backends = dict.fromkeys(str(record.case.params.get("backend", "")) for record in run.records)
+    backends = dict.fromkeys(backend_of(record.case) for record in run.records)
     middle = format_percent(statistics.median(shares)) if shares else "unknown"
     remark = "of the calibrated machine" if shares else "`tessera doctor --calibrate`"
     return Cards(

@@ -28,9 +28,7 @@ def backends_section(records: Sequence[Record]) -> Section | None:
     shared = {key: own for key, own in times.items() if base in own and len(own) > 1}
     if not shared:
         return None
-    ratios = {
-        name: {key: own[name] / own[base] for key, own in shared.items() if name in own} for name in others
-    }
+    ratios = {name: {key: own[name] / own[base] for key, own in shared.items() if name in own} for name in others}
     blocks: list[Block] = [
         _summary(ratios, base),
         _plot(ratios, {key: cases[key] for key in shared}, base),

@@ -11,19 +11,24 @@ from tessera.report.blocks import Block, Cell, Column, Heading, Plot, Row, Secti
 from tessera.report.cells import NONE, figure, label, number, share
 from tessera.report.rows import row_layout
 from tessera.report.runs import RunView
-from tessera.results.record import Record
+from tessera.results.record import Case, Record
 
 OTHER = "other"  # operators that are not of the catalogue
 MAIN = "torch"
 
 
+def backend_of(case: Case) -> str:
+    """The backend of a case; empty where it names none."""
+    return str(case.params.get("backend", ""))
+
+
 def main_backend(records: Sequence[Record]) -> list[Record]:
     """The records of torch or, where it is not there, of the first backend: shares of two are not to be mixed."""
-    names = list(dict.fromkeys(record.case.params.get("backend") for record in records))
+    names = list(dict.fromkeys(backend_of(record.case) for record in records))
     if not names:
         return []
     wanted = MAIN if MAIN in names else names[0]
-    return [record for record in records if record.case.params.get("backend") == wanted]
+    return [record for record in records if backend_of(record.case) == wanted]
 
 
 def by_category(records: Sequence[Record]) -> dict[str, list[Record]]:
@@ -136,5 +141,8 @@ def _roofline(record: Record) -> float:
 
 def _named(record: Record) -> Cell:
     """An operator with its size and pass; the whole case shows on pointing at it."""
-    words = [record.case.name, *(str(record.case.params[name]) for name in ("size", "pass") if name in record.case.params)]
+    words = [
+        record.case.name,
+        *(str(record.case.params[name]) for name in ("size", "pass") if name in record.case.params),
+    ]
     return Cell(" ".join(words), hint=label(record.case))

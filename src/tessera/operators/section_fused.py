@@ -75,7 +75,9 @@ def _plot(found: Sequence[Record], names: Names, of: int) -> Plot:
     line = {"color": "var(--muted)", "width": 1, "dash": "dot"}
     layout["shapes"] = [{"type": "line", "x0": 1, "x1": 1, "yref": "paper", "y0": 0, "y1": 1, "line": line}]
     which = "" if len(found) == of else f" Shown are the {len(found)} greatest gains of {of:,}."
-    return Plot({"data": traces, "layout": layout}, f"How many times faster than separate calls; right is faster.{which}")
+    return Plot(
+        {"data": traces, "layout": layout}, f"How many times faster than separate calls; right is faster.{which}"
+    )
 
 
 def _bound(record: Record, name: str) -> float:

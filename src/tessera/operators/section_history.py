@@ -18,9 +18,7 @@ def history_section(runs: Sequence[RunView]) -> Section | None:
     """The time of every case over the runs; None for fewer than three of them."""
     if len(runs) < MIN_SHOWN:
         return None
-    readings = [
-        read(record, "time", run=run.name, started=run.created) for run in runs for record in run.records
-    ]
+    readings = [read(record, "time", run=run.name, started=run.created) for run in runs for record in run.records]
     found = history(readings, "time")
     if not found.series:
         return None

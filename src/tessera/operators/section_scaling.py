@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tessera.operators.scaling import Fit, fits, format_fit
+from tessera.operators.section_categories import MAIN, backend_of
 from tessera.report.blocks import Block, Cell, Column, Heading, Plot, Row, Section, Table
 from tessera.report.figures import format_seconds, format_value
 from tessera.report.naming import Names, case_names
@@ -13,6 +14,7 @@ from tessera.results.record import Record
 
 MOST_CURVES = 6
 STEPS = 24  # points of a fitted curve
+POOR = 0.3  # a misfit that makes the figures rough ones
 AXIS = {"type": "log", "exponentformat": "SI", "minexponent": 0, "dtick": 1}
 
 
@@ -22,16 +24,20 @@ def scaling_section(records: Sequence[Record]) -> Section | None:
     if not found:
         return None
     names = case_names([fit.case for fit in found])
+    backends = list(dict.fromkeys(backend_of(record.case) for record in records))
+    main = MAIN if MAIN in backends else backends[0]
     blocks: list[Block] = []
     for unit in dict.fromkeys(fit.unit for fit in found):
         own = [fit for fit in found if fit.unit == unit]
-        blocks.append(_curves(own[:MOST_CURVES], unit, names, of=len(own)))
+        shown = [fit for fit in own if backend_of(fit.case) == main] or own
+        blocks.append(_curves(shown[:MOST_CURVES], unit, names, of=len(shown)))
         if len(own) > MOST_CURVES:
-            blocks.append(_overview([fit for fit in own if fit.rate and fit.overhead], unit, names))
+            blocks.append(_overview([fit for fit in own if fit.even], unit, names, backends))
     blocks.append(_table(found, names))
     intro = (
         "`time = overhead + n * cost`, fitted over the sizes: the overhead is there whatever the size, the cost comes "
-        "with each unit of work. Below the size at which both are equal, a call mostly pays its overhead."
+        "with each unit of work. Below the size at which both are equal, a call mostly pays its overhead. Caches make "
+        "small inputs cheaper than the line allows: the misfit says by how much a time is off it."
     )
     return Section("Overhead and cost", intro, blocks)
 
@@ -39,7 +45,7 @@ def scaling_section(records: Sequence[Record]) -> Section | None:
 def _curves(found: Sequence[Fit], unit: str, names: Names, of: int) -> Plot:
     traces: list[dict[str, Any]] = []
     for number, fit in enumerate(found):
-        colour, name = f"var(--series-{number % 6 + 1})", names[fit.case.key].short
+        colour, name = f"var(--series-{number % 6 + 1})", names[fit.case.key].words
         low, high = fit.sizes[0].work, fit.sizes[-1].work
         low = low or high / 1e6
         works = [low * (high / low) ** (step / STEPS) for step in range(STEPS + 1)]
@@ -74,11 +80,10 @@ def _curves(found: Sequence[Fit], unit: str, names: Names, of: int) -> Plot:
     return Plot({"data": traces, "layout": layout}, words)
 
 
-def _overview(found: Sequence[Fit], unit: str, names: Names) -> Plot:
-    backends = list(dict.fromkeys(str(fit.case.params.get("backend", "")) for fit in found))
+def _overview(found: Sequence[Fit], unit: str, names: Names, backends: Sequence[str]) -> Plot:
     traces = []
     for number, backend in enumerate(backends):
-        own = [fit for fit in found if str(fit.case.params.get("backend", "")) == backend]
+        own = [fit for fit in found if backend_of(fit.case) == backend]
         traces.append(
             {
                 "type": "scatter",
@@ -86,7 +91,7 @@ def _overview(found: Sequence[Fit], unit: str, names: Names) -> Plot:
                 "name": backend,
                 "x": [fit.rate for fit in own],
                 "y": [fit.overhead for fit in own],
-                "text": [f"{names[fit.case.key].short}: {_in_words(fit)}" for fit in own],
+                "text": [f"{names[fit.case.key].words}: {_in_words(fit)}" for fit in own],
                 "hovertemplate": "%{text}<extra></extra>",
                 "marker": {"size": 7, "opacity": 0.7, "color": f"var(--series-{number % 6 + 1})"},
             }
@@ -97,7 +102,9 @@ def _overview(found: Sequence[Fit], unit: str, names: Names) -> Plot:
         "xaxis": AXIS | {"title": {"text": f"work per second, {unit}/s"}},
         "yaxis": AXIS | {"ticksuffix": "s", "title": {"text": "overhead"}},
     }
-    return Plot({"data": traces, "layout": layout}, f"Every operator whose work is counted in {unit}; right and low is best.")
+    return Plot(
+        {"data": traces, "layout": layout}, f"Every operator whose work is counted in {unit}; right and low is best."
+    )
 
 
 def _in_words(fit: Fit) -> str:
@@ -112,7 +119,7 @@ def _table(found: Sequence[Fit], names: Names) -> Table:
         Column("Cost", "number", hint="of each unit of work"),
         Column("Rate", "number", hint="work per second without the overhead"),
         Column("Equal at", "number", hint="the work that takes as long as the overhead"),
-        Column("Misfit", "number", hint="the largest distance of a time from the line"),
+        Column("Misfit", "number", hint="the largest distance of a time from the line; two sizes nearly always fit"),
         Column("Sizes", "number", hint="how many the line was fitted to"),
     ]
     rows: list[Row] = []
@@ -125,7 +132,7 @@ def _table(found: Sequence[Fit], names: Names) -> Table:
                 Cell(shown["cost"], fit.cost),
                 Cell(shown["rate"], fit.rate),
                 Cell(shown["even"], fit.even),
-                Cell(shown["residual"], fit.residual),
+                Cell(shown["misfit"], fit.misfit, "warn" if fit.misfit > POOR else ""),
                 Cell(str(len(fit.sizes)), len(fit.sizes), hint=_measured(fit)),
             ]
         )

@@ -8,8 +8,8 @@ from dataclasses import replace
 import numpy as np
 
 from tessera.errors import Refused
+from tessera.operators.arrays import Array
 from tessera.operators.operator import Input, Shape
-
 
 # values and layouts: what becomes of an `array` of floating-point numbers, as an expression
 SKEWS = {
@@ -20,18 +20,18 @@ SKEWS = {
     # one value in a hundred, the first among them
     "nan": "np.where(np.arange(array.size).reshape(array.shape) % 100 == 0, np.nan, array)",
     # all zero but the row in the middle
-    "one_hot_row": "np.where(np.arange(len(array)).reshape(-1, *array.ndim * [1])[..., 0] == len(array) // 2, array, 0)",
+    "one_hot_row": "np.where(np.arange(len(array)).reshape(-1, *[1] * (array.ndim - 1)) == len(array) // 2, array, 0)",
     "sorted": "np.sort(array, axis=-1)",
     "reversed": "np.sort(array, axis=-1)[..., ::-1].copy()",
     "constant": "np.full_like(array, 0.5)",
 }
 
 
-def skewed(array: np.ndarray, skew: str) -> np.ndarray:
+def skewed(array: Array, skew: str) -> Array:
     """An input with the values or the layout of a skew; indices and other whole numbers stay as they are."""
     if array.dtype.kind != "f" or not array.ndim:
         return array
-    changed: np.ndarray = eval(SKEWS[skew], {"np": np, "array": array})
+    changed: Array = eval(SKEWS[skew], {"np": np, "array": array})
     return changed if changed.dtype == array.dtype else changed.astype(array.dtype)
 
 

@@ -25,7 +25,9 @@ def history_blocks(history: History) -> list[Block]:
     blocks: list[Block] = []
     if history.moved_together:
         at = history.moved_together
-        blocks.append(Text(f"Half of all cases changed at `{at}`: look at the machine and the libraries first.", "warn"))
+        blocks.append(
+            Text(f"Half of all cases changed at `{at}`: look at the machine and the libraries first.", "warn")
+        )
     if changed:
         blocks.append(_changes(history, names))
     elif any(series.judged for series in history.series):
@@ -80,7 +82,7 @@ def _plot(series: Series, names: Names) -> Plot:
         "shapes": [_mark(change) for change in series.changes],
         "annotations": [_note(change, count) for change in series.changes],
     }
-    return Plot({"data": [lines, dots], "layout": layout}, str(names[series.case.key]))
+    return Plot({"data": [lines, dots], "layout": layout}, names[series.case.key].spoken)
 
 
 def _mark(change: Change) -> dict[str, Any]:

@@ -89,7 +89,7 @@ def write_alerts(history: History, alerts: Sequence[Alert], form: Form, stream: 
     columns = ["case", "since", "run", "from", "to", "change", "runs"]
     rows = [
         [
-            alert.series.case.key if form == "csv" else _words(alert.series, names),
+            alert.series.case.key if form == "csv" else names[alert.series.case.key].spoken,
             day(alert.change.started),
             alert.change.run,
             *_levels(alert.series, alert.change, raw=form == "csv"),
@@ -99,6 +99,8 @@ def write_alerts(history: History, alerts: Sequence[Alert], form: Form, stream: 
     ]
     if rows or form == "csv":
         render([Column(name, "right" if name in columns[3:] else "left") for name in columns], rows, form, stream)
+    if form == "markdown" and rows:
+        stream.write("\n")
     if form != "csv":
         _lines(_verdict(history, alerts, newest), form, stream)
 
@@ -146,10 +148,11 @@ def _point_rows(history: History) -> Iterator[Sequence[object]]:
 def _chart(series: Series, metric: str, names: Names, stream: TextIO, width: int) -> None:
     first, last = series.points[0], series.points[-1]
     count = "1 run" if len(series.points) == 1 else f"{len(series.points)} runs"
-    show(f"{_words(series, names)}: {metric}, {count}, {day(first.started)} to {day(last.started)}", stream)
-    for line in line_chart(
-        series.values, series.levels(), width=width, label=lambda value: format_value(value, series.unit)
-    ):
+    show(f"{names[series.case.key].spoken}: {metric}, {count}, {day(first.started)} to {day(last.started)}", stream)
+    lines = line_chart(
+        series.values, series.levels(), width=width - 2, label=lambda value: format_value(value, series.unit)
+    )
+    for line in lines:
         show(f"  {line}", stream)
 
 
@@ -164,7 +167,7 @@ def _table(shown: Sequence[Series], names: Names, form: Form, stream: TextIO) ->
     columns = [Column("case"), Column("runs", "right"), Column("level", "right"), Column("changes")]
     rows = [
         [
-            _words(series, names),
+            names[series.case.key].spoken,
             len(series.points),
             format_value(series.levels()[-1][2], series.unit),
             ", ".join(format_percent(change.change, signed=True) for change in series.changes),
@@ -176,11 +179,6 @@ def _table(shown: Sequence[Series], names: Names, form: Form, stream: TextIO) ->
         render([*columns, Column("over time")], rows, form, stream)
 
 
-def _words(series: Series, names: Names) -> str:
-    name = names[series.case.key]
-    return f"{name.feature} {name.words}"
-
-
 def _changes(history: History, names: Names, form: Form, stream: TextIO, *, numbered: bool) -> None:
     several = len(history.series) > 1
     heads = [*([""] if numbered else []), *(["case"] if several else []), "since", "run"]
@@ -188,7 +186,7 @@ def _changes(history: History, names: Names, form: Form, stream: TextIO, *, numb
     rows = [
         [
             *([str(series.changes.index(change) + 1)] if numbered else []),
-            *([_words(series, names)] if several else []),
+            *([names[series.case.key].spoken] if several else []),
             day(change.started),
             change.run,
             *_levels(series, change),

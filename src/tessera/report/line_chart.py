@@ -28,10 +28,14 @@ def line_chart(
       └──────▲─────
              1
     """
-    places, step = _places(len(values), width - max(len(label(v)) for v in (min(values), max(values))) - 3)
-    columns = (max(places) + 1) * step
     low, high = min(values), max(values)
     span = high - low
+    names = {0: label(high), height - 1: label(low)} if span else {height // 2: label(high)}
+    if span and height >= 5:
+        names[(height - 1) // 2] = label(high - span * ((height - 1) // 2) / (height - 1))
+    wide = max(map(len, names.values()))
+    places, step = _places(len(values), width - wide - 2)
+    columns = (places[-1] + 1) * step
 
     def row(value: float) -> int:
         return round((high - value) / span * (height - 1)) if span else height // 2
@@ -42,24 +46,23 @@ def line_chart(
             grid[row(value)][column] = "─"
     for place, group in _groups(values, places).items():
         grid[row(statistics.median(group))][place * step] = "•"
-    names = {0: label(high), height - 1: label(low)} if span else {height // 2: label(high)}
-    if span and height >= 5:
-        names[(height - 1) // 2] = label(high - span * ((height - 1) // 2) / (height - 1))
-    wide = max(map(len, names.values()))
     lines = [
         f"{names.get(number, ''):>{wide}} {'┤' if number in names else '│'}{''.join(cells)}"
         for number, cells in enumerate(grid)
     ]
-    axis, numbers = ["─"] * columns, [" "] * columns
-    for number, (start, _, _) in enumerate(levels[1:], 1):
-        axis[places[start] * step] = "▲"
-        for offset, digit in enumerate(str(number)):
-            if places[start] * step + offset < columns:
-                numbers[places[start] * step + offset] = digit
-    lines.append(f"{'':>{wide}} └{''.join(axis)}")
-    if levels[1:]:
-        lines.append(f"{'':>{wide}}  {''.join(numbers)}")
+    marks = [places[start] * step for start, _, _ in levels[1:]]
+    lines.append(f"{'':>{wide}} └{''.join('▲' if column in marks else '─' for column in range(columns))}")
+    if marks:
+        lines.append(f"{'':>{wide}}  {_numbered(marks)[:columns]}")
     return [line.rstrip() for line in lines]
+
+
+def _numbered(marks: Sequence[int]) -> str:
+    """The numbers of the marks, each in the column of its mark as far as there is room."""
+    line = ""
+    for number, column in enumerate(marks, 1):
+        line = line.ljust(column) + (str(number) if len(line) <= column else "")
+    return line
 
 
 def spark_line(values: Sequence[float], width: int) -> str:

@@ -29,6 +29,11 @@ class Name:
         """The short name; the key shows when the pointer rests on it."""
         return Cell(self.short, hint=self.key)
 
+    @property
+    def spoken(self) -> str:
+        """The feature and the words."""
+        return f"{self.feature} {self.words}"
+
     def __str__(self) -> str:
         return f"{self.feature} {self.short}"
 

@@ -56,7 +56,8 @@ def change_points(
     """
     if len(values) < MIN_RUNS:
         return ()
-    logs = np.log(np.asarray(values, dtype=np.float64))
+    figures = np.asarray(values, dtype=np.float64)
+    logs = np.log(figures)
     own = np.zeros(len(logs)) if errors is None else np.asarray(errors, dtype=np.float64)
     # Figures that never vary, such as bytes, are given a little noise: the clipping must not undo their changes.
     sigma = max(_deviation(np.diff(logs)) / math.sqrt(2), float(np.median(own)), math.log1p(threshold) / REACH)
@@ -64,7 +65,7 @@ def change_points(
     kept = np.flatnonzero(~_outliers(logs, clipped))
     if len(kept) <= 2 * MIN_SIDE:
         return ()
-    logs, clipped, own = logs[kept], clipped[kept], own[kept]
+    figures, logs, clipped, own = figures[kept], logs[kept], clipped[kept], own[kept]
     cuts = _cuts(clipped / sigma)
     while cuts:  # the weakest goes first: without it, those beside it may stand
         margins = [
@@ -76,7 +77,7 @@ def change_points(
             break
         del cuts[weakest]
     return tuple(
-        Shift(start=int(kept[cut]), before=_level(logs[start:cut]), after=_level(logs[cut:end]))
+        Shift(start=int(kept[cut]), before=_level(figures[start:cut]), after=_level(figures[cut:end]))
         for start, cut, end in _sides(cuts, len(kept))
     )
 
@@ -143,5 +144,5 @@ def _deviation(differences: Floats) -> float:
     return TO_SIGMA * float(np.median(np.abs(differences - np.median(differences))))
 
 
-def _level(logs: Floats) -> float:
-    return math.exp(float(np.median(logs)))
+def _level(figures: Floats) -> float:
+    return float(np.median(figures))

@@ -6,6 +6,7 @@ The others stand apart, each with its reason.
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import statistics
@@ -76,7 +77,7 @@ class Series:
     def levels(self) -> list[tuple[int, int, float]]:
         """The stretches of one level: where each starts and ends, and its typical figure."""
         starts = [0, *(change.start for change in self.changes), len(self.points)]
-        pairs = zip(starts[:-1], starts[1:], strict=True)
+        pairs = itertools.pairwise(starts)
         return [(start, end, statistics.median(self.values[start:end])) for start, end in pairs]
 
     def lasts(self, change: Change, threshold: float) -> bool:
@@ -146,9 +147,7 @@ class History:
         return at[0][0] if judged >= 10 and at and 2 * at[0][1] >= judged else None
 
 
-def history(
-    readings: Iterable[Reading], metric: str, *, threshold: float = 0.03, last: int | None = None
-) -> History:
+def history(readings: Iterable[Reading], metric: str, *, threshold: float = 0.03, last: int | None = None) -> History:
     """The series of all cases among some readings; `last` keeps the newest runs only."""
     ordered = sorted(readings, key=lambda reading: _moment(reading.started))
     runs = {reading.run: reading.suite for reading in ordered}

@@ -236,7 +236,8 @@ class Store:
             rows = self._db.execute(
                 "SELECT id, run, key, status, environment, json_extract(body, '$.version'), json_extract(body, ?1)"
                 " FROM records WHERE (feature, name) IN"
-                " (SELECT json_extract(value, '$[0]'), json_extract(value, '$[1]') FROM json_each(?2)) ORDER BY run, id",
+                " (SELECT json_extract(value, '$[0]'), json_extract(value, '$[1]') FROM json_each(?2))"
+                " ORDER BY run, id",
                 (f'$.metrics."{metric}"', strict_json.dumps(list(cases))),
             ).fetchall()
         runs = {run.id: run for run in self.runs()}

@@ -6,6 +6,7 @@ import os
 import random
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -19,7 +20,8 @@ from tessera.operators.preparation import prepare
 pytest.importorskip("jax")
 
 NAMES = sorted(jax_expressions())
-SOME = set(random.sample(NAMES, len(NAMES) // 3))  # others every time; all of them in the slow run
+SOME = set(random.sample(NAMES, len(NAMES) // 8))  # others every time; all of them in the slow run
+FORWARD_ONLY = {"linalg_householder_product", "max_pool2d_dilated", "nextafter"}  # JAX has no rule for their gradients
 
 
 def prepared(name: str, which: str, **axes):
@@ -38,7 +40,10 @@ def test_every_expression_is_of_an_operator_of_the_catalogue():
 def test_it_gives_the_references_numbers_forward_and_backward(name):
     dtype = [OPERATORS[name].dtypes[0]]
     prepared(name, "forward", dtype=dtype).call()
-    if OPERATORS[name].differentiable:
+    if name in FORWARD_ONLY:
+        with pytest.raises(Refused, match="not implemented"):
+            prepared(name, "backward", dtype=dtype)
+    elif OPERATORS[name].differentiable:
         found = prepared(name, "backward", dtype=dtype)
         assert found.gradients
         found.call()
@@ -87,7 +92,7 @@ import os
 from tessera.launch.fresh import FreshProcess
 from tessera.operators.cases import cases
 from tessera.operators.bench import preload
-case, = cases(["softmax"], backend=["jax"], size=["medium"], passes=["backward"])
+case, = cases(["matmul"], backend=["jax"], size=["small"], passes=["backward"])
 preload(case)
 assert len(os.listdir("/proc/self/task")) == 1, "preloading started threads"
 for _ in range(2):
@@ -96,16 +101,10 @@ for _ in range(2):
 """
 
 
-def in_a_child(case) -> float:
-    """Processor seconds per second of wall time, while the case runs."""
-    import time
-
-    _, found = prepare(case)
-    found.call()
-    began, used = time.perf_counter(), time.process_time()
-    while time.perf_counter() < began + 0.3:
-        found.call()
-    return (time.process_time() - used) / (time.perf_counter() - began)
+def in_a_child(case) -> int:
+    """Threads that XLA computes on, once the case has run."""
+    prepare(case)[1].call()
+    return sum("Eigen" in path.read_text() for path in Path("/proc/self/task").glob("*/comm"))
 
 
 @pytest.mark.timeout(60)
@@ -121,4 +120,4 @@ def test_a_process_forked_after_preloading_computes_on_one_thread_without_a_warn
     )
     assert done.returncode == 0, done.stderr
     assert not done.stderr
-    assert all(float(line) < 1.2 for line in done.stdout.split())
+    assert done.stdout.split() == ["1", "1"]

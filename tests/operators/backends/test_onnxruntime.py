@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import random
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -105,6 +108,16 @@ def test_what_it_lacks_is_refused_in_one_line(name, axes, words):
 @pytest.mark.parametrize(("name", "dtype"), [("matmul", "float64"), ("add", "float16"), ("cat", "bfloat16")])
 def test_other_dtypes(name, dtype):
     prepare(one(name, dtype=[dtype]))
+
+
+def test_importing_it_starts_no_thread():
+    program = (
+        "import os; from tessera.operators import backends; backends.backend('onnxruntime').preload();"
+        " print(len(os.listdir('/proc/self/task')))"
+    )
+    alone = {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+    told = subprocess.run([sys.executable, "-c", program], env=alone, capture_output=True, check=True, timeout=60)
+    assert int(told.stdout) == 1
 
 
 @pytest.mark.timeout(60)

@@ -12,13 +12,14 @@ from hypothesis import strategies as st
 
 from tessera.operators.backends import expressions
 from tessera.operators.cases import cases
-from tessera.operators.catalogue import OPERATORS
+from tessera.operators.catalogue import OPERATORS, find
 from tessera.operators.catalogue.elementwise import elementwise, value
 from tessera.operators.draws import cells
 from tessera.operators.operator import Call
 from tessera.operators.preparation import prepare
 
-IN_PLACE = [name for name in OPERATORS if name.startswith("inplace_")]
+CATEGORIES = ("arithmetic", "comparison", "logical", "exp_log", "powers", "trigonometric", "rounding", "activation")
+IN_PLACE = [one.name for one in find(category=CATEGORIES) if one.name.startswith("inplace_")]
 TYPED = [(name, dtype) for name in IN_PLACE for dtype in ("float32", "float16") if dtype in OPERATORS[name].dtypes]
 
 
@@ -29,16 +30,28 @@ def _ready(name: str, dtype: str = "float32", backend: str = "torch"):
     return prepare(case)
 
 
+def _denormals(values: torch.Tensor, dtype: torch.dtype) -> int:
+    return int(((values != 0) & (values.abs() < torch.finfo(dtype).tiny)).sum())
+
+
+@pytest.fixture(autouse=True)
+def _one_thread():
+    """Small inputs: a second thread would only be waited for."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
 @pytest.mark.parametrize(("name", "dtype"), TYPED)
 def test_a_buffer_overwritten_again_and_again_keeps_normal_numbers(name, dtype):
     _, ready = _ready(name, dtype)
-    for _ in range(2000):
+    for _ in range(500):
         found = ready.call()
-    if not found.is_floating_point():
-        return
-    size = found.abs()
-    assert torch.isfinite(found).all()
-    assert ((size == 0) | (size >= torch.finfo(found.dtype).tiny)).all()
+    if found.is_floating_point():
+        assert torch.isfinite(found).all()
+        assert found.any()
+        assert _denormals(found, found.dtype) <= _denormals(torch.from_numpy(ready.outputs[0]), found.dtype)
 
 
 @pytest.mark.parametrize("name", [name for name in IN_PLACE if name in expressions("numpy")])

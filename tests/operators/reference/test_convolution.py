@@ -25,7 +25,7 @@ def layers(draw, transposed):
     space = tuple(draw(st.integers(7, 9)) for _ in range(dims))
     if transposed:
         given["output_padding"] = tuple(
-            draw(st.integers(0, max(s, d) - 1)) for s, d in zip(given["stride"], given["dilation"])
+            draw(st.integers(0, max(s, d) - 1)) for s, d in zip(given["stride"], given["dilation"], strict=True)
         )
         weight = (inside, outside // groups, *kernel)
     else:

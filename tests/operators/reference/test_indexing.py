@@ -46,6 +46,14 @@ def test_rows(seed):
     np.testing.assert_allclose(ref.raised(data, repeated, source), raised, rtol=1e-12)
 
 
+@given(seeds)
+@settings(max_examples=20, deadline=None)
+def test_nonzero_static(seed):
+    data = np.random.default_rng(seed).integers(0, 2, (3, 4, 2))
+    want = torch.nonzero_static(torch.from_numpy(data), size=data.size, fill_value=-1)
+    assert np.array_equal(ref.nonzero_static(data), want)
+
+
 def test_the_data_is_not_changed():
     data = np.zeros(3)
     ref.replaced(data, 0, 1.0)

@@ -86,7 +86,7 @@ def test_the_lengths_of_torchs_samples_are_put_back():
 
     before = invocations.S, invocations.M, invocations.L
     ready("matmul")
-    assert (invocations.S, invocations.M, invocations.L) == before
+    assert before == (invocations.S, invocations.M, invocations.L)
 
 
 def test_flops_and_bytes_of_a_matrix_product():
@@ -122,6 +122,30 @@ def test_an_operator_without_a_reference_is_held_against_double_precision(monkey
         ready("cumsum")
 
 
+def test_near_a_pole_as_much_is_allowed_as_rounding_the_inputs_changes(monkeypatch):
+    assert "one rounding of its inputs" in ready("polygamma.polygamma_n_1", size="medium").notes[1]
+    entry = op_db()["polygamma.polygamma_n_1"]
+    plain = entry.op
+    monkeypatch.setattr(entry, "op", lambda data, n: plain(data, n) * (1.1 if data.dtype is torch.float32 else 1))
+    with pytest.raises(Refused, match="differs from the reference"):
+        ready("polygamma.polygamma_n_1", size="medium")
+
+
+@pytest.mark.parametrize("name", ["svd", "linalg.svd", "linalg.eig", "linalg.eigh"])
+def test_vectors_of_any_sign_are_checked(name, monkeypatch):
+    assert ready(name).notes[1].startswith("checked against")
+    entry = op_db()[name]
+    plain = entry.op
+
+    def wrong(data: torch.Tensor, *args: object, **kwargs: object) -> tuple[torch.Tensor, ...]:
+        first, *rest = plain(data, *args, **kwargs)
+        return first * (1.1 if data.dtype is torch.float32 else 1), *rest
+
+    monkeypatch.setattr(entry, "op", wrong)
+    with pytest.raises(Refused, match="differs from the reference"):
+        ready(name)
+
+
 def test_a_wrong_gradient_is_refused(monkeypatch):
     class Wrong(torch.autograd.Function):
         @staticmethod
@@ -138,7 +162,7 @@ def test_a_wrong_gradient_is_refused(monkeypatch):
 
 
 def test_random_operators_are_checked_by_shape():
-    assert "random" in ready("nn.functional.dropout").notes[1]
+    assert "random" in ready("bernoulli").notes[1]
     assert "random" in ready("normal").notes[1]
 
 
@@ -183,7 +207,7 @@ def test_a_missing_package_names_the_extra(monkeypatch):
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("size", ["small", "medium"])
-@pytest.mark.parametrize(("which", "least"), [("forward", 600), ("backward", 480)])
+@pytest.mark.parametrize(("which", "least"), [("forward", 675), ("backward", 520)])
 def test_nearly_all_entries_run(which, least, size, capsys):
     refused: dict[str, str] = {}
     ran = 0

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from tessera.errors import Refused
+from tessera.operators.arrays import Array
 from tessera.operators.operator import Input, Operator
 
 
@@ -18,7 +19,7 @@ class Request:
 
     operator: Operator
     inputs: Mapping[str, Input]
-    arrays: Mapping[str, np.ndarray]
+    arrays: Mapping[str, Array]
     attributes: Mapping[str, Any]
     dtype: str
     which: str
@@ -44,9 +45,9 @@ class Prepared:
     """
 
     call: Callable[[], Any]
-    outputs: tuple[np.ndarray, ...]
-    gradients: Mapping[str, np.ndarray]
-    output_gradients: tuple[np.ndarray, ...] = ()
+    outputs: tuple[Array, ...]
+    gradients: Mapping[str, Array]
+    output_gradients: tuple[Array, ...] = ()
 
 
 class Backend(Protocol):
@@ -61,7 +62,7 @@ class Backend(Protocol):
         ...
 
 
-def output_gradients(outputs: Sequence[np.ndarray]) -> tuple[np.ndarray, ...]:
+def output_gradients(outputs: Sequence[Array]) -> tuple[Array, ...]:
     """A fixed random gradient for every floating-point output, the same on every backend."""
     rng = np.random.default_rng(1)
     return tuple(

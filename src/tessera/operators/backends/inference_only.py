@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from tessera.errors import Refused
+from tessera.operators.arrays import Array
 from tessera.operators.backends.backend import Request
 
 
@@ -17,7 +18,7 @@ def refuse_what_needs_more(request: Request, title: str) -> None:
             raise Refused(f"{title} copies strided arrays before it computes", got=name, allowed="contiguous arrays")
 
 
-def stored(array: np.ndarray, kind: str, dtype: str) -> np.ndarray:
+def stored(array: Array, kind: str, dtype: str) -> Array:
     """An input as a runtime holds it in memory.
 
     bfloat16, which NumPy lacks, comes as its bits; a complex number is a pair of floats in a last dim of its own.
@@ -34,7 +35,7 @@ def stored(array: np.ndarray, kind: str, dtype: str) -> np.ndarray:
     return array.astype(dtype, copy=False) if kind == "float" else array
 
 
-def widened_bits(bits: np.ndarray) -> np.ndarray:
+def widened_bits(bits: Array) -> Array:
     """The values of bfloat16 bits, in float32.
 
     >>> widened_bits(np.array([0x3F80], np.uint16))
@@ -43,7 +44,7 @@ def widened_bits(bits: np.ndarray) -> np.ndarray:
     return (bits.astype(np.uint32) << np.uint32(16)).view(np.float32)
 
 
-def as_complex(pairs: np.ndarray) -> np.ndarray:
+def as_complex(pairs: Array) -> Array:
     """Pairs of floats in the last dim as complex numbers.
 
     >>> as_complex(np.array([[1.0, 2.0]]))

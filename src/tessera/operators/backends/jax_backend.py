@@ -15,6 +15,7 @@ import numpy as np
 from jax import lax
 
 from tessera.errors import Refused
+from tessera.operators.arrays import Array
 from tessera.operators.backends.backend import Prepared, Request, output_gradients
 from tessera.operators.expression import function
 
@@ -113,7 +114,7 @@ def _waited(run: Callable[..., Any], *arguments: Any) -> tuple[Callable[[], Any]
     return lambda: jax.block_until_ready(run(*arguments)), result
 
 
-def to_array(leaf: jax.Array) -> np.ndarray[Any, Any]:
+def to_array(leaf: jax.Array) -> Array:
     """A result as an array; 16-bit floats become float32, which holds them exactly."""
     array = np.asarray(leaf)
     return array.astype(np.float32) if leaf.dtype in (jnp.bfloat16, jnp.float16) else array

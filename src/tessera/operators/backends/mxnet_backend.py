@@ -13,6 +13,7 @@ from functools import cache
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tessera.errors import Refused
 from tessera.operators.backends.backend import Prepared, Request, output_gradients
@@ -25,7 +26,8 @@ class MxnetBackend:
     """MXNet on the CPU."""
 
     def preload(self) -> None:
-        # in a process forked after its import, MXNet keeps many operators to one thread: there each fork imports it
+        # a process that was forked after the import keeps many operators to one thread: where there are more, every
+        # fork has to import MXNet by itself
         if os.environ.get("OMP_NUM_THREADS") == "1":
             _mxnet()
 
@@ -101,8 +103,7 @@ def _forward(forward: Callable[[], Any]) -> Prepared:
 
 def _backward(request: Request, forward: Callable[[], Any], arrays: dict[str, Any]) -> Prepared:
     """Gradients of the inputs, each written over the one before, for given gradients of the outputs."""
-    mx = _mxnet()
-    autograd = mx.autograd
+    autograd = _mxnet().autograd
     for name in request.differentiated:
         arrays[name].attach_grad("write")
     gradients = {name: arrays[name].grad for name in request.differentiated}
@@ -139,7 +140,7 @@ def _backward(request: Request, forward: Callable[[], Any], arrays: dict[str, An
     )
 
 
-def _like(values: np.ndarray, array: Any) -> Any:
+def _like(values: NDArray[Any], array: Any) -> Any:
     """Values as an array of the same kind and dtype as another."""
     made = _mxnet().nd.array(values, dtype=array.dtype)
     return made.as_np_ndarray() if isinstance(array, _mxnet().np.ndarray) else made
@@ -156,9 +157,9 @@ def _leaves(result: Any) -> tuple[Any, ...]:
     return (result,)
 
 
-def _to_array(leaf: Any) -> np.ndarray:
+def _to_array(leaf: Any) -> NDArray[Any]:
     """A result as an array; 16-bit floats become float32, which holds them exactly."""
-    array: np.ndarray = leaf.asnumpy()
+    array: NDArray[Any] = leaf.asnumpy()
     return array.astype(np.float32) if array.dtype == np.float16 else array
 
 

@@ -16,6 +16,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
+from tessera.operators.arrays import Array
 from tessera.operators.expression import bound
 
 FLOATS = {
@@ -40,7 +41,7 @@ class Built:
     """A checked model, the arrays of its inputs, and its outputs in the order of the expression."""
 
     model: onnx.ModelProto
-    arrays: Mapping[str, np.ndarray]
+    arrays: Mapping[str, Array]
     outputs: tuple[Value, ...]
 
 
@@ -50,7 +51,7 @@ class Graph:
     def __init__(self, *, opset: int, dtype: str) -> None:
         self._opset, self._float = opset, FLOATS[dtype]
         self._inputs: dict[str, onnx.ValueInfoProto] = {}
-        self._arrays: dict[str, np.ndarray] = {}
+        self._arrays: dict[str, Array] = {}
         self._constants: list[onnx.TensorProto] = []
         self._nodes: list[onnx.NodeProto] = []
 
@@ -67,7 +68,7 @@ class Graph:
             "complex_pairs": complex_pairs,
         }
 
-    def input(self, name: str, array: np.ndarray, kind: str) -> Value:
+    def input(self, name: str, array: Array, kind: str) -> Value:
         """An input of the graph, of the shape that the array has in memory."""
         follows = kind in ("float", "complex")
         element = self._float if follows else helper.np_dtype_to_tensor_dtype(array.dtype)
@@ -128,7 +129,7 @@ class Graph:
             return given.name
         return "" if given is None else self._constant(np.asarray(given))
 
-    def _constant(self, array: np.ndarray) -> str:
+    def _constant(self, array: Array) -> str:
         name = f"constant_{len(self._constants)}"
         if array.dtype.kind == "f":
             self._constants.append(helper.make_tensor(name, self._float, array.shape, array.ravel().tolist()))
@@ -154,7 +155,7 @@ def complex_pairs(value: Value) -> Value:
 
 def build(
     expression: str,
-    arrays: Mapping[str, np.ndarray],
+    arrays: Mapping[str, Array],
     kinds: Mapping[str, str],
     attributes: Mapping[str, Any],
     *,

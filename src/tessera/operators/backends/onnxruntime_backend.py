@@ -1,27 +1,34 @@
 """ONNX Runtime: an operator as a graph of one node or a few. Forward only.
 
 What is timed is a run on inputs that were bound once, into outputs that lie ready: no conversion, no allocation of
-results. Weights are inputs of the graph like any other, so no kernel can repack them before the run. Constant folding
-is off; every other optimisation of graphs is on. Where it has no kernel for float16, ONNX Runtime adds casts to
-float32 of its own accord, and they are timed; bfloat16 and float64 it refuses.
+results. Weights are inputs of the graph like any other, so no kernel can repack them before the run; those of the fused
+operators are fixed. Constant folding is off; every other optimisation of graphs is on. Where it has no kernel for
+float16, ONNX Runtime adds casts to float32 of its own accord, and they are timed; without one for float64 or bfloat16
+it refuses.
 """
 
 from __future__ import annotations
 
+import os
 from functools import cache
 from typing import Any
 
 import numpy as np
 import onnx
-import onnxruntime
 from onnx import TensorProto, helper
-from onnxruntime.capi import onnxruntime_pybind11_state as state
 
 from tessera.errors import Refused
 from tessera.measure.environment import environment
+from tessera.operators.arrays import Array
 from tessera.operators.backends.backend import Prepared, Request
 from tessera.operators.backends.inference_only import as_complex, refuse_what_needs_more, stored, widened_bits
 from tessera.operators.backends.onnx_graph import Built, build
+
+# nothing may use the network while something is measured, and the thread that would does not survive a fork
+os.environ["ORT_DISABLE_TELEMETRY"] = "1"
+
+import onnxruntime
+from onnxruntime.capi import onnxruntime_pybind11_state as state
 
 FATAL = 4  # the severity that is logged: all below is raised as well
 OLDEST_OPSET = 18  # the first in which every reduction takes its axes as the tables give them
@@ -39,18 +46,18 @@ class OnnxRuntimeBackend:
         onnxruntime.set_seed(request.seed)
         kinds = {name: one.kind for name, one in request.inputs.items()}
         arrays = {name: stored(array, kinds[name], request.dtype) for name, array in request.arrays.items()}
-        refusals = []
-        # kernels lag behind operators: a new version of one that only says more may have none yet
+        threads, refusal = int(environment()["threads"]), ""
+        # kernels lag behind operators: a newer version that only says more about one may have no kernel yet
         for opset in range(newest_opset(), OLDEST_OPSET - 1, -1):
             try:
                 built = build(expression, arrays, kinds, request.attributes, opset=opset, dtype=request.dtype)
-                run = Run(open_session(built.model, threads=int(environment()["threads"])), built)
+                run = Run(open_session(built.model, threads=threads), built)
             except NOT_THERE as error:
-                refusals.append(_reason(error))
+                refusal = refusal or _reason(error)
                 continue
             run()
             return Prepared(call=run, outputs=run.outputs(), gradients={})
-        raise Refused(f"ONNX Runtime does not run this in {request.dtype}: {refusals[0]}")
+        raise Refused(f"ONNX Runtime does not run this in {request.dtype}: {refusal}")
 
 
 class Run:
@@ -73,7 +80,7 @@ class Run:
     def __call__(self) -> None:
         self._session.run_with_iobinding(self._binding)
 
-    def outputs(self) -> tuple[np.ndarray, ...]:
+    def outputs(self) -> tuple[Array, ...]:
         """What the last run gave, in types that NumPy has."""
         found = []
         for value in self.built.outputs:
@@ -109,18 +116,15 @@ def open_session(model: onnx.ModelProto, *, threads: int, optimized: str = "") -
 def newest_opset() -> int:
     """The newest version of ONNX's operators that both `onnx` and this ONNX Runtime know."""
     newest: int = onnx.defs.onnx_opset_version()
-    for opset in range(newest, 0, -1):
-        edge = helper.make_tensor_value_info("data", TensorProto.FLOAT, [1])
-        result = helper.make_tensor_value_info("result", TensorProto.FLOAT, [1])
-        graph = helper.make_graph([helper.make_node("Abs", ["data"], ["result"])], "probe", [edge], [result])
-        opsets = [helper.make_opsetid("", opset)]
-        version = helper.find_min_ir_version_for(opsets)
+    number = {"data": np.ones(1, np.float32)}
+    for opset in range(newest, OLDEST_OPSET - 1, -1):
+        probe = build("op.Abs(data)", number, {"data": "float"}, {}, opset=opset, dtype="float32")
         try:
-            open_session(helper.make_model(graph, opset_imports=opsets, ir_version=version), threads=1)
+            open_session(probe.model, threads=1)
         except (state.Fail, state.InvalidGraph):
             continue
         return opset
-    raise Refused("this ONNX Runtime is too old for the installed onnx", got=onnxruntime.__version__)
+    raise Refused("this ONNX Runtime is too old", got=onnxruntime.__version__, do="pip install -U onnxruntime")
 
 
 def _storage(element: int) -> np.dtype[Any]:
@@ -130,7 +134,7 @@ def _storage(element: int) -> np.dtype[Any]:
 def _reason(error: Exception) -> str:
     """The words of an ONNX Runtime error without its codes, in one line.
 
-    >>> _reason(Exception("[ONNXRuntimeError] : 9 : NOT_IMPLEMENTED : Could not find an implementation for Erf(13)"))
-    'Could not find an implementation for Erf(13)'
+    >>> _reason(Exception("[ONNXRuntimeError] : 9 : NOT_IMPLEMENTED : No implementation for Erf(13) node with name ''"))
+    'No implementation for Erf(13)'
     """
-    return " ".join(str(error).rpartition(" : ")[2].split())
+    return " ".join(str(error).rpartition(" : ")[2].split()).removesuffix(" node with name ''")

@@ -13,6 +13,7 @@ import openvino
 
 from tessera.errors import Refused
 from tessera.measure.environment import environment
+from tessera.operators.arrays import Array
 from tessera.operators.backends.backend import Prepared, Request
 from tessera.operators.backends.inference_only import as_complex, refuse_what_needs_more, stored, widened_bits
 from tessera.operators.backends.openvino_graph import FLOATS, Built, build, newest_operators
@@ -45,17 +46,17 @@ class Run:
 
     def __init__(self, compiled: openvino.CompiledModel, built: Built) -> None:
         self.compiled, self._inference = compiled, compiled.create_infer_request()
-        self._built = built  # tensors that are set are not kept alive by it
+        self.built = built  # a tensor that is set is not kept alive by that
         for number, tensor in enumerate(built.tensors.values()):
             self._inference.set_input_tensor(number, tensor)
 
     def __call__(self) -> None:
         self._inference.infer(share_outputs=True)
 
-    def outputs(self) -> tuple[np.ndarray, ...]:
+    def outputs(self) -> tuple[Array, ...]:
         """What the last run gave, in types that NumPy has."""
         found = []
-        for number, pairs in enumerate(self._built.pairs):
+        for number, pairs in enumerate(self.built.pairs):
             array = _array(self._inference.get_output_tensor(number))
             found.append(as_complex(array) if pairs else array)
         return tuple(found)
@@ -78,7 +79,7 @@ def _core() -> openvino.Core:
     return openvino.Core()
 
 
-def _array(tensor: openvino.Tensor) -> np.ndarray:
+def _array(tensor: openvino.Tensor) -> Array:
     """An output in a type that NumPy has."""
     if tensor.element_type == openvino.Type.bf16:
         return widened_bits(tensor.data.view(np.uint16))

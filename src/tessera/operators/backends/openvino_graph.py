@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import openvino
 
+from tessera.operators.arrays import Array
 from tessera.operators.expression import bound
 
 FLOATS = {"float32": openvino.Type.f32, "float16": openvino.Type.f16, "bfloat16": openvino.Type.bf16}
@@ -43,7 +44,7 @@ class Built:
 class Graph:
     """The inputs of one expression; arrays are as `inference_only.stored` gives them, each with its kind."""
 
-    def __init__(self, arrays: Mapping[str, np.ndarray], kinds: Mapping[str, str], dtype: str) -> None:
+    def __init__(self, arrays: Mapping[str, Array], kinds: Mapping[str, str], dtype: str) -> None:
         self._op, self._arrays, self._kinds, self._dtype = newest_operators(), arrays, kinds, dtype
         self._tensors = {name: self._tensor(array, kinds[name]) for name, array in arrays.items()}
         self._parameters = {
@@ -95,7 +96,7 @@ class Graph:
         del self._parameters[name]
         return name
 
-    def _tensor(self, array: np.ndarray, kind: str) -> openvino.Tensor:
+    def _tensor(self, array: Array, kind: str) -> openvino.Tensor:
         """A tensor on the array's own memory."""
         if kind == "float" and self._dtype == "bfloat16":
             return openvino.Tensor(array, openvino.Shape(list(array.shape)), openvino.Type.bf16)
@@ -109,7 +110,7 @@ def complex_pairs(node: Any) -> Pairs:
 
 def build(
     expression: str,
-    arrays: Mapping[str, np.ndarray],
+    arrays: Mapping[str, Array],
     kinds: Mapping[str, str],
     attributes: Mapping[str, Any],
     *,

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from tessera.operators.arrays import Array
 from tessera.operators.backends.backend import Prepared, Request, output_gradients
 from tessera.operators.expression import bound
 
@@ -49,7 +50,9 @@ def prepared(request: Request, tensors: Mapping[str, torch.Tensor], forward: Cal
     names = request.differentiated
     inputs = tuple(tensors[name] for name in names)
     given = output_gradients(outputs)
-    floats = [leaf for leaf in leaves(result) if torch.is_tensor(leaf) and (leaf.is_floating_point() or leaf.is_complex())]
+    floats = [
+        leaf for leaf in leaves(result) if torch.is_tensor(leaf) and (leaf.is_floating_point() or leaf.is_complex())
+    ]
     roots = [number for number, leaf in enumerate(floats) if leaf.requires_grad]
     weights = [torch.from_numpy(given[number]).to(floats[number].dtype) for number in roots]
     ends = [floats[number] for number in roots]
@@ -62,9 +65,7 @@ def prepared(request: Request, tensors: Mapping[str, torch.Tensor], forward: Cal
         return torch.autograd.grad(made, inputs, weights, allow_unused=True)
 
     found = backward()
-    gradients = {
-        name: to_array(gradient) for name, gradient in zip(names, found, strict=True) if gradient is not None
-    }
+    gradients = {name: to_array(gradient) for name, gradient in zip(names, found, strict=True) if gradient is not None}
     return Prepared(
         call=backward if request.which == "backward" else both,
         outputs=outputs,
@@ -80,13 +81,15 @@ def leaves(result: Any) -> tuple[Any, ...]:
     return () if result is None else (result,)
 
 
-def to_array(leaf: Any) -> np.ndarray:
+def to_array(leaf: Any) -> Array:
     """A result as an array; 16-bit floats become float32, which holds them exactly."""
     if not torch.is_tensor(leaf):
         return np.asarray(leaf)
     plain = leaf.detach()
-    if plain.is_sparse or plain.is_quantized:
-        plain = plain.to_dense() if plain.is_sparse else plain.dequantize()
+    if plain.is_quantized:
+        plain = plain.dequantize()
+    if plain.layout != torch.strided:
+        plain = plain.to_dense()
     if plain.dtype in (torch.bfloat16, torch.float16):
         plain = plain.float()
-    return plain.resolve_conj().resolve_neg().numpy().copy()
+    return plain.numpy(force=True).copy()

@@ -43,6 +43,7 @@ MODULES = (
     "indexing_writes",
     "joining",
     "shaping",
+    "view_copies",
     "creation",
     "conversion",
     "random_sampling",

@@ -5,26 +5,34 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from tessera.operators.draws import normal
-from tessera.operators.operator import Call, Input, Operator, Shape, by_size
+from tessera.operators.draws import Draw, normal
+from tessera.operators.operator import Call, Input, Operator, by_size
 
 # (n, heads, length, features of a head)
 HEADS = ((1, 2, 32, 32), (1, 12, 197, 64), (4, 16, 512, 64))
 # (n, length, features)
 SEQUENCES = ((1, 16, 64), (1, 128, 512), (4, 512, 768))
+# half of all pairs, and each query itself: none may see nothing
+VISIBLE = Draw("(rng.random(shape) < 0.5) | np.eye(*shape, dtype=bool)")
+# weights as small as a network's
+SMALL = Draw("rng.standard_normal(shape) / shape[-1] ** 0.5")
 
 
 def _products(call: Call) -> float:
-    """FLOPs of the two matrix products, scores and their average; a causal mask is not credited."""
-    query, keys = call.shapes["query"], call.shapes["key"][-2]
-    return 2.0 * math.prod(query[:-1]) * keys * (query[-1] + call.shapes["value"][-1])
+    """FLOPs of the two matrix products, of scores and of values; a causal mask is not credited.
+
+    Where there is a query alone, it is its own key and value.
+    """
+    query = call.shapes["query"]
+    key, value = (call.shapes.get(name, query) for name in ("key", "value"))
+    return 2.0 * math.prod(query[:-1]) * key[-2] * (query[-1] + value[-1])
 
 
 def _projected_products(call: Call) -> float:
     """The products of attention and of its four projections."""
-    features = call.shapes["query"][-1]
-    rows = [math.prod(call.shapes[name][:-1]) for name in ("query", "key", "value", "query")]
-    return _products(call) + 2.0 * features * features * sum(rows)
+    query = call.shapes["query"]
+    rows = [math.prod(call.shapes.get(name, query)[:-1]) for name in ("query", "key", "value", "query")]
+    return _products(call) + 2.0 * query[-1] ** 2 * sum(rows)
 
 
 def _attention(name: str, torch: str, reference: str, inputs: Any, *scales: Any, **others: Any) -> Operator:
@@ -55,17 +63,9 @@ def _shared(n: int, heads: int, length: int, features: int) -> dict[str, Input]:
     return {"query": Input(shape=(n, heads, length, features)), "key": other, "value": other}
 
 
-def _visible(rng: Any, shape: Shape) -> Any:
-    """Half of all pairs, and each query itself: none may see nothing."""
-    mask = rng.random(shape) < 0.5
-    diagonal = range(min(shape))
-    mask[diagonal, diagonal] = True
-    return mask
-
-
 def _masked(kind: str) -> Any:
     def inputs(n: int, heads: int, length: int, features: int) -> dict[str, Input]:
-        draw = _visible if kind == "bool" else normal
+        draw = VISIBLE if kind == "bool" else normal
         mask = Input(shape=(length, length), kind=kind, draw=draw, grad=False)
         return {**_heads(n, heads, length, features), "mask": mask}
 
@@ -73,16 +73,12 @@ def _masked(kind: str) -> Any:
 
 
 def _projected(n: int, length: int, features: int) -> dict[str, Input]:
-    """Sequences and the projections of several heads, weights as small as a network's."""
-
-    def small(rng: Any, shape: Shape) -> Any:
-        return rng.standard_normal(shape) / math.sqrt(shape[-1])
-
+    """Sequences and the projections of several heads."""
     return {
         **{name: Input(shape=(n, length, features)) for name in ("query", "key", "value")},
-        "in_weight": Input(shape=(3 * features, features), draw=small),
+        "in_weight": Input(shape=(3 * features, features), draw=SMALL),
         "in_bias": Input(shape=(3 * features,)),
-        "out_weight": Input(shape=(features, features), draw=small),
+        "out_weight": Input(shape=(features, features), draw=SMALL),
         "out_bias": Input(shape=(features,)),
     }
 
@@ -175,7 +171,7 @@ OPERATORS = (
         lambda *scale: {name: one for name, one in _projected(*scale).items() if name not in ("key", "value")},
         *SEQUENCES,
         attributes={"num_heads": 8},
-        flops=lambda call: 0.0,
+        flops=_projected_products,
         differentiable=False,
     ),
 )

@@ -10,7 +10,7 @@ from typing import Any
 
 from tessera.operators.catalogue.elementwise import NO_GRADIENT, SAME_GRADIENT, WIDE
 from tessera.operators.catalogue.layouts import Sizes, images, square
-from tessera.operators.draws import Draw, booleans, cells, constant, integers, uniform
+from tessera.operators.draws import Draw, booleans, cells, constant, half_zero, integers, uniform
 from tessera.operators.operator import Input, Operator, by_size
 from tessera.operators.work import nothing_moved, per_output
 
@@ -33,6 +33,21 @@ def _cast(start: str, end: str, draw: Draw) -> Operator:
         f"data.astype(np.{end})",
         square(draw, start),
         **NO_GRADIENT,
+    )
+
+
+def _quantised(name: str, torch: str, reference: str, sizes: Sizes, **rest: Any) -> Operator:
+    """From float32 to eight bits; the output is seen as float32 again."""
+    return _conversion(
+        name,
+        torch,
+        reference,
+        sizes,
+        flops=per_output(3),
+        moved=lambda call: call.read["data"] + call.written[0] / 4,
+        dtypes=("float32",),
+        **NO_GRADIENT,
+        **rest,
     )
 
 
@@ -84,7 +99,7 @@ OPERATORS = (
     _to_whole("int32"),
     _to_whole("int8", uniform(-100.0, 100.0)),
     _to_whole("uint8", uniform(0.0, 255.0)),
-    _to_whole("bool", Draw("np.maximum(rng.standard_normal(shape), 0)")),
+    _to_whole("bool", half_zero),
     _cast("float64", "float32", HUNDREDS),
     _cast("float16", "float32", HUNDREDS),
     _cast("int64", "float32", integers(1000, low=-1000)),
@@ -112,7 +127,14 @@ OPERATORS = (
     ),
     _conversion("contiguous", "data[:, ::2].contiguous()", "np.ascontiguousarray(data[:, ::2])"),
     _conversion("to_same", "data.to(data.dtype)", "np.asarray(data)", moved=nothing_moved),
-    _conversion("to_sparse", "data.to_sparse()", "ref.identity(data)", square(MOSTLY_ZERO), **NO_GRADIENT),
+    _conversion(
+        "to_sparse",
+        "data.to_sparse()",
+        "ref.identity(data)",
+        square(MOSTLY_ZERO),
+        moved=lambda call: float(call.read["data"]),
+        **NO_GRADIENT,
+    ),
     # Python and NumPy
     _conversion(
         "to_numpy",
@@ -124,6 +146,15 @@ OPERATORS = (
     ),
     _conversion("tolist", "data.tolist()", "data.tolist()", _LISTED, checked="np.array(out)", **NO_GRADIENT),
     _conversion("item", "data.item()", "data.item()", _ONE, **NO_GRADIENT),
+    _conversion(
+        "numpy_round_trip",
+        "torch.from_numpy(data.numpy())",
+        "np.asarray(data)",
+        moved=nothing_moved,
+        dtypes=("float32", "float64", "float16"),
+        **NO_GRADIENT,
+    ),
+    _conversion("detach", "data.detach()", "np.asarray(data)", moved=nothing_moved, **NO_GRADIENT),
     # complex numbers
     _conversion("real", "torch.real(data)", "np.real(data)", _COMPLEX, moved=nothing_moved, **WIDE),
     _conversion("imag", "torch.imag(data)", "np.imag(data)", _COMPLEX, moved=nothing_moved, **WIDE),
@@ -133,24 +164,18 @@ OPERATORS = (
         "angle", "torch.angle(data)", "np.angle(data)", _FIRST_QUADRANT, flops=per_output(), backward_flops=4.0, **WIDE
     ),
     # quantised numbers
-    _conversion(
+    _quantised(
         "quantize_per_tensor",
         "torch.quantize_per_tensor(data, scale, zero_point, torch.qint8)",
         "ref.quantised(data, scale, zero_point)",
         square(NEAR_STEPS),
         attributes=_STEP,
-        flops=per_output(3),
-        dtypes=("float32",),
-        **NO_GRADIENT,
     ),
-    _conversion(
+    _quantised(
         "quantize_per_channel",
         "torch.quantize_per_channel(data, scales, zero_points, 0, torch.qint8)",
         "ref.quantised(data, scales[:, None], zero_points[:, None])",
         _CHANNELS,
-        flops=per_output(3),
-        dtypes=("float32",),
-        **NO_GRADIENT,
     ),
     _conversion(
         "quantize_dequantize",

@@ -19,10 +19,8 @@ DEEP = ((1, 16, 14), (1, 256, 14), (8, 256, 28))
 VOLUMES = ((1, 8, 8), (1, 32, 16), (2, 64, 24))
 
 
-def channels_last(rng: Any, shape: Shape) -> Any:
-    """Normal values of (n, channels, *space) that lie in memory as (n, *space, channels)."""
-    n, channels, *space = shape
-    return rng.standard_normal((n, *space, channels)).transpose(0, len(shape) - 1, *range(1, len(shape) - 1))
+# normal values of (n, channels, *space) that lie in memory as (n, *space, channels)
+channels_last = Draw("np.moveaxis(rng.standard_normal((shape[0], *shape[2:], shape[1])), -1, 1)")
 
 
 def _inputs(data: Shape, weight: Shape, *, bias: int = 0, draw: Draw = normal) -> dict[str, Input]:
@@ -30,7 +28,7 @@ def _inputs(data: Shape, weight: Shape, *, bias: int = 0, draw: Draw = normal) -
     small = 1.0 / math.sqrt(math.prod(weight[1:]))
     found = {
         "data": Input(shape=data, draw=draw),
-        "weight": Input(shape=weight, draw=lambda rng, shape: small * draw(rng, shape)),
+        "weight": Input(shape=weight, draw=Draw(f"{small} * {draw.expression}")),
     }
     return {**found, "bias": Input(shape=(bias,))} if bias else found
 
@@ -191,7 +189,7 @@ _SEQUENCES = (
         sizes=by_size(
             lambda t, b, c: {
                 "data": Input(shape=(t, b, c)),
-                "weight": Input(shape=(3, c, c), draw=lambda rng, shape: normal(rng, shape) / math.sqrt(3 * c)),
+                "weight": Input(shape=(3, c, c), draw=Draw("rng.standard_normal(shape) / (3 * shape[1]) ** 0.5")),
                 "bias": Input(shape=(c,)),
             },
             (32, 2, 16),

@@ -11,7 +11,7 @@ from typing import Any
 
 from tessera.operators.catalogue.elementwise import NO_GRADIENT, WIDE
 from tessera.operators.catalogue.layouts import Sizes, images, square
-from tessera.operators.draws import Draw, constant, uniform
+from tessera.operators.draws import Draw, constant, integers, uniform
 from tessera.operators.operator import Call, Input, Operator, Shape, by_size
 from tessera.operators.work import nothing_moved, per_output
 
@@ -37,6 +37,16 @@ def _vector(*counts: int) -> Sizes:
 
 _MATRIX = by_size(lambda n: {"like": Input(shape=(n, n), draw=ONE)}, 64, 1024, 4096)
 _RANGE = _vector(2**12, 2**20, 2**24)
+_ONE = _vector(1, 1, 1)
+_SPARSE = by_size(
+    lambda n: {
+        "index": Input(shape=(2, n), kind="int64", draw=integers(n // 4)),
+        "data": Input(shape=(n,), grad=False),
+    },
+    256,
+    2**12,
+    2**14,
+)
 _SIDE = _vector(64, 1024, 4096)
 _WINDOW = _vector(512, 2**16, 2**20)
 _LIST = _vector(16, 2**12, 2**18)
@@ -83,6 +93,8 @@ OPERATORS = (
     _made("full_like", "torch.full_like(like, 0.5)", "np.full_like(like, 0.5)"),
     _made("empty_like", "torch.empty_like(like)", "np.empty_like(like)", check="shape", moved=nothing_moved),
     _made("new_zeros", "like.new_zeros(size)", "np.zeros(size, like.dtype)"),
+    _made("new_ones", "like.new_ones(size)", "np.ones(size, like.dtype)"),
+    _made("new_empty", "like.new_empty(size)", "np.empty(size, like.dtype)", check="shape", moved=nothing_moved),
     _made("new_full", "like.new_full(size, 0.5)", "np.full(size, 0.5, like.dtype)"),
     _made(
         "empty_strided",
@@ -91,11 +103,34 @@ OPERATORS = (
         check="shape",
         moved=nothing_moved,
     ),
+    _made(
+        "empty_permuted",
+        "torch.empty_permuted(size, (1, 0), dtype=like.dtype)",
+        "np.empty(size, like.dtype, order='F')",
+        check="shape",
+        moved=nothing_moved,
+    ),
+    _made(
+        "scalar_tensor", "torch.scalar_tensor(0.5, dtype=like.dtype)", "np.array(0.5, like.dtype)", _ONE, attributes={}
+    ),
+    _made(
+        "sparse_coo_tensor",
+        "torch.sparse_coo_tensor(index, data, size)",
+        "ref.added(np.zeros(size), tuple(index), data)",
+        _SPARSE,
+        attributes=lambda shapes: {"size": (shapes["data"][0] // 4,) * 2},
+        moved=lambda call: float(call.read["index"]),
+    ),
     _counted("eye", "torch.eye(n, dtype=like.dtype)", "np.eye(n, dtype=like.dtype)", _SIDE),
     # counted
     _counted("arange", "torch.arange(n)", "np.arange(n)"),
     _counted("arange_float", "torch.arange(n, dtype=like.dtype)", "np.arange(n, dtype=like.dtype)", **WIDE),
-    _counted("linspace", "torch.linspace(0.0, 1.0, n, dtype=like.dtype)", "np.linspace(0.0, 1.0, n, dtype=like.dtype)"),
+    _counted(
+        "linspace",
+        "torch.linspace(0.0, 1.0, n, dtype=like.dtype)",
+        "np.linspace(0.0, 1.0, n, dtype=like.dtype)",
+        dtypes=("float32", "float64", "bfloat16"),
+    ),
     _counted(
         "logspace",
         "torch.logspace(-2.0, 2.0, n, dtype=like.dtype)",

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from tessera.operators.draws import Draw, integers, normal
+from tessera.operators.draws import Draw, integers, normal, spaced
 from tessera.operators.operator import Call, Input, Operator, Shape, by_size
 from tessera.operators.work import outputs_moved
 
@@ -14,6 +14,7 @@ Sizes = Mapping[str, Mapping[str, Input]]
 
 # (words, features, sentences or bags, words in each)
 TABLES = ((64, 32, 8, 16), (10000, 256, 32, 128), (50000, 512, 128, 256))
+DISTINCT = Draw(f"np.ascontiguousarray((lambda shape: {spaced.expression})(shape[::-1]).T)")
 
 
 def _table(words: int, features: int, index: Shape, draw: Draw | None = None) -> dict[str, Input]:
@@ -29,17 +30,22 @@ def _sentences(words: int, features: int, count: int, each: int) -> dict[str, In
 
 def _frequent_words(words: int, features: int, count: int, each: int) -> dict[str, Input]:
     """Words as they occur in text: few of them very often."""
-    return _table(words, features, (count, each), lambda rng, shape: (rng.zipf(1.5, shape) - 1) % words)
+    return _table(words, features, (count, each), Draw(f"(rng.zipf(1.5, shape) - 1) % {words}"))
 
 
 def _flat_bags(words: int, features: int, count: int, each: int) -> dict[str, Input]:
     """Bags one after the other, and where each starts."""
-    starts = Input(shape=(count,), kind="int64", draw=lambda rng, shape: [each * bag for bag in range(shape[0])])
+    starts = Input(shape=(count,), kind="int64", draw=Draw(f"{each} * np.arange(shape[0])"))
     return {**_table(words, features, (count * each,)), "offsets": starts}
 
 
 def _weighted_bags(words: int, features: int, count: int, each: int) -> dict[str, Input]:
     return {**_sentences(words, features, count, each), "scale": Input(shape=(count, each), draw=normal)}
+
+
+def _distinct_rows(words: int, features: int, count: int, each: int) -> dict[str, Input]:
+    """A table whose rows differ in every feature, so that the largest of several is one of them."""
+    return {**_sentences(words, features, count, each), "weight": Input(shape=(words, features), draw=DISTINCT)}
 
 
 def _lookup(name: str, torch: str, inputs: Any, **others: Any) -> Operator:
@@ -67,7 +73,7 @@ def _rows_moved(call: Call) -> float:
     return math.prod(call.shapes["index"]) * row + sum(call.written)
 
 
-def _bag(name: str, torch: str, reference: str, inputs: Any) -> Operator:
+def _bag(name: str, torch: str, reference: str, inputs: Any, **others: Any) -> Operator:
     return Operator(
         name=name,
         category="embedding",
@@ -77,6 +83,7 @@ def _bag(name: str, torch: str, reference: str, inputs: Any) -> Operator:
         flops=_rows,
         moved=_rows_moved,
         backward_flops=1.0,
+        **others,
     )
 
 
@@ -85,7 +92,13 @@ OPERATORS = (
     _lookup("embedding_frequent", "F.embedding(index, weight)", _frequent_words),
     _bag("embedding_bag", "index, weight, mode='sum'", "np.take(weight, index, axis=0).sum(axis=1)", _sentences),
     _bag("embedding_bag_mean", "index, weight, mode='mean'", "np.take(weight, index, axis=0).mean(axis=1)", _sentences),
-    _bag("embedding_bag_max", "index, weight, mode='max'", "np.take(weight, index, axis=0).max(axis=1)", _sentences),
+    _bag(
+        "embedding_bag_max",
+        "index, weight, mode='max'",
+        "np.take(weight, index, axis=0).max(axis=1)",
+        _distinct_rows,
+        dtypes=("float32", "float64"),
+    ),
     _bag(
         "embedding_bag_frequent",
         "index, weight, mode='sum'",

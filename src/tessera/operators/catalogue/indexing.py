@@ -6,11 +6,9 @@ from typing import Any
 
 from tessera.operators.catalogue.elementwise import NO_GRADIENT
 from tessera.operators.catalogue.layouts import Sizes, square
-from tessera.operators.draws import Draw, booleans, integers
+from tessera.operators.draws import booleans, half_zero, integers
 from tessera.operators.operator import Call, Input, Operator, by_size
 from tessera.operators.work import nothing_moved, outputs_moved
-
-HALF_ZERO = Draw("np.maximum(rng.standard_normal(shape), 0)")
 
 
 def _indexing(name: str, torch: str, reference: str, sizes: Sizes, **rest: Any) -> Operator:
@@ -29,7 +27,7 @@ def _picked(name: str, torch: str, reference: str, sizes: Sizes, **rest: Any) ->
 
 def _places(name: str, torch: str, reference: str) -> Operator:
     """Where data is not zero."""
-    return _indexing(name, torch, reference, square(HALF_ZERO), **NO_GRADIENT)
+    return _indexing(name, torch, reference, square(half_zero), **NO_GRADIENT)
 
 
 def _view(name: str, torch: str, reference: str, **rest: Any) -> Operator:
@@ -104,6 +102,9 @@ OPERATORS = (
     _picked("index_points", "data[rows, index]", "data[rows, index]", _POINTS),
     _picked("take", "torch.take(data, index)", "np.take(data, index)", _FLAT),
     _indexing("where", "torch.where(condition, lhs, rhs)", "np.where(condition, lhs, rhs)", _CHOSEN),
+    _places(
+        "nonzero_static", "torch.nonzero_static(data, size=data.numel(), fill_value=-1)", "ref.nonzero_static(data)"
+    ),
     _indexing("masked_select", "torch.masked_select(data, mask)", "data[mask]", _MASKED),
     _indexing("boolean_mask", "data[mask]", "data[mask]", _MASKED),
     _places("nonzero", "torch.nonzero(data)", "np.argwhere(data)"),

@@ -20,6 +20,11 @@ from tessera.operators.work import per_input
 TINY = uniform(-1e-3, 1e-3)
 
 
+def _ranks(dim: int, offset: float) -> Draw:
+    """No two values along a dim are near, nor near those of another offset: a largest one is clear."""
+    return Draw(f"(rng.random(shape).argsort({dim}) + {offset} - shape[{dim}] / 2) / 1024")
+
+
 def _copying(name: str, torch: str, reference: str, sizes: Sizes, **rest: Any) -> Operator:
     settings: dict[str, Any] = {"backward_bytes": 1.0, **rest}
     return Operator(name=name, category="indexing", torch=torch, reference=reference, sizes=sizes, **settings)
@@ -43,11 +48,12 @@ def _inputs(
     *,
     shape: Callable[[int], tuple[int, ...]],
     mask: bool = False,
+    data: Draw = normal,
 ) -> Sizes:
     """A square matrix `data`; an `index` and a `source`, or either, of a shape; a `mask` of the matrix's."""
 
     def of(n: int) -> dict[str, Input]:
-        found = {"data": Input(shape=(n, n))}
+        found = {"data": Input(shape=(n, n), draw=data)}
         if index is not None:
             found["index"] = Input(shape=shape(n), kind="int64", draw=index(n))
         if mask:
@@ -59,11 +65,11 @@ def _inputs(
     return by_size(of, 64, 1024, 4096)
 
 
-def _rows(index: Callable[[int], Draw], source: Draw = normal) -> Sizes:
+def _rows(index: Callable[[int], Draw], source: Draw = normal, data: Draw = normal) -> Sizes:
     """A matrix and half as many rows to be written."""
     return by_size(
         lambda n: {
-            "data": Input(shape=(n, n)),
+            "data": Input(shape=(n, n), draw=data),
             "index": Input(shape=(n // 2,), kind="int64", draw=index(n)),
             "source": Input(shape=(n // 2, n), draw=source),
         },
@@ -156,6 +162,14 @@ OPERATORS = (
         "ref.replaced(data, np.diag_indices(len(source)), source)",
         _ROW,
     ),
+    _copying(
+        # torch 2.13 gives the data a gradient where it was overwritten and none elsewhere; its own gradcheck says so
+        "as_strided_scatter",
+        "torch.as_strided_scatter(data, source, source.shape, (2 * data.shape[1], 1))",
+        "ref.replaced(data, np.s_[::2], source)",
+        _UPPER,
+        **NO_GRADIENT,
+    ),
     # adding and reducing into a copy
     _copying(
         "scatter_add",
@@ -177,7 +191,7 @@ OPERATORS = (
         "scatter_reduce_amax",
         "torch.scatter_reduce(data, dim, index, source, 'amax')",
         "ref.raised(data, ref.along(index, dim), source)",
-        _ADDED,
+        _inputs(integers, _ranks(1, 0), shape=_whole, data=_ranks(1, 0.5)),
         attributes=OVER_COLUMNS,
         flops=per_input("source"),
         **WIDE,
@@ -208,7 +222,7 @@ OPERATORS = (
         "index_reduce_amax",
         "torch.index_reduce(data, 0, index, source, 'amax')",
         "ref.raised(data, index, source)",
-        _rows(integers),
+        _rows(integers, _ranks(0, 0), _ranks(0, 0.5)),
         flops=per_input("source"),
         **WIDE,
     ),
@@ -225,6 +239,13 @@ OPERATORS = (
     _inplace("index_copy", "data.index_copy_(0, index, source)", _COPY_ROWS, _rows(picks)),
     _inplace("index_fill", "data.index_fill_(0, index, value)", _FILL_ROWS, _FILLED, attributes=_VALUE),
     _inplace("index_put", "data.index_put_((index,), source)", _COPY_ROWS, _rows(picks)),
+    _inplace(
+        "setitem",
+        "(data.__setitem__(index, source), data)[1]",
+        "(data.__setitem__(index, source), data)[1]",
+        _rows(picks),
+        aliases=("setitem",),
+    ),
     _inplace(
         "index_add",
         "data.index_add_(0, index, source)",

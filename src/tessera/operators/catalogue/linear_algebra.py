@@ -74,7 +74,7 @@ _FACTORS = (
         by_size(
             lambda m, n: {
                 "data": Input(shape=(m, n), draw=reflectors),
-                "tau": Input(shape=(n,), draw=uniform(0.9, 1.1)),
+                "tau": Input(shape=(n,), draw=uniform(1.5, 1.9)),
             },
             (64, 16),
             (512, 64),
@@ -90,7 +90,7 @@ _FACTORS = (
         by_size(
             lambda n: {
                 "data": Input(shape=(n, n), draw=reflectors),
-                "tau": Input(shape=(n,), draw=uniform(0.9, 1.1)),
+                "tau": Input(shape=(n,), draw=uniform(1.5, 1.9)),
                 "rhs": Input(shape=(n, n // 8)),
             },
             32,

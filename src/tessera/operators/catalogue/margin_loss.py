@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from tessera.operators.catalogue.loss import SQUARES, Sizes, alike, labelled, loss
-from tessera.operators.draws import integers, signs
-from tessera.operators.operator import Input, Shape, by_size
+from tessera.operators.catalogue.loss import OFF_GRID, SQUARES, Sizes, alike, labelled, loss
+from tessera.operators.draws import Draw, integers, signs
+from tessera.operators.operator import Input, by_size
 
 
 def _vectors(*names: str, pair: bool = False) -> Sizes:
@@ -19,20 +17,17 @@ def _vectors(*names: str, pair: bool = False) -> Sizes:
     return by_size(inputs, *SQUARES)
 
 
-def _some_labels(rng: Any, shape: Shape) -> Any:
-    """For each row the labels that it has, in any order, then -1."""
-    rows, classes = shape
-    labels = rng.random(shape).argsort(axis=1)
-    labels[:, max(1, classes // 8) :] = -1
-    return labels
-
+# for each row some of the labels, in any order, then -1
+SOME_LABELS = Draw("np.where(np.arange(shape[1]) < shape[1] // 8, rng.random(shape).argsort(-1), -1)")
+# scores whose differences are never near one, where a margin has its kink
+STEPPED = Draw("0.15 * rng.integers(-20, 21, shape)")
 
 OPERATORS = (
     loss(
         "hinge_embedding_loss",
         "F.hinge_embedding_loss(data, target, margin=margin)",
         "np.mean(np.where(target > 0, data, np.maximum(margin - data, 0.0)))",
-        alike(target=signs, grad=False),
+        alike(OFF_GRID, signs, grad=False),
         3.0,
         attributes={"margin": 1.0},
     ),
@@ -49,8 +44,8 @@ OPERATORS = (
         "np.mean(np.maximum(margin - target * (lhs - rhs), 0.0))",
         by_size(
             lambda n: {
-                "lhs": Input(shape=(n,)),
-                "rhs": Input(shape=(n,)),
+                "lhs": Input(shape=(n,), draw=OFF_GRID),
+                "rhs": Input(shape=(n,), draw=integers(3, low=-3)),
                 "target": Input(shape=(n,), draw=signs, grad=False),
             },
             4096,
@@ -58,7 +53,7 @@ OPERATORS = (
             1 << 24,
         ),
         5.0,
-        attributes={"margin": 0.5},
+        attributes={"margin": 1.0},
     ),
     loss(
         "triplet_margin_loss",
@@ -80,7 +75,7 @@ OPERATORS = (
         "multi_margin_loss",
         "F.multi_margin_loss(data, target, margin=margin)",
         "ref.multi_margin_loss(data, target, margin)",
-        labelled(),
+        labelled(STEPPED),
         4.0,
         attributes={"margin": 1.0},
         dtypes=("float32", "float64"),
@@ -91,8 +86,8 @@ OPERATORS = (
         "ref.multilabel_margin_loss(data, target)",
         by_size(
             lambda n, classes: {
-                "data": Input(shape=(n, classes)),
-                "target": Input(shape=(n, classes), kind="int64", draw=_some_labels),
+                "data": Input(shape=(n, classes), draw=STEPPED),
+                "target": Input(shape=(n, classes), kind="int64", draw=SOME_LABELS),
             },
             (32, 128),
             (512, 128),

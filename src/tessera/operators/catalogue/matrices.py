@@ -2,64 +2,31 @@
 
 from __future__ import annotations
 
-import math
-from typing import Any
+from tessera.operators.draws import Draw, symmetric, well_conditioned
+from tessera.operators.operator import Input
 
-from tessera.operators.draws import symmetric, well_conditioned
-from tessera.operators.operator import Input, Shape
-
-
-def near_identity(rng: Any, shape: Shape) -> Any:
-    """Matrices whose eigenvalues lie around one: determinants and powers stay of size one."""
-    matrix = rng.standard_normal(shape) * (0.3 / math.sqrt(shape[-1]))
-    diagonal = range(shape[-1])
-    matrix[..., diagonal, diagonal] += 1.0
-    return matrix
-
-
-def heavy_symmetric(rng: Any, shape: Shape) -> Any:
-    """Symmetric matrices so heavy on the diagonal that no pivot is ever looked for."""
-    matrix = symmetric(rng, shape)
-    diagonal = range(shape[-1])
-    matrix[..., diagonal, diagonal] += 3.0 * math.sqrt(shape[-1])
-    return matrix
-
-
-def heavy_lower(rng: Any, shape: Shape) -> Any:
-    """Lower triangular matrices that are easy to invert."""
-    import numpy as np
-
-    return np.tril(near_identity(rng, shape))
-
-
-def heavy_upper(rng: Any, shape: Shape) -> Any:
-    """Upper triangular matrices that are easy to invert."""
-    return heavy_lower(rng, shape).swapaxes(-1, -2).copy()
-
-
-def low_rank(rng: Any, shape: Shape) -> Any:
-    """Square matrices of half their full rank."""
-    half = (*shape[:-1], shape[-1] // 2)
-    return rng.standard_normal(half) @ rng.standard_normal(half).swapaxes(-1, -2)
-
-
-def reflectors(rng: Any, shape: Shape) -> Any:
-    """Vectors below the diagonal whose reflections, with a scale near one, keep lengths."""
-    return rng.standard_normal(shape) / math.sqrt(shape[-2])
+# eigenvalues around one: determinants and powers stay of size one
+near_identity = Draw("np.eye(shape[-1]) + 0.3 / shape[-1] ** 0.5 * rng.standard_normal(shape)")
+# triangular ones that are easy to invert
+heavy_lower = Draw(f"np.tril({near_identity.expression})")
+heavy_upper = Draw(f"np.triu({near_identity.expression})")
+# so heavy on the diagonal that no pivot is ever looked for
+heavy_symmetric = Draw(f"{symmetric.expression} + 3 * shape[-1] ** 0.5 * np.eye(shape[-1])")
+# square ones of half their full rank
+low_rank = Draw(
+    "rng.standard_normal((shape[0], shape[0] // 2)) @ rng.standard_normal((shape[0] // 2, shape[0])) / shape[0] ** 0.5"
+)
+# vectors below the diagonal, short enough for their reflections to be nearly independent
+reflectors = Draw("0.1 / shape[-2] ** 0.5 * rng.standard_normal(shape)")
+# a well-conditioned matrix, its rows folded to several dims
+tensor_of_matrix = Draw(f"(lambda shape: {well_conditioned.expression})(shape[-1:] * 2).reshape(shape)")
 
 
 def pivots(n: int) -> Input:
     """The exchanges of a factorisation: for each row, counted from one, itself or a later one."""
-    return Input(
-        shape=(n,), kind="int32", draw=lambda rng, shape: [rng.integers(row, n + 1) for row in range(1, n + 1)]
-    )
+    return Input(shape=(n,), kind="int32", draw=Draw("rng.integers(np.arange(1, shape[0] + 1), shape[0] + 1)"))
 
 
 def no_exchanges(n: int) -> Input:
     """The pivots of a factorisation in which every row stayed where it was."""
-    return Input(shape=(n,), kind="int32", draw=lambda rng, shape: range(1, n + 1))
-
-
-def tensor_of_matrix(rng: Any, shape: Shape) -> Any:
-    """A well-conditioned matrix, its rows folded to several dims."""
-    return well_conditioned(rng, (shape[-1], shape[-1])).reshape(shape)
+    return Input(shape=(n,), kind="int32", draw=Draw("np.arange(1, shape[0] + 1)"))

@@ -8,16 +8,13 @@ from typing import Any
 
 from tessera.operators.catalogue.elementwise import NO_GRADIENT, WIDE
 from tessera.operators.catalogue.layouts import Sizes, square
-from tessera.operators.draws import Draw, integers, uniform
+from tessera.operators.draws import Draw, cells, integers, normal
 from tessera.operators.operator import Call, Input, Operator, Shape, by_size
 from tessera.operators.work import per_input, per_output
 
 
 def _misc(name: str, torch: str, reference: str, sizes: Sizes, **rest: Any) -> Operator:
     return Operator(name=name, category="misc", torch=torch, reference=reference, sizes=sizes, **rest)
-
-
-# einsum ---------------------------------------------------------------------------------------------------------------
 
 
 def _einsum_flops(call: Call) -> float:
@@ -56,9 +53,6 @@ def _ranges(letters: str, *sizes: tuple[int, ...]) -> list[dict[str, int]]:
     return [dict(zip(letters, one, strict=True)) for one in sizes]
 
 
-# images ---------------------------------------------------------------------------------------------------------------
-
-
 def _doubled(shapes: Mapping[str, Shape]) -> dict[str, Any]:
     return {"size": tuple(2 * n for n in shapes["data"][2:])}
 
@@ -72,7 +66,9 @@ _IMAGES = by_size(lambda c, s: {"data": Input(shape=(1, c, s, s))}, (8, 16), (64
 _VOLUMES = by_size(lambda c, s: {"data": Input(shape=(1, c, s, s, s))}, (2, 8), (8, 24), (16, 64))
 
 
-def _interpolated(name: str, mode: str, sizes: Sizes, taps: int, *, down: bool = False, more: str = "") -> Operator:
+def _interpolated(
+    name: str, mode: str, sizes: Sizes, taps: int, *, down: bool = False, more: str = "", **rest: Any
+) -> Operator:
     """An image twice or half as large; `taps` is the number of values that make one."""
     return _misc(
         name,
@@ -83,6 +79,7 @@ def _interpolated(name: str, mode: str, sizes: Sizes, taps: int, *, down: bool =
         flops=per_output(2 * taps) if taps > 1 else per_output(0),
         backward_flops=1.0,
         backward_bytes=1.0,
+        **rest,
     )
 
 
@@ -98,8 +95,15 @@ def _sampled(name: str, mode: str, padding_mode: str, taps: int, **rest: Any) ->
     )
 
 
+def _inside(size: int, start: float) -> Draw:
+    """Places well between pixels (from 0.1) or well around them (from 0.6), up to a cell beyond the edges."""
+    return Draw(
+        f"(2 * (rng.integers(-1, {size}, shape) + rng.uniform({start}, {start + 0.8}, shape)) + 1) / {size} - 1"
+    )
+
+
 _SAMPLED = by_size(
-    lambda c, s: {"data": Input(shape=(1, c, s, s)), "grid": Input(shape=(1, s, s, 2), draw=uniform(-1.1, 1.1))},
+    lambda c, s: {"data": Input(shape=(1, c, s, s)), "grid": Input(shape=(1, s, s, 2), draw=_inside(s, 0.1))},
     (8, 16),
     (64, 56),
     (64, 224),
@@ -107,25 +111,30 @@ _SAMPLED = by_size(
 _SAMPLED_PLACES = by_size(
     lambda c, s: {
         "data": Input(shape=(1, c, s, s)),
-        "grid": Input(shape=(1, s, s, 2), draw=uniform(-1.0, 1.0), grad=False),
+        "grid": Input(shape=(1, s, s, 2), draw=_inside(s, 0.6), grad=False),
     },
     (8, 16),
     (64, 56),
     (64, 224),
 )
 _SAMPLED_VOLUME = by_size(
-    lambda c, s: {"data": Input(shape=(1, c, s, s, s)), "grid": Input(shape=(1, s, s, s, 3), draw=uniform(-1.1, 1.1))},
+    lambda c, s: {"data": Input(shape=(1, c, s, s, s)), "grid": Input(shape=(1, s, s, s, 3), draw=_inside(s, 0.1))},
     (2, 8),
     (8, 24),
     (8, 64),
 )
 _TRANSFORMS = by_size(lambda n: {"theta": Input(shape=(n, 2, 3))}, 1, 16, 256)
 
-# distances and others -------------------------------------------------------------------------------------------------
 
-_CLOUDS = by_size(
-    lambda n, d: {"lhs": Input(shape=(n, d)), "rhs": Input(shape=(n, d))}, (64, 16), (512, 64), (2048, 64)
-)
+def _clouds(lhs: Draw = normal, rhs: Draw = normal) -> Sizes:
+    return by_size(
+        lambda n, d: {"lhs": Input(shape=(n, d), draw=lhs), "rhs": Input(shape=(n, d), draw=rhs)},
+        (64, 16),
+        (512, 64),
+        (2048, 64),
+    )
+
+
 _CLOUD = by_size(lambda n, d: {"data": Input(shape=(n, d))}, (64, 16), (384, 32), (1536, 32))
 _PAIR = by_size(lambda n: {"lhs": Input(shape=(n, n)), "rhs": Input(shape=(n, n))}, 64, 1024, 4096)
 _LABELS = by_size(lambda n: {"index": Input(shape=(n,), draw=integers(128), kind="int64")}, 64, 2**13, 2**17)
@@ -170,7 +179,9 @@ OPERATORS = (
     _interpolated("interpolate_linear", "linear", _SEQUENCES, 2),
     _interpolated("interpolate_bilinear", "bilinear", _IMAGES, 4),
     _interpolated("interpolate_bilinear_corners", "bilinear", _IMAGES, 4, more=", align_corners=True"),
-    _interpolated("interpolate_bilinear_antialias", "bilinear", _IMAGES, 16, down=True, more=", antialias=True"),
+    _interpolated(
+        "interpolate_bilinear_antialias", "bilinear", _IMAGES, 16, down=True, more=", antialias=True", **WIDE
+    ),
     _interpolated("interpolate_bicubic", "bicubic", _IMAGES, 16),
     _interpolated("interpolate_trilinear", "trilinear", _VOLUMES, 8),
     _interpolated("interpolate_area", "area", _IMAGES, 4, down=True),
@@ -188,12 +199,12 @@ OPERATORS = (
         backward_flops=1.0,
         backward_bytes=1.0,
     ),
-    _distances("cdist", "torch.cdist(lhs, rhs)", "scipy.spatial.distance.cdist(lhs, rhs)", _CLOUDS),
+    _distances("cdist", "torch.cdist(lhs, rhs)", "scipy.spatial.distance.cdist(lhs, rhs)", _clouds()),
     _distances(
         "cdist_manhattan",
         "torch.cdist(lhs, rhs, p=1.0)",
         "scipy.spatial.distance.cdist(lhs, rhs, 'cityblock')",
-        _CLOUDS,
+        _clouds(cells(-3, 3, 0.05, 0.45), cells(-3, 3, 0.55, 0.95)),
     ),
     _distances("pdist", "F.pdist(data)", "scipy.spatial.distance.pdist(data)", _CLOUD),
     _misc(

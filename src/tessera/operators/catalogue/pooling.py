@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from tessera.operators.catalogue.convolution import channels_last
-from tessera.operators.draws import Draw, normal
-from tessera.operators.operator import Call, Input, Operator, Shape, by_size
+from tessera.operators.draws import Draw, distinct, normal, spaced
+from tessera.operators.operator import Call, Input, Operator, by_size
 from tessera.operators.work import per_input
 
 Sizes = Mapping[str, Mapping[str, Input]]
@@ -17,12 +17,28 @@ Sizes = Mapping[str, Mapping[str, Input]]
 SCALES = {
     1: ((1, 16, 256), (8, 64, 2048), (32, 128, 4096)),
     2: ((1, 4, 32), (4, 64, 56), (16, 64, 112)),
-    3: ((1, 4, 10), (2, 32, 24), (8, 64, 32)),
+    3: ((1, 4, 10), (2, 64, 16), (8, 64, 32)),
 }
+
+
+def _distinct(values: int) -> Draw:
+    """No two values of a plane equal or near, so that every maximum is one of them; small planes in 16 bits too."""
+    row = distinct if values <= 4096 else spaced
+    return Draw(f"(lambda shape: {row.expression})((*shape[:2], int(np.prod(shape[2:])))).reshape(shape)")
 
 
 def _data(dims: int, draw: Draw = normal) -> Sizes:
     return by_size(lambda n, c, side: {"data": Input(shape=(n, c, *(side,) * dims), draw=draw)}, *SCALES[dims])
+
+
+def _planes(dims: int, layout: str = "{}") -> Sizes:
+    """Data for a maximum; `layout` is an expression around the draw."""
+
+    def inputs(n: int, c: int, side: int) -> dict[str, Input]:
+        draw = Draw(layout.format(_distinct(side**dims).expression))
+        return {"data": Input(shape=(n, c, *(side,) * dims), draw=draw)}
+
+    return by_size(inputs, *SCALES[dims])
 
 
 def _window_flops(call: Call) -> float:
@@ -49,35 +65,29 @@ def _pool(name: str, function: str, reference: str, sizes: Sizes, *, fixed: str 
 
 def _windows(dims: int) -> tuple[Operator, ...]:
     """The poolings that exist in every number of dims."""
-    data = _data(dims)
+    data, planes = _data(dims), _planes(dims)
     return (
-        _pool(f"max_pool{dims}d", f"max_pool{dims}d", "max_pool", data, kernel_size=2, stride=2),
+        _pool(f"max_pool{dims}d", f"max_pool{dims}d", "max_pool", planes, kernel_size=2, stride=2),
         _pool(f"avg_pool{dims}d", f"avg_pool{dims}d", "avg_pool", data, kernel_size=2, stride=2),
         _pool(f"lp_pool{dims}d", f"lp_pool{dims}d", "lp_pool", data, norm_type=2.0, kernel_size=2, stride=2),
         _pool(f"adaptive_avg_pool{dims}d", f"adaptive_avg_pool{dims}d", "adaptive_avg_pool", data, output_size=7),
-        _pool(f"adaptive_max_pool{dims}d", f"adaptive_max_pool{dims}d", "adaptive_max_pool", data, output_size=7),
+        _pool(f"adaptive_max_pool{dims}d", f"adaptive_max_pool{dims}d", "adaptive_max_pool", planes, output_size=7),
         _unpool(dims),
     )
 
 
-def _corners(dims: int, side: int) -> Draw:
+def _corners(dims: int) -> Draw:
     """For each value one place of the 2-wide window that it came from, as max pooling returns them."""
-
-    def draw(rng: Any, shape: Shape) -> Any:
-        import numpy as np
-
-        place = np.zeros(shape, dtype=np.int64)
-        for along in np.indices(shape)[-dims:]:
-            place = place * side + 2 * along + rng.integers(0, 2, shape)
-        return place
-
-    return draw
+    place = "0"
+    for dim in range(2, 2 + dims):
+        place = f"(({place}) * 2 * shape[{dim}] + 2 * np.indices(shape)[{dim}] + rng.integers(0, 2, shape))"
+    return Draw(place)
 
 
 def _unpool(dims: int) -> Operator:
     def inputs(n: int, c: int, side: int) -> dict[str, Input]:
         shape = (n, c, *(side // 2,) * dims)
-        return {"data": Input(shape=shape), "index": Input(shape=shape, kind="int64", draw=_corners(dims, side))}
+        return {"data": Input(shape=shape), "index": Input(shape=shape, kind="int64", draw=_corners(dims))}
 
     return Operator(
         name=f"max_unpool{dims}d",
@@ -91,9 +101,8 @@ def _unpool(dims: int) -> Operator:
     )
 
 
-def _sixteenths(rng: Any, shape: Shape) -> Any:
-    """Random numbers below one that every float holds exactly, so that windows fall the same in all precisions."""
-    return rng.integers(0, 16, shape) / 16
+# below one, and held exactly by every float, so that windows fall the same in all precisions
+SIXTEENTHS = Draw("rng.integers(0, 16, shape) / 16")
 
 
 def _fractional(dims: int, *sides: tuple[int, int, int]) -> Operator:
@@ -101,8 +110,8 @@ def _fractional(dims: int, *sides: tuple[int, int, int]) -> Operator:
 
     def inputs(n: int, c: int, outputs: int) -> dict[str, Input]:
         side = 3 * (outputs - 1) // 2 + 2
-        samples = Input(shape=(n, c, dims), draw=_sixteenths, grad=False)
-        return {"data": Input(shape=(n, c, *(side,) * dims)), "samples": samples}
+        samples = Input(shape=(n, c, dims), draw=SIXTEENTHS, grad=False)
+        return {"data": Input(shape=(n, c, *(side,) * dims), draw=_distinct(side**dims)), "samples": samples}
 
     return Operator(
         name=f"fractional_max_pool{dims}d",
@@ -124,13 +133,13 @@ OPERATORS = (
     *_windows(1),
     *_windows(2),
     *_windows(3),
-    _pool("max_pool2d_stem", "max_pool2d", "max_pool", _data(2), kernel_size=3, stride=2, padding=1),
-    _pool("max_pool2d_dilated", "max_pool2d", "max_pool", _data(2), kernel_size=3, stride=1, padding=2, dilation=2),
+    _pool("max_pool2d_stem", "max_pool2d", "max_pool", _planes(2), kernel_size=3, stride=2, padding=1),
+    _pool("max_pool2d_dilated", "max_pool2d", "max_pool", _planes(2), kernel_size=3, stride=2, padding=1, dilation=2),
     _pool(
         "max_pool2d_channels_last",
         "max_pool2d",
         "max_pool",
-        _data(2, channels_last),
+        _planes(2, "np.moveaxis(np.ascontiguousarray(np.moveaxis({}, 1, -1)), -1, 1)"),
         kernel_size=3,
         stride=2,
         padding=1,
@@ -139,7 +148,7 @@ OPERATORS = (
         "max_pool2d_with_indices",
         "max_pool2d",
         "max_pool_with_indices",
-        _data(2),
+        _planes(2),
         fixed=", return_indices=True",
         kernel_size=3,
         stride=2,
@@ -158,7 +167,7 @@ OPERATORS = (
     ),
     _pool("avg_pool2d_channels_last", "avg_pool2d", "avg_pool", _data(2, channels_last), kernel_size=2, stride=2),
     _pool("global_avg_pool2d", "adaptive_avg_pool2d", "adaptive_avg_pool", _data(2), output_size=1),
-    _pool("global_max_pool2d", "adaptive_max_pool2d", "adaptive_max_pool", _data(2), output_size=1),
+    _pool("global_max_pool2d", "adaptive_max_pool2d", "adaptive_max_pool", _planes(2), output_size=1),
     _fractional(2, (1, 4, 21), (4, 64, 37), (16, 64, 75)),
-    _fractional(3, (1, 4, 7), (2, 32, 17), (8, 64, 21)),
+    _fractional(3, (1, 4, 7), (2, 64, 11), (8, 64, 21)),
 )

@@ -43,6 +43,7 @@ def _inplace(name: str, torch: str, reference: str, **rest: Any) -> Operator:
 
 _DROPPED = {"attributes": {"p": 0.1}, "differentiable": True, "flops": per_output(2)}
 _PLANES = by_size(lambda n, c: {"data": Input(shape=(n, c, 8, 8))}, (4, 16), (64, 256), (256, 512))
+_VOLUMES = by_size(lambda n, c: {"data": Input(shape=(n, c, 4, 4, 4))}, (4, 16), (64, 256), (256, 512))
 _SEQUENCES = by_size(lambda n, c: {"data": Input(shape=(n, c, 16))}, (4, 64), (64, 1024), (256, 2048))
 _NORMALS = by_size(
     lambda n: {
@@ -123,6 +124,7 @@ OPERATORS = (
     _random("dropout", "F.dropout(data, p)", "ref.dropout(data, p)", square(), **_DROPPED),
     _random("dropout1d", "F.dropout1d(data, p)", "ref.dropout(data, p, whole=1)", _SEQUENCES, **_DROPPED),
     _random("dropout2d", "F.dropout2d(data, p)", "ref.dropout(data, p, whole=2)", _PLANES, **_DROPPED),
+    _random("dropout3d", "F.dropout3d(data, p)", "ref.dropout(data, p, whole=3)", _VOLUMES, **_DROPPED),
     _random(
         "alpha_dropout", "F.alpha_dropout(data, p, training=True)", "ref.alpha_dropout(data, p)", square(), **_DROPPED
     ),

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
+from tessera.operators.draws import Draw, signs, uniform
 from tessera.operators.operator import Call, Input, Operator, Shape, by_size
 
 # (time, n, features and hidden)
@@ -13,9 +13,12 @@ LAYERS = ((8, 4, 32), (32, 16, 128), (128, 32, 512))
 CELLS = ((4, 64), (64, 256), (256, 1024))
 GATES = {"lstm": 4, "gru": 3, "rnn_tanh": 1, "rnn_relu": 1}
 STATES = {"lstm": ("hidden", "cell"), "gru": ("hidden",), "rnn_tanh": ("hidden",), "rnn_relu": ("hidden",)}
+OFFSET = Draw(f"4 * ({signs.expression})")
 
 
-def _weights(gates: int, features: int, hidden: int, projected: int = 0, suffix: str = "") -> dict[str, Input]:
+def _weights(
+    gates: int, features: int, hidden: int, *, projected: int = 0, suffix: str = "", rectified: bool = False
+) -> dict[str, Input]:
     """The weights of one layer and direction, in torch's order and within its initial bounds."""
     shapes: dict[str, Shape] = {
         "weight_ih": (gates * hidden, features),
@@ -24,12 +27,10 @@ def _weights(gates: int, features: int, hidden: int, projected: int = 0, suffix:
         "bias_hh": (gates * hidden,),
         **({"weight_hr": (projected, hidden)} if projected else {}),
     }
-    bound = 1.0 / math.sqrt(hidden)
-
-    def draw(rng: Any, shape: Shape) -> Any:
-        return rng.uniform(-bound, bound, shape)
-
-    return {name + suffix: Input(shape=shape, draw=draw) for name, shape in shapes.items()}
+    small = uniform(-1.0 / math.sqrt(hidden), 1.0 / math.sqrt(hidden))
+    # far from zero on either side, so that what is rectified does not lie on the kink
+    draws = {"bias_ih": OFFSET if rectified else small}
+    return {name + suffix: Input(shape=shape, draw=draws.get(name, small)) for name, shape in shapes.items()}
 
 
 def _products(call: Call) -> float:
@@ -52,7 +53,9 @@ def _layer(
             found[state] = Input(shape=(len(runs), n, shown if state == "hidden" else width))
         for number, run in enumerate(runs):
             features = width if number < directions else directions * shown
-            found |= _weights(gates, features, width, shown if projected else 0, run)
+            found |= _weights(
+                gates, features, width, projected=shown if projected else 0, suffix=run, rectified=cell == "rnn_relu"
+            )
         return found
 
     sizes = by_size(inputs, *LAYERS)
@@ -80,7 +83,7 @@ def _cell(cell: str) -> Operator:
 
     def inputs(n: int, width: int) -> dict[str, Input]:
         rows = {name: Input(shape=(n, width)) for name in ("data", *states)}
-        return rows | _weights(gates, width, width)
+        return rows | _weights(gates, width, width, rectified=cell == "rnn_relu")
 
     given = f"({', '.join(states)})" if len(states) > 1 else states[0]
     weights = "weight_ih, weight_hh, bias_ih, bias_hh"

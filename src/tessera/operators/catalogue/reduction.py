@@ -15,8 +15,10 @@ from tessera.operators.catalogue.layouts import Sizes, images, square, table, ve
 from tessera.operators.draws import (
     Draw,
     booleans,
+    cells,
     constant,
     distinct,
+    half_zero,
     integers,
     lone_extremes,
     signs,
@@ -29,11 +31,14 @@ from tessera.operators.work import per_input
 UNREAD: Mapping[str, Any] = {"backward_flops": 1.0, "backward_bytes": 1.0}  # the backward pass needs no input
 EXPANDED: Mapping[str, Any] = {"backward_flops": 0.0, "backward_bytes": 0.0}  # nor writes: its gradient is a view
 
+# the gradient of an average of a million values is below what float16 holds
+NOT_HALF: Mapping[str, Any] = {"dtypes": ("float32", "float64", "bfloat16")}
+
 # the sum of all stays clear of zero, where rounding would be all that is left, and below what 16 bits hold
 OFF_CENTRE = Draw("rng.standard_normal(shape) + 4 / np.prod(shape) ** 0.5")
 AROUND_ONE = Draw("np.exp(0.1 * rng.standard_normal(shape))")
-HALF_ZERO = Draw("np.maximum(rng.standard_normal(shape), 0)")
 SOME_NAN = Draw("np.where(rng.random(shape) < 0.01, np.nan, rng.standard_normal(shape) + 0.1)")
+SPACED_COLUMNS = Draw("(rng.random(shape).argsort(0) - shape[0] / 2) / 1024")
 DISTINCT_OR_NAN = Draw(f"np.where(rng.random(shape) < 0.01, np.nan, {distinct.expression})")
 RARELY_TRUE = Draw("rng.random(shape) < 1 / shape[-1]")
 RARELY_FALSE = Draw("rng.random(shape) > 1 / shape[-1]")
@@ -81,19 +86,20 @@ OPERATORS = (
     _along("sum_rows", "torch.sum(data, dim)", "np.sum(data, dim)", **EXPANDED),
     _along("sum_cols", "torch.sum(data, dim)", "np.sum(data, dim)", dim=0, **EXPANDED),
     _all("sum_channels", "torch.sum(data, (0, 2, 3))", "np.sum(data, (0, 2, 3))", images(), **EXPANDED),
+    _all("sum_to_size", "data.sum_to_size(1, data.shape[1])", "np.sum(data, 0, keepdims=True)", **EXPANDED),
     _all("sum_int64", "torch.sum(data)", "np.sum(data)", square(integers(100), "int64"), **NO_GRADIENT),
     _along("nansum", "torch.nansum(data, dim)", "np.nansum(data, dim)", square(SOME_NAN)),
     _all("prod", "torch.prod(data)", "np.prod(data)", square(signs)),
     _along("prod_rows", "torch.prod(data, dim)", "np.prod(data, dim)", square(AROUND_ONE), **WIDE),
-    _all("mean", "torch.mean(data)", "np.mean(data)", square(uniform(0.0, 2.0)), **UNREAD),
+    _all("mean", "torch.mean(data)", "np.mean(data)", square(uniform(0.0, 2.0)), **UNREAD, **NOT_HALF),
     _along("mean_rows", "torch.mean(data, dim)", "np.mean(data, dim)", **UNREAD),
     _along("mean_cols", "torch.mean(data, dim)", "np.mean(data, dim)", dim=0, **UNREAD),
     _all("mean_spatial", "torch.mean(data, (2, 3))", "np.mean(data, (2, 3))", images(), **UNREAD),
     _along("nanmean", "torch.nanmean(data, dim)", "np.nanmean(data, dim)", square(SOME_NAN)),
     # spread
-    _all("std", "torch.std(data)", "np.std(data, ddof=1)", flops=per_input("data", 3)),
+    _all("std", "torch.std(data)", "np.std(data, ddof=1)", flops=per_input("data", 3), **NOT_HALF),
     _along("std_rows", "torch.std(data, dim)", "np.std(data, dim, ddof=1)", flops=per_input("data", 3)),
-    _all("var", "torch.var(data)", "np.var(data, ddof=1)", flops=per_input("data", 3)),
+    _all("var", "torch.var(data)", "np.var(data, ddof=1)", flops=per_input("data", 3), **NOT_HALF),
     _along("var_rows", "torch.var(data, dim)", "np.var(data, dim, ddof=1)", flops=per_input("data", 3)),
     _along("var_cols", "torch.var(data, dim)", "np.var(data, dim, ddof=1)", dim=0, flops=per_input("data", 3)),
     _along(
@@ -116,6 +122,7 @@ OPERATORS = (
         "norm_rows",
         "torch.norm(data, p, dim)",
         "np.linalg.norm(data, p, dim)",
+        square(cells(-3, 3)),
         attributes={"p": 1},
         flops=per_input("data", 2),
     ),
@@ -136,7 +143,14 @@ OPERATORS = (
     # extremes
     _all("max", "torch.max(data)", "np.max(data)", square(lone_extremes)),
     _along("max_rows", "torch.max(data, dim)", "(np.max(data, dim), np.argmax(data, dim))", square(distinct)),
-    _along("max_cols", "torch.max(data, dim)", "(np.max(data, dim), np.argmax(data, dim))", dim=0, **WIDE),
+    _along(
+        "max_cols",
+        "torch.max(data, dim)",
+        "(np.max(data, dim), np.argmax(data, dim))",
+        square(SPACED_COLUMNS),
+        dim=0,
+        **WIDE,
+    ),
     _all("min", "torch.min(data)", "np.min(data)", square(lone_extremes)),
     _along("min_rows", "torch.min(data, dim)", "(np.min(data, dim), np.argmin(data, dim))", square(distinct)),
     _all("amax", "torch.amax(data)", "np.max(data)", square(lone_extremes)),
@@ -182,12 +196,12 @@ OPERATORS = (
     _along("any_rows", "torch.any(data, dim)", "np.any(data, dim)", square(RARELY_TRUE, "bool"), **NO_GRADIENT),
     _all("all", "torch.all(data)", "np.all(data)", square(constant(1.0), "bool"), **NO_GRADIENT),
     _along("all_rows", "torch.all(data, dim)", "np.all(data, dim)", square(RARELY_FALSE, "bool"), **NO_GRADIENT),
-    _all("count_nonzero", "torch.count_nonzero(data)", "np.count_nonzero(data)", square(HALF_ZERO), **NO_GRADIENT),
+    _all("count_nonzero", "torch.count_nonzero(data)", "np.count_nonzero(data)", square(half_zero), **NO_GRADIENT),
     _along(
         "count_nonzero_rows",
         "torch.count_nonzero(data, dim)",
         "np.count_nonzero(data, dim)",
-        square(HALF_ZERO),
+        square(half_zero),
         **NO_GRADIENT,
     ),
     _all("sum_bool", "torch.sum(data)", "np.sum(data)", square(booleans, "bool"), **NO_GRADIENT),

@@ -27,7 +27,7 @@ from tessera.operators.reference.attention import attention, multi_head_attentio
 from tessera.operators.reference.conversion import conj, identity, quantised
 from tessera.operators.reference.convolution import convolution, time_convolution, transposed_convolution
 from tessera.operators.reference.distance import cosine_similarity, normalize, renorm
-from tessera.operators.reference.indexing import added, along, averaged, raised, replaced
+from tessera.operators.reference.indexing import added, along, averaged, nonzero_static, raised, replaced
 from tessera.operators.reference.interpolation import affine_grid, grid_sample, interpolate
 from tessera.operators.reference.linear_algebra import (
     geqrf,
@@ -189,6 +189,7 @@ __all__ = [
     "multinomial_once",
     "nadam",
     "nll_loss",
+    "nonzero_static",
     "normalize",
     "pixel_shuffle",
     "pixel_unshuffle",

@@ -79,7 +79,7 @@ def hardswish(data: Floats) -> Floats:
 
 def hardshrink(data: Floats, lambd: float) -> Floats:
     """Zero within lambd of zero."""
-    return np.where(np.abs(data) > lambd, data, 0.0)
+    return np.where(np.abs(data) <= lambd, 0.0, data)
 
 
 def softshrink(data: Floats, lambd: float) -> Floats:

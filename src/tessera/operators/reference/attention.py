@@ -6,15 +6,17 @@ import math
 
 import numpy as np
 
+from tessera.operators.arrays import Array
+
 
 def attention(
-    query: np.ndarray,
-    key: np.ndarray,
-    value: np.ndarray,
-    mask: np.ndarray | None = None,
+    query: Array,
+    key: Array,
+    value: Array,
+    mask: Array | None = None,
     *,
     causal: bool = False,
-) -> np.ndarray:
+) -> Array:
     """Scaled dot-product attention over (..., heads, length, features).
 
     A mask is boolean (true where a query may look) or is added to the scores. Fewer heads of keys and values than of
@@ -33,16 +35,16 @@ def attention(
 
 
 def multi_head_attention(
-    query: np.ndarray,
-    key: np.ndarray,
-    value: np.ndarray,
-    in_weight: np.ndarray,
-    in_bias: np.ndarray,
-    out_weight: np.ndarray,
-    out_bias: np.ndarray,
+    query: Array,
+    key: Array,
+    value: Array,
+    in_weight: Array,
+    in_bias: Array,
+    out_weight: Array,
+    out_bias: Array,
     *,
     num_heads: int,
-) -> np.ndarray:
+) -> Array:
     """Attention of (n, length, features) in several heads, with projections before and after."""
     weights, biases = np.split(in_weight, 3), np.split(in_bias, 3)
     heads = []

@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-Array = NDArray[Any]
+from tessera.operators.arrays import Array
 
 
 def identity(data: Array) -> Array:

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import numpy as np
 
+from tessera.operators.arrays import Array
 from tessera.operators.reference.windows import Each, count, per_dim, taps
 
 
 def convolution(
-    data: np.ndarray,
-    weight: np.ndarray,
-    bias: np.ndarray | None = None,
+    data: Array,
+    weight: Array,
+    bias: Array | None = None,
     *,
     stride: Each = 1,
     padding: Each = 0,
     dilation: Each = 1,
     groups: int = 1,
-) -> np.ndarray:
+) -> Array:
     """Cross-correlation of data (n, channels, *space) with weight (out, channels / groups, *kernel)."""
     dims = data.ndim - 2
     steps, pads, gaps = (per_dim(value, dims) for value in (stride, padding, dilation))
@@ -32,16 +33,16 @@ def convolution(
 
 
 def transposed_convolution(
-    data: np.ndarray,
-    weight: np.ndarray,
-    bias: np.ndarray | None = None,
+    data: Array,
+    weight: Array,
+    bias: Array | None = None,
     *,
     stride: Each = 1,
     padding: Each = 0,
     output_padding: Each = 0,
     groups: int = 1,
     dilation: Each = 1,
-) -> np.ndarray:
+) -> Array:
     """The adjoint of a convolution: data (n, channels, *space) spread by weight (channels, out / groups, *kernel)."""
     dims = data.ndim - 2
     steps, pads, extra, gaps = (per_dim(value, dims) for value in (stride, padding, output_padding, dilation))
@@ -57,11 +58,11 @@ def transposed_convolution(
     return _with_bias(result[(..., *inner)], bias)
 
 
-def time_convolution(data: np.ndarray, weight: np.ndarray, bias: np.ndarray, pad: int) -> np.ndarray:
+def time_convolution(data: Array, weight: Array, bias: Array, pad: int) -> Array:
     """Convolution of data (time, n, channels) with weight (kernel, channels, out)."""
     result = convolution(data.transpose(1, 2, 0), weight.transpose(2, 1, 0), bias, padding=pad)
     return result.transpose(2, 0, 1)
 
 
-def _with_bias(result: np.ndarray, bias: np.ndarray | None) -> np.ndarray:
+def _with_bias(result: Array, bias: Array | None) -> Array:
     return result if bias is None else result + bias.reshape(-1, *(1,) * (result.ndim - 2))

@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-Array = NDArray[Any]
+from tessera.operators.arrays import Array
 
 
 def along(index: Array, dim: int) -> tuple[Array, ...]:
@@ -48,3 +47,9 @@ def averaged(data: Array, where: Any, values: Array) -> Array:
     """Data with the mean of itself and the values for each place."""
     count = added(np.ones(data.shape), where, np.ones(values.shape))
     return added(data, where, values) / count
+
+
+def nonzero_static(data: Array) -> Array:
+    """Where data is not zero, in as many rows as it has values; the rows that are left over hold -1."""
+    places = np.argwhere(data)
+    return np.pad(places, [(0, data.size - len(places)), (0, 0)], constant_values=-1)

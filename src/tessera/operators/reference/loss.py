@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import numpy as np
 
+from tessera.operators.arrays import Array
 
-def log_softmax(data: np.ndarray, axis: int = -1) -> np.ndarray:
+
+def log_softmax(data: Array, axis: int = -1) -> Array:
     """The logarithm of the probabilities that scores stand for."""
     shifted = data - data.max(axis=axis, keepdims=True)
     return shifted - np.log(np.exp(shifted).sum(axis=axis, keepdims=True))
 
 
-def nll_loss(data: np.ndarray, target: np.ndarray, weight: np.ndarray | None = None) -> np.ndarray:
+def nll_loss(data: Array, target: Array, weight: Array | None = None) -> Array:
     """Minus the log-probability (n, classes, *space) of the labels (n, *space), each class weighted."""
     chosen = -np.take_along_axis(data, np.expand_dims(target, 1), axis=1).squeeze(1)
     if weight is None:
@@ -20,9 +22,7 @@ def nll_loss(data: np.ndarray, target: np.ndarray, weight: np.ndarray | None = N
     return np.asarray((chosen * weights).sum() / weights.sum())
 
 
-def cross_entropy(
-    data: np.ndarray, target: np.ndarray, weight: np.ndarray | None = None, *, label_smoothing: float = 0.0
-) -> np.ndarray:
+def cross_entropy(data: Array, target: Array, weight: Array | None = None, *, label_smoothing: float = 0.0) -> Array:
     """Cross entropy of scores (n, classes, *space) with labels, or with probabilities of data's own shape."""
     logs = log_softmax(data, axis=1)
     if target.shape == data.shape:
@@ -31,13 +31,13 @@ def cross_entropy(
     return np.asarray((1.0 - label_smoothing) * nll_loss(logs, target, weight) + label_smoothing * smooth)
 
 
-def huber_loss(data: np.ndarray, target: np.ndarray, delta: float) -> np.ndarray:
+def huber_loss(data: Array, target: Array, delta: float) -> Array:
     """Quadratic near zero, linear beyond delta."""
     error = np.abs(data - target)
     return np.asarray(np.where(error < delta, 0.5 * error**2, delta * (error - 0.5 * delta)).mean())
 
 
-def multi_margin_loss(data: np.ndarray, target: np.ndarray, margin: float) -> np.ndarray:
+def multi_margin_loss(data: Array, target: Array, margin: float) -> Array:
     """How far the score of every other class comes within a margin of the target's."""
     rows = np.arange(len(data))
     short = np.maximum(margin - data[rows, target][:, None] + data, 0.0)
@@ -45,7 +45,7 @@ def multi_margin_loss(data: np.ndarray, target: np.ndarray, margin: float) -> np
     return np.asarray(short.sum(axis=1).mean() / data.shape[1])
 
 
-def multilabel_margin_loss(data: np.ndarray, target: np.ndarray) -> np.ndarray:
+def multilabel_margin_loss(data: Array, target: Array) -> Array:
     """How far scores of other classes come within one of the targets'; a row's targets end at the first -1."""
     listed = np.cumprod(target >= 0, axis=1).astype(bool)
     row, position = np.nonzero(listed)
@@ -56,21 +56,19 @@ def multilabel_margin_loss(data: np.ndarray, target: np.ndarray) -> np.ndarray:
     return np.asarray(np.where(belongs[row], 0.0, short).sum() / data.size)
 
 
-def triplet_margin_loss(
-    anchor: np.ndarray, positive: np.ndarray, negative: np.ndarray, margin: float, eps: float = 1e-6
-) -> np.ndarray:
+def triplet_margin_loss(anchor: Array, positive: Array, negative: Array, margin: float, eps: float = 1e-6) -> Array:
     """How much the anchor is not nearer to the positive than to the negative, by a margin."""
     near, far = (np.sqrt(((anchor - other + eps) ** 2).sum(axis=-1)) for other in (positive, negative))
     return np.asarray(np.maximum(near - far + margin, 0.0).mean())
 
 
-def cosine_embedding_loss(lhs: np.ndarray, rhs: np.ndarray, target: np.ndarray, margin: float) -> np.ndarray:
+def cosine_embedding_loss(lhs: Array, rhs: Array, target: Array, margin: float) -> Array:
     """One minus the cosine of pairs that belong together (1), the cosine beyond a margin of those that do not (-1)."""
     cosine = (lhs * rhs).sum(-1) / np.sqrt((lhs**2).sum(-1) * (rhs**2).sum(-1))
     return np.asarray(np.where(target > 0, 1.0 - cosine, np.maximum(cosine - margin, 0.0)).mean())
 
 
-def ctc_loss(data: np.ndarray, target: np.ndarray) -> np.ndarray:
+def ctc_loss(data: Array, target: Array) -> Array:
     """Minus the log-probability that scores (time, n, classes) spell labels (n, length), class 0 being the blank.
 
     Summed over all alignments by the forward algorithm; the mean over the batch of the loss per label.

@@ -4,55 +4,54 @@ from __future__ import annotations
 
 import numpy as np
 
-Affine = np.ndarray | None
+from tessera.operators.arrays import Array
+
+Affine = Array | None
 
 
 def batch_norm(
-    data: np.ndarray,
-    running_mean: Affine = None,
-    running_var: Affine = None,
-    weight: Affine = None,
-    bias: Affine = None,
+    data: Array,
+    running_mean: Array,
+    running_var: Array,
+    weight: Array,
+    bias: Array,
     *,
     training: bool,
     eps: float,
-) -> np.ndarray:
+) -> Array:
     """Each channel normalised over the batch and space, or by given statistics."""
     if training:
         centred = _standardised(data, tuple(d for d in range(data.ndim) if d != 1), eps)
     else:
-        assert running_mean is not None and running_var is not None
         centred = (data - _channel(running_mean, data)) / np.sqrt(_channel(running_var, data) + eps)
     return _per_channel(centred, weight, bias)
 
 
-def layer_norm(data: np.ndarray, weight: Affine = None, bias: Affine = None, *, dims: int, eps: float) -> np.ndarray:
+def layer_norm(data: Array, weight: Affine = None, bias: Affine = None, *, dims: int, eps: float) -> Array:
     """Each sample normalised over its last dims."""
     centred = _standardised(data, tuple(range(-dims, 0)), eps)
     scaled = centred if weight is None else centred * weight
     return scaled if bias is None else scaled + bias
 
 
-def group_norm(
-    data: np.ndarray, num_groups: int, weight: Affine = None, bias: Affine = None, *, eps: float
-) -> np.ndarray:
+def group_norm(data: Array, num_groups: int, weight: Affine = None, bias: Affine = None, *, eps: float) -> Array:
     """Each group of channels of each sample normalised; as many groups as channels is instance normalisation."""
     grouped = data.reshape(data.shape[0], num_groups, -1)
     return _per_channel(_standardised(grouped, (2,), eps).reshape(data.shape), weight, bias)
 
 
-def statistics(data: np.ndarray, axes: tuple[int, ...], eps: float) -> tuple[np.ndarray, np.ndarray]:
+def statistics(data: Array, axes: tuple[int, ...], eps: float) -> tuple[Array, Array]:
     """The mean and one over the deviation, as the native normalisations return them beside their result."""
     mean = data.mean(axis=axes, keepdims=True)
     return mean, 1.0 / np.sqrt(data.var(axis=axes, keepdims=True) + eps)
 
 
-def rms_norm(data: np.ndarray, weight: np.ndarray, *, eps: float) -> np.ndarray:
+def rms_norm(data: Array, weight: Array, *, eps: float) -> Array:
     """Each row divided by its root mean square."""
     return data / np.sqrt(np.mean(data**2, axis=-1, keepdims=True) + eps) * weight
 
 
-def local_response_norm(data: np.ndarray, size: int, *, alpha: float, beta: float, k: float) -> np.ndarray:
+def local_response_norm(data: Array, size: int, *, alpha: float, beta: float, k: float) -> Array:
     """Each value divided by a power of the mean square over neighbouring channels."""
     channels = data.shape[1]
     around = [(0, 0)] * data.ndim
@@ -62,21 +61,21 @@ def local_response_norm(data: np.ndarray, size: int, *, alpha: float, beta: floa
     return np.asarray(data / (k + alpha * total / size) ** beta)
 
 
-def weight_norm(direction: np.ndarray, magnitude: np.ndarray) -> np.ndarray:
+def weight_norm(direction: Array, magnitude: Array) -> Array:
     """A weight of given direction, whose slices along the first dim have given norms."""
     others = tuple(range(1, direction.ndim))
     return direction * (magnitude / np.sqrt(np.sum(direction**2, axis=others, keepdims=True)))
 
 
-def _standardised(data: np.ndarray, axes: tuple[int, ...], eps: float) -> np.ndarray:
+def _standardised(data: Array, axes: tuple[int, ...], eps: float) -> Array:
     mean, scale = statistics(data, axes, eps)
     return (data - mean) * scale
 
 
-def _channel(values: np.ndarray, data: np.ndarray) -> np.ndarray:
+def _channel(values: Array, data: Array) -> Array:
     return values.reshape(-1, *(1,) * (data.ndim - 2))
 
 
-def _per_channel(data: np.ndarray, weight: Affine, bias: Affine) -> np.ndarray:
+def _per_channel(data: Array, weight: Affine, bias: Affine) -> Array:
     scaled = data if weight is None else data * _channel(weight, data)
     return scaled if bias is None else scaled + _channel(bias, data)

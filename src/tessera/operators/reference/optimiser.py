@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import numpy as np
 
-Arrays = tuple[np.ndarray, ...]
+from tessera.operators.arrays import Array
+
+Arrays = tuple[Array, ...]
 
 
 def sgd(
-    param: np.ndarray,
-    grad: np.ndarray,
-    momentum_buffer: np.ndarray,
+    param: Array,
+    grad: Array,
+    momentum_buffer: Array,
     *,
     lr: float,
     momentum: float,
@@ -24,11 +26,11 @@ def sgd(
 
 
 def adam(
-    param: np.ndarray,
-    grad: np.ndarray,
-    exp_avg: np.ndarray,
-    exp_avg_sq: np.ndarray,
-    step: np.ndarray,
+    param: Array,
+    grad: Array,
+    exp_avg: Array,
+    exp_avg_sq: Array,
+    step: Array,
     *,
     lr: float,
     beta1: float,
@@ -48,12 +50,12 @@ def adam(
 
 
 def amsgrad(
-    param: np.ndarray,
-    grad: np.ndarray,
-    exp_avg: np.ndarray,
-    exp_avg_sq: np.ndarray,
-    max_exp_avg_sq: np.ndarray,
-    step: np.ndarray,
+    param: Array,
+    grad: Array,
+    exp_avg: Array,
+    exp_avg_sq: Array,
+    max_exp_avg_sq: Array,
+    step: Array,
     *,
     lr: float,
     beta1: float,
@@ -68,11 +70,11 @@ def amsgrad(
 
 
 def adamax(
-    param: np.ndarray,
-    grad: np.ndarray,
-    exp_avg: np.ndarray,
-    exp_inf: np.ndarray,
-    step: np.ndarray,
+    param: Array,
+    grad: Array,
+    exp_avg: Array,
+    exp_inf: Array,
+    step: Array,
     *,
     lr: float,
     beta1: float,
@@ -86,12 +88,12 @@ def adamax(
 
 
 def nadam(
-    param: np.ndarray,
-    grad: np.ndarray,
-    exp_avg: np.ndarray,
-    exp_avg_sq: np.ndarray,
-    mu_product: np.ndarray,
-    step: np.ndarray,
+    param: Array,
+    grad: Array,
+    exp_avg: Array,
+    exp_avg_sq: Array,
+    mu_product: Array,
+    step: Array,
     *,
     lr: float,
     beta1: float,
@@ -110,11 +112,11 @@ def nadam(
 
 
 def radam(
-    param: np.ndarray,
-    grad: np.ndarray,
-    exp_avg: np.ndarray,
-    exp_avg_sq: np.ndarray,
-    step: np.ndarray,
+    param: Array,
+    grad: Array,
+    exp_avg: Array,
+    exp_avg_sq: Array,
+    step: Array,
     *,
     lr: float,
     beta1: float,
@@ -133,19 +135,17 @@ def radam(
     return param - lr * update, mean, square
 
 
-def rmsprop(
-    param: np.ndarray, grad: np.ndarray, square_avg: np.ndarray, *, lr: float, alpha: float, eps: float
-) -> Arrays:
+def rmsprop(param: Array, grad: Array, square_avg: Array, *, lr: float, alpha: float, eps: float) -> Arrays:
     """The gradient over its running root mean square."""
     square = alpha * square_avg + (1.0 - alpha) * grad**2
     return param - lr * grad / (np.sqrt(square) + eps), square
 
 
 def rmsprop_momentum(
-    param: np.ndarray,
-    grad: np.ndarray,
-    square_avg: np.ndarray,
-    momentum_buffer: np.ndarray,
+    param: Array,
+    grad: Array,
+    square_avg: Array,
+    momentum_buffer: Array,
     *,
     lr: float,
     alpha: float,
@@ -159,10 +159,10 @@ def rmsprop_momentum(
 
 
 def adagrad(
-    param: np.ndarray,
-    grad: np.ndarray,
-    state_sum: np.ndarray,
-    step: np.ndarray,
+    param: Array,
+    grad: Array,
+    state_sum: Array,
+    step: Array,
     *,
     lr: float,
     lr_decay: float,
@@ -174,10 +174,10 @@ def adagrad(
 
 
 def adadelta(
-    param: np.ndarray,
-    grad: np.ndarray,
-    square_avg: np.ndarray,
-    acc_delta: np.ndarray,
+    param: Array,
+    grad: Array,
+    square_avg: Array,
+    acc_delta: Array,
     *,
     lr: float,
     rho: float,
@@ -190,10 +190,10 @@ def adadelta(
 
 
 def rprop(
-    param: np.ndarray,
-    grad: np.ndarray,
-    prev: np.ndarray,
-    step_size: np.ndarray,
+    param: Array,
+    grad: Array,
+    prev: Array,
+    step_size: Array,
     *,
     etaminus: float,
     etaplus: float,
@@ -209,11 +209,11 @@ def rprop(
 
 
 def asgd(
-    param: np.ndarray,
-    grad: np.ndarray,
-    average: np.ndarray,
-    mu: np.ndarray,
-    eta: np.ndarray,
+    param: Array,
+    grad: Array,
+    average: Array,
+    mu: Array,
+    eta: Array,
     *,
     lambd: float,
 ) -> Arrays:
@@ -223,11 +223,11 @@ def asgd(
 
 
 def adafactor(
-    param: np.ndarray,
-    grad: np.ndarray,
-    row_var: np.ndarray,
-    col_var: np.ndarray,
-    step: np.ndarray,
+    param: Array,
+    grad: Array,
+    row_var: Array,
+    col_var: Array,
+    step: Array,
     *,
     lr: float,
     beta2_decay: float,
@@ -247,6 +247,6 @@ def adafactor(
     return param * (1.0 - lr * weight_decay) - rate * clipped, rows, columns
 
 
-def _moments(grad: np.ndarray, mean: np.ndarray, square: np.ndarray, beta1: float, beta2: float) -> Arrays:
+def _moments(grad: Array, mean: Array, square: Array, beta1: float, beta2: float) -> Arrays:
     """The running mean of a gradient and of its square."""
     return beta1 * mean + (1.0 - beta1) * grad, beta2 * square + (1.0 - beta2) * grad**2

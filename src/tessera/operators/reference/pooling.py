@@ -6,10 +6,11 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
+from tessera.operators.arrays import Array
 from tessera.operators.reference.windows import Each, count, per_dim, taps
 
 
-def max_pool(data: np.ndarray, kernel_size: Each, stride: Each, padding: Each = 0, dilation: Each = 1) -> np.ndarray:
+def max_pool(data: Array, kernel_size: Each, stride: Each, padding: Each = 0, dilation: Each = 1) -> Array:
     """The largest value under each window."""
     views = _views(data, kernel_size, stride, padding, dilation, fill=-np.inf)
     result = next(views).copy()
@@ -19,8 +20,8 @@ def max_pool(data: np.ndarray, kernel_size: Each, stride: Each, padding: Each = 
 
 
 def max_pool_with_indices(
-    data: np.ndarray, kernel_size: Each, stride: Each, padding: Each = 0, dilation: Each = 1
-) -> tuple[np.ndarray, np.ndarray]:
+    data: Array, kernel_size: Each, stride: Each, padding: Each = 0, dilation: Each = 1
+) -> tuple[Array, Array]:
     """The largest value under each window, and where in its plane it lies; of equal ones the first."""
     space = data.shape[2:]
     places = np.broadcast_to(np.arange(np.prod(space)).reshape(space), data.shape)
@@ -33,9 +34,7 @@ def max_pool_with_indices(
     return best, where
 
 
-def avg_pool(
-    data: np.ndarray, kernel_size: Each, stride: Each, padding: Each = 0, count_include_pad: bool = True
-) -> np.ndarray:
+def avg_pool(data: Array, kernel_size: Each, stride: Each, padding: Each = 0, count_include_pad: bool = True) -> Array:
     """The mean under each window, of its padding too or without."""
     total = sum(_views(data, kernel_size, stride, padding, 1, fill=0.0))
     present = np.ones((1, 1, *data.shape[2:]))
@@ -43,29 +42,33 @@ def avg_pool(
     return np.asarray(total / sum(_views(present, kernel_size, stride, padding, 1, fill=outside)))
 
 
-def lp_pool(data: np.ndarray, norm_type: float, kernel_size: Each, stride: Each) -> np.ndarray:
+def lp_pool(data: Array, norm_type: float, kernel_size: Each, stride: Each) -> Array:
     """The p-norm of each window."""
     powers = sum(_views(np.abs(data) ** norm_type, kernel_size, stride, 0, 1, fill=0.0))
     return np.asarray(powers ** (1.0 / norm_type))
 
 
-def adaptive_avg_pool(data: np.ndarray, output_size: Each) -> np.ndarray:
+def adaptive_avg_pool(data: Array, output_size: Each) -> Array:
     """The mean over each of so many bins."""
     return _adaptive(data, output_size, np.mean)
 
 
-def adaptive_max_pool(data: np.ndarray, output_size: Each) -> np.ndarray:
+def adaptive_max_pool(data: Array, output_size: Each) -> Array:
     """The largest value in each of so many bins."""
     return _adaptive(data, output_size, np.max)
 
 
-def fractional_max_pool(data: np.ndarray, samples: np.ndarray, kernel_size: Each, output_size: Each) -> np.ndarray:
-    """The largest value under windows whose places follow from samples (n, channels, dims), last dim first."""
+def fractional_max_pool(data: Array, samples: Array, kernel_size: Each, output_size: Each) -> Array:
+    """The largest value under windows whose places follow from samples (n, channels, dims).
+
+    As torch has it, the samples of images are for their columns first, those of volumes in the order of the dims.
+    """
     dims = data.ndim - 2
     kernel, space = per_dim(kernel_size, dims), per_dim(output_size, dims)
     result = data
     for dim in range(dims):
-        starts = _fractional_starts(samples[..., dims - 1 - dim], data.shape[2 + dim], kernel[dim], space[dim])
+        sample = samples[..., 1 - dim if dims == 2 else dim]
+        starts = _fractional_starts(sample, data.shape[2 + dim], kernel[dim], space[dim])
         axis = 2 + dim
         lined = starts.reshape(*starts.shape[:2], *(1,) * dim, -1, *(1,) * (dims - 1 - dim))
         result = np.max(
@@ -74,7 +77,7 @@ def fractional_max_pool(data: np.ndarray, samples: np.ndarray, kernel_size: Each
     return result
 
 
-def _fractional_starts(sample: np.ndarray, size: int, kernel: int, outputs: int) -> np.ndarray:
+def _fractional_starts(sample: Array, size: int, kernel: int, outputs: int) -> Array:
     """Where the windows of a dim start: steps of (size - kernel) / (outputs - 1), shifted by the sample."""
     step = (size - kernel) / (outputs - 1)
     places = np.floor((np.arange(outputs) + sample[..., None]) * step) - np.floor(sample[..., None] * step)
@@ -82,7 +85,7 @@ def _fractional_starts(sample: np.ndarray, size: int, kernel: int, outputs: int)
     return places.astype(np.int64)
 
 
-def max_unpool(data: np.ndarray, index: np.ndarray, output_size: tuple[int, ...]) -> np.ndarray:
+def max_unpool(data: Array, index: Array, output_size: tuple[int, ...]) -> Array:
     """Every value put back where in its plane it came from, zeros elsewhere."""
     n, channels = data.shape[:2]
     planes = np.zeros((n, channels, int(np.prod(output_size))))
@@ -90,9 +93,7 @@ def max_unpool(data: np.ndarray, index: np.ndarray, output_size: tuple[int, ...]
     return planes.reshape(n, channels, *output_size)
 
 
-def _views(
-    data: np.ndarray, kernel_size: Each, stride: Each, padding: Each, dilation: Each, fill: float
-) -> Iterator[np.ndarray]:
+def _views(data: Array, kernel_size: Each, stride: Each, padding: Each, dilation: Each, fill: float) -> Iterator[Array]:
     """What each tap of the window sees."""
     dims = data.ndim - 2
     kernel, steps, pads, gaps = (per_dim(value, dims) for value in (kernel_size, stride, padding, dilation))
@@ -101,8 +102,8 @@ def _views(
     return (view for _, view in taps(padded, kernel, steps, gaps, space))
 
 
-def _adaptive(data: np.ndarray, output_size: Each, reduce: Callable[..., np.ndarray]) -> np.ndarray:
-    """A reduction over bins, one dim after the other: bin i of m over n values is [i n / m, (i + 1) n / m), rounded out."""
+def _adaptive(data: Array, output_size: Each, reduce: Callable[..., Array]) -> Array:
+    """A reduction over bins, one dim after the other; of m bins over n values the i-th is [i n / m, (i + 1) n / m)."""
     for dim, bins in enumerate(per_dim(output_size, data.ndim - 2)):
         axis = 2 + dim
         size = data.shape[axis]

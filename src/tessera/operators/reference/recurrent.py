@@ -9,24 +9,26 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-State = tuple[np.ndarray, ...]
+from tessera.operators.arrays import Array
+
+State = tuple[Array, ...]
 Cell = Callable[..., State]
 
 
-def sigmoid(data: np.ndarray) -> np.ndarray:
+def sigmoid(data: Array) -> Array:
     """The logistic function."""
     return 0.5 * (1.0 + np.tanh(0.5 * data))
 
 
 def lstm_cell(
-    data: np.ndarray,
-    hidden: np.ndarray,
-    cell: np.ndarray,
-    weight_ih: np.ndarray,
-    weight_hh: np.ndarray,
-    bias_ih: np.ndarray,
-    bias_hh: np.ndarray,
-    projection: np.ndarray | None = None,
+    data: Array,
+    hidden: Array,
+    cell: Array,
+    weight_ih: Array,
+    weight_hh: Array,
+    bias_ih: Array,
+    bias_hh: Array,
+    projection: Array | None = None,
 ) -> State:
     """One step of a long short-term memory: its hidden state, projected if asked for, and its cell."""
     gates = data @ weight_ih.T + bias_ih + hidden @ weight_hh.T + bias_hh
@@ -37,12 +39,12 @@ def lstm_cell(
 
 
 def gru_cell(
-    data: np.ndarray,
-    hidden: np.ndarray,
-    weight_ih: np.ndarray,
-    weight_hh: np.ndarray,
-    bias_ih: np.ndarray,
-    bias_hh: np.ndarray,
+    data: Array,
+    hidden: Array,
+    weight_ih: Array,
+    weight_hh: Array,
+    bias_ih: Array,
+    bias_hh: Array,
 ) -> State:
     """One step of a gated recurrent unit."""
     reset, update, new = np.split(data @ weight_ih.T + bias_ih, 3, axis=-1)
@@ -52,33 +54,33 @@ def gru_cell(
 
 
 def rnn_tanh_cell(
-    data: np.ndarray,
-    hidden: np.ndarray,
-    weight_ih: np.ndarray,
-    weight_hh: np.ndarray,
-    bias_ih: np.ndarray,
-    bias_hh: np.ndarray,
+    data: Array,
+    hidden: Array,
+    weight_ih: Array,
+    weight_hh: Array,
+    bias_ih: Array,
+    bias_hh: Array,
 ) -> State:
     """One step of a plain recurrent unit."""
     return (np.tanh(data @ weight_ih.T + bias_ih + hidden @ weight_hh.T + bias_hh),)
 
 
 def rnn_relu_cell(
-    data: np.ndarray,
-    hidden: np.ndarray,
-    weight_ih: np.ndarray,
-    weight_hh: np.ndarray,
-    bias_ih: np.ndarray,
-    bias_hh: np.ndarray,
+    data: Array,
+    hidden: Array,
+    weight_ih: Array,
+    weight_hh: Array,
+    bias_ih: Array,
+    bias_hh: Array,
 ) -> State:
     """One step of a plain recurrent unit that is linear where positive."""
     return (np.maximum(data @ weight_ih.T + bias_ih + hidden @ weight_hh.T + bias_hh, 0.0),)
 
 
 def recurrent(
-    cell: Cell, data: np.ndarray, states: State, weights: Sequence[np.ndarray], *, directions: int = 1
-) -> tuple[np.ndarray, ...]:
-    """A cell run over data (time, n, features) from states (layers * directions, n, hidden); all outputs, last states."""
+    cell: Cell, data: Array, states: State, weights: Sequence[Array], *, directions: int = 1
+) -> tuple[Array, ...]:
+    """A cell run over data (time, n, features), from states (layers * directions, n, hidden): outputs, last states."""
     runs = states[0].shape[0]
     per_run = len(weights) // runs
     last: list[State] = []

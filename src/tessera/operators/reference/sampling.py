@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-from numpy.typing import NDArray
 
-Array = NDArray[Any]
+from tessera.operators.arrays import Array
 
 ALPHA = -1.7580993408473766  # the value that SELU tends to on the left
 

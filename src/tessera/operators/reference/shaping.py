@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-from numpy.typing import NDArray
 
+from tessera.operators.arrays import Array
 from tessera.operators.reference.windows import count, taps
-
-Array = NDArray[Any]
 
 
 def cartesian_prod(first: Array, second: Array) -> Array:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import product
 
-import numpy as np
+from tessera.operators.arrays import Array
 
 Each = int | Sequence[int]
 
@@ -29,8 +29,8 @@ def count(size: int, kernel: int, stride: int, dilation: int) -> int:
 
 
 def taps(
-    padded: np.ndarray, kernel: Sequence[int], stride: Sequence[int], dilation: Sequence[int], space: Sequence[int]
-) -> Iterator[tuple[tuple[int, ...], np.ndarray]]:
+    padded: Array, kernel: Sequence[int], stride: Sequence[int], dilation: Sequence[int], space: Sequence[int]
+) -> Iterator[tuple[tuple[int, ...], Array]]:
     """Every tap of the kernel, with a view of what it sees at each of the windows."""
     for tap in product(*map(range, kernel)):
         starts = [position * gap for position, gap in zip(tap, dilation, strict=True)]

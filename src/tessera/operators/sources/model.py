@@ -16,9 +16,12 @@ from tessera.operators.ready import Ready
 from tessera.results.record import Case, Record
 
 if TYPE_CHECKING:
+    from tessera.operators.backends.backend import Prepared
     from tessera.operators.sources.torch_call import TorchCall
 
 CHANNELS = 3
+UNSET = ("empty", "empty_like", "empty_permuted", "empty_strided", "new_empty", "new_empty_strided")
+STATISTICS = ("running_mean", "running_var")  # arguments of a model's normalisations that have no gradient
 
 
 def cases(
@@ -75,49 +78,56 @@ def ready(case: Case) -> Ready:
     which, dtype = str(case.params["pass"]), str(case.params["dtype"])
     call = _call(case)
     wide, kept = call.widened(), [tensor.clone() for tensor in call.written]
-    found = call.prepare(which, dtype)
-    if torch_call.is_random(call):
-        note = "its numbers are random: not checked"
-    elif dtype == "float64":
-        note = "not checked: no dtype is wider"
-    else:
-        wanted = wide.prepare(which, dtype)
-        torch_call.check(call.name, found.outputs, wanted.outputs, dtype=dtype)
-        if found.gradients:
-            torch_call.check_gradients(call.name, found, wanted, dtype=dtype)
-        note = "checked against the same call in double precision"
 
     def restore() -> None:
         for tensor, values in zip(call.written, kept, strict=True):
             tensor.copy_(values)
 
+    try:
+        found = call.prepare(which, dtype)
+        note = _check(call, wide, found, which=which, dtype=dtype)
+    except RuntimeError as error:
+        raise Refused(f"{case.name} does not run: {str(error).splitlines()[0]}", got=which) from None
+    flops, moved = torch_call.flops(found.call), torch_call.moved(call, found, which)
+    restore()
     return Ready(
         call=found.call,
         dtype=dtype,
-        flops=torch_call.flops(found.call),
-        moved=torch_call.moved(call, found, which),
+        flops=flops,
+        moved=moved,
         before=restore if kept else None,
         notes=(note,),
     )
 
 
+def _check(call: TorchCall, wide: TorchCall, found: Prepared, *, which: str, dtype: str) -> str:
+    """Hold a pass against the same one in double precision, and say so."""
+    from tessera.operators.sources.double_precision import check_against
+    from tessera.operators.sources.torch_call import is_random
+
+    if is_random(call) or call.name.split(".")[1] in UNSET:
+        return "not checked: its numbers are random, or whatever was in memory"
+    if dtype == "float64":
+        return "not checked: no dtype is wider"
+    return "checked against the same call in double precision" + check_against(wide, found, which=which, dtype=dtype)
+
+
 def _call(case: Case) -> TorchCall:
-    """The operator of a case with its arguments; every floating-point tensor is differentiated by, if any is."""
+    """The operator of a case with its arguments; a backward pass is by all of its floating-point tensors."""
     import torch
 
     from tessera.operators.sources.arguments import from_json
     from tessera.operators.sources.torch_call import TorchCall
 
     overload = _overload(case.name)
-    schema = overload._schema
-    backward = case.params["pass"] != "forward"
+    schema, backward = overload._schema, case.params["pass"] != "forward"
     if backward and schema.is_mutable:
         raise Refused(f"{case.name} works in place", got=case.params["pass"], allowed="forward")
     generator = torch.Generator().manual_seed(int(case.params["seed"]))
-    names, keywords = list(case.params["keywords"]), list(case.params["keywords"].values())
-    args, values = from_json([case.params["arguments"], keywords], generator)
-    kwargs = dict(zip(names, values, strict=True))
-    given = {**dict(zip((argument.name for argument in schema.arguments), args, strict=False)), **kwargs}
+    keywords = case.params["keywords"]
+    args, values = from_json([case.params["arguments"], list(keywords.values())], generator)
+    kwargs = dict(zip(keywords, values, strict=True))
+    given = {argument.name: value for argument, value in zip(schema.arguments, args, strict=False)} | kwargs
     changed = [a.name for a in schema.arguments if a.alias_info is not None and a.alias_info.is_write]
     call = TorchCall(
         name=case.name,
@@ -126,8 +136,11 @@ def _call(case: Case) -> TorchCall:
         kwargs=kwargs,
         written=tuple(given[name] for name in changed if isinstance(given.get(name), torch.Tensor)),
     )
-    for tensor in call.tensors().values():
-        tensor.requires_grad_(backward and (tensor.is_floating_point() or tensor.is_complex()))
+    if backward:
+        constant = [id(given.get(name)) for name in STATISTICS]
+        for tensor in call.tensors().values():
+            floats = tensor.is_floating_point() or tensor.is_complex()
+            tensor.requires_grad_(floats and id(tensor) not in constant)
     return call
 
 
@@ -140,6 +153,19 @@ def _overload(name: str) -> Any:
         return getattr(getattr(getattr(torch.ops, namespace), operator), overload[0] if overload else "default")
     except AttributeError:
         raise Refused("this torch has no such operator", got=name, do="import what registers it") from None
+
+
+def described(case: Case) -> str:
+    """The arguments of a case in short, for tables: tensors as their shapes."""
+    return ", ".join(map(_short, case.params["arguments"]))
+
+
+def _short(argument: Any) -> str:
+    if isinstance(argument, dict):
+        if "tensor" in argument:
+            return "x".join(map(str, argument["tensor"])) or "scalar"
+        return str(next(iter(argument.values())))
+    return f"[{', '.join(map(_short, argument))}]" if isinstance(argument, list) else str(argument)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,8 +1,8 @@
 """Which of an OpInfo entry's samples is measured: the largest that runs, after they were made larger.
 
-torch's samples are made of three lengths S, M and L, of 5, 10 and 20: too small to measure anything but the call itself.
-They are made of greater ones here. Shapes have one to five dims of these lengths, so what suits most entries is far
-too much for some: the lengths are halved until no tensor is too large.
+torch's samples are made of three lengths S, M and L, of 5, 10 and 20: too small to measure anything but the call
+itself. They are made of greater ones here. Shapes have one to five dims of these lengths, so what suits most entries
+is far too much for some: the lengths are halved, down to torch's own, until no tensor is too large.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import math
 import random
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -36,7 +36,6 @@ class Sample:
 
     number: int
     call: TorchCall
-    lengths: Lengths
 
 
 class TooLarge(Exception):
@@ -94,18 +93,18 @@ def _largest(entry: Any, name: str, lengths: Lengths, *, most: int, which: str, 
     random.seed(seed)
     np.random.seed(seed)
     found, elements, failed = None, -1, None
-    with _Limit(most):
+    with _Limit(most) if lengths != TORCHS_OWN else nullcontext():
         samples = entry.sample_inputs("cpu", getattr(torch, dtype), requires_grad=which != "forward", set_seed=False)
         for number, sample in enumerate(samples):
             call = TorchCall(
                 name=name, function=entry.op, args=(sample.input, *sample.args), kwargs=dict(sample.kwargs)
             )
-            count = sum(tensor.numel() for tensor in call.tensors().values())
-            if count > elements:
+            counts = [tensor.numel() for tensor in call.tensors().values()]
+            if sum(counts) > elements and max(counts, default=0) <= most:
                 try:
                     with _Limit(GROWTH * most):
                         call.prepare(which, dtype)
-                    found, elements = Sample(number=number, call=call, lengths=lengths), count
+                    found, elements = Sample(number=number, call=call), sum(counts)
                 except Exception as error:
                     failed = error
     if found is None:

@@ -10,6 +10,7 @@ EXPRESSIONS = {
     "ones_like": "jnp.ones_like(like)",
     "full_like": "jnp.full_like(like, 0.5)",
     "new_zeros": "jnp.zeros(size, like.dtype)",
+    "new_ones": "jnp.ones(size, like.dtype)",
     "new_full": "jnp.full(size, 0.5, like.dtype)",
     "eye": "jnp.eye(n, dtype=like.dtype)",
     "arange": "jnp.arange(n)",

@@ -18,6 +18,7 @@ EXPRESSIONS = {
     "index_points": "data[rows, index]",
     "take": "jnp.take(data, index)",
     "where": "jnp.where(condition, lhs, rhs)",
+    "nonzero_static": "jnp.argwhere(data, size=data.size, fill_value=-1)",
     "unravel_index": "jnp.unravel_index(index, shape)",
     # views elsewhere, copies here
     "select": "jnp.take(data, index, dim)",

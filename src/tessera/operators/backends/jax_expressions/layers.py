@@ -59,6 +59,8 @@ NORMALISATION = {
     "layer_norm": standardised("-1") + affine(0),
     "layer_norm_no_affine": standardised("-1"),
     "layer_norm_images": standardised("(1, 2, 3)") + affine(0),
+    "native_layer_norm": "(lambda mean, scale: ((data - mean) * scale * weight + bias, mean, scale))"
+    "(jnp.mean(data, -1, keepdims=True), lax.rsqrt(jnp.var(data, -1, keepdims=True) + eps))",
     "rms_norm": "data * lax.rsqrt(jnp.mean(jnp.square(data), -1, keepdims=True) + eps) * weight",
     "group_norm": standardised("-1", "data.reshape(len(data), num_groups, -1)") + ".reshape(data.shape)" + affine(2),
     "instance_norm": standardised("(2, 3)") + affine(2),

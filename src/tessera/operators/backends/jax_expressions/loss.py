@@ -23,6 +23,7 @@ EXPRESSIONS = {
     f" - label_smoothing * jnp.mean(logs))({LOGS})",
     "cross_entropy_probabilities": f"-jnp.mean(jnp.sum({LOGS} * target, 1))",
     "cross_entropy_weighted": f"-jnp.average({CHOSEN.format(LOGS)}[:, 0], weights=weight[target])",
+    "linear_cross_entropy": f"-jnp.mean({CHOSEN.format(LOGS.replace('data', 'data @ weight.T'))})",
     "nll_loss": f"-jnp.mean({CHOSEN.format('data')})",
     "nll_loss_2d": f"-jnp.mean({CHOSEN.format('data')})",
     "multilabel_soft_margin_loss": "jnp.mean(jax.nn.softplus(-data) * target + jax.nn.softplus(data) * (1 - target))",

@@ -21,6 +21,8 @@ EXPRESSIONS = {
     "adam_foreach": ADAM,
     "adamw": f"(lambda w, g: {MOVED})(param * (1 - lr * weight_decay), grad)",
     "rmsprop": "(lambda v: (param - lr * grad / (jnp.sqrt(v) + eps), v))(alpha * square_avg + (1 - alpha) * grad**2)",
+    "adagrad": "(lambda v: (param - (lr / (1 + step * lr_decay)).astype(param.dtype) * grad / (jnp.sqrt(v) + eps), v))"
+    "(state_sum + grad**2)",
     "adadelta": "(lambda v: (lambda d: (param - lr * d, v, rho * acc_delta + (1 - rho) * d**2))"
     "(jnp.sqrt((acc_delta + eps) / (v + eps)) * grad))(rho * square_avg + (1 - rho) * grad**2)",
 }

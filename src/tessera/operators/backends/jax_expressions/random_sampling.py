@@ -25,4 +25,5 @@ EXPRESSIONS = {
     "dropout": DROPPED.format("data.shape"),
     "dropout1d": DROPPED.format("(*data.shape[:2], 1)"),
     "dropout2d": DROPPED.format("(*data.shape[:2], 1, 1)"),
+    "dropout3d": DROPPED.format("(*data.shape[:2], 1, 1, 1)"),
 }

@@ -21,6 +21,7 @@ REDUCTION = {
     **{name: f"jnp.{name}(data, dim)" for name in ("nansum", "nanmean")},
     "sum_cols": "jnp.sum(data, dim)",
     "sum_channels": "jnp.sum(data, (0, 2, 3))",
+    "sum_to_size": "jnp.sum(data, 0, keepdims=True)",
     "sum_int64": "jnp.sum(data)",
     "sum_bool": "jnp.sum(data)",
     "mean_cols": "jnp.mean(data, dim)",
@@ -58,6 +59,7 @@ REDUCTION = {
     "logcumsumexp": "lax.cumlogsumexp(data, dim % data.ndim)",
     "diff": "jnp.diff(data, axis=dim)",
     "trapezoid": "jnp.trapezoid(data, axis=dim)",
+    "cumulative_trapezoid": "jnp.cumsum((data[..., 1:] + data[..., :-1]) / 2, dim)",
 }
 SORTING = {
     "sort": SORTED,

@@ -77,8 +77,23 @@ SHAPING = {
     "narrow_copy": "data[:, start : start + length]",
     "unfold": "lax.conv_general_dilated_patches(data, (kernel_size,) * 2, (stride,) * 2, [(padding, padding)] * 2)"
     ".reshape(data.shape[0], data.shape[1] * kernel_size**2, -1)",
+    "channel_shuffle": "data.reshape(len(data), groups, -1, *data.shape[2:]).swapaxes(1, 2).reshape(data.shape)",
     "diag_matrix": "jnp.diag(data)",
     "diag_embed": "jax.vmap(jnp.diag)(data)",
 }
+COPIES = {
+    "view_copy": "jnp.reshape(data, (-1,))",
+    "t_copy": "data.T",
+    "transpose_copy": "jnp.swapaxes(data, 0, 1)",
+    "permute_copy": "jnp.transpose(data, (2, 0, 1))",
+    "squeeze_copy": "jnp.squeeze(data)",
+    "unsqueeze_copy": "jnp.expand_dims(data, 1)",
+    "expand_copy": "jnp.broadcast_to(data, size)",
+    "select_copy": "data[:, index]",
+    "slice_copy": "data[:, 1::2]",
+    "diagonal_copy": "jnp.diagonal(data)",
+    "split_copy": JOINING["split"],
+    "unbind_copy": "jnp.unstack(data, axis=-1)",
+}
 
-EXPRESSIONS = JOINING | SHAPING
+EXPRESSIONS = JOINING | SHAPING | COPIES

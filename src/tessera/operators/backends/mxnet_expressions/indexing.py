@@ -19,5 +19,8 @@ EXPRESSIONS = {
     "slice": "data[1:-1, 1:-1]",
     "slice_strided": "data[::2, ::2]",
     "diagonal": "nd.diag(data, k=offset)",
+    "select_copy": "data[:, index]",
+    "slice_copy": "data[:, 1::2]",
+    "diagonal_copy": "nd.diag(data)",
     "index_copy": "nd.contrib.index_copy(data, index, source)",
 }

@@ -43,6 +43,7 @@ def _recurrent(cell: str, *, layers: int = 1, directions: int = 1) -> str:
 
 
 _DIMS = (1, 2, 3)
+_EMBEDDING = "nd.Embedding(index, weight, input_dim=shapes['weight'][0], output_dim=shapes['weight'][1])"
 
 EXPRESSIONS = {
     # convolutions
@@ -106,5 +107,6 @@ EXPRESSIONS = {
     "interpolate_bilinear": "nd.contrib.BilinearResize2D(data, height=size[0], width=size[1], align_corners=False)",
     "interpolate_bilinear_corners": "nd.contrib.BilinearResize2D(data, height=size[0], width=size[1])",
     "one_hot": "nd.one_hot(index, depth=num_classes, dtype='int64')",
-    "embedding": "nd.Embedding(index, weight, input_dim=shapes['weight'][0], output_dim=shapes['weight'][1])",
+    "embedding": _EMBEDDING,
+    "embedding_frequent": _EMBEDDING,
 }

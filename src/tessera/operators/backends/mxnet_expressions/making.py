@@ -47,6 +47,7 @@ EXPRESSIONS = {
     "dropout": "nd.Dropout(data, p=p, mode='always')",
     "dropout1d": "nd.Dropout(data, p=p, axes=(2,), mode='always')",
     "dropout2d": "nd.Dropout(data, p=p, axes=(2, 3), mode='always')",
+    "dropout3d": "nd.Dropout(data, p=p, axes=(2, 3, 4), mode='always')",
     # converted
     **{name: f"nd.cast(data, dtype='{name.split('to_')[-1]}')" for name in _CASTS},
     "from_channels_last": "nd.transpose(data, axes=(0, 3, 1, 2))",

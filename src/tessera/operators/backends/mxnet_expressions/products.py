@@ -6,7 +6,7 @@ _LINEAR = "nd.FullyConnected(data, weight, bias, num_hidden=shapes['weight'][0])
 _EINSUMS = tuple(f"einsum_{name}" for name in ("matmul", "batched", "attention", "outer", "hadamard", "rows_dot"))
 
 EXPRESSIONS = {
-    **{name: "nd.dot(lhs, rhs)" for name in ("matmul", "mm", "matmul_tall", "matmul_deep", "matmul_rank_one", "mv")},
+    **dict.fromkeys(("matmul", "mm", "matmul_tall", "matmul_deep", "matmul_rank_one", "mv"), "nd.dot(lhs, rhs)"),
     "matmul_transposed": "nd.dot(lhs, rhs, transpose_b=True)",
     "tensordot": "mnp.tensordot(lhs, rhs, axes=dims)",
     "bmm": "nd.batch_dot(lhs, rhs)",
@@ -22,7 +22,7 @@ EXPRESSIONS = {
     "linear_classifier": _LINEAR,
     "linear_no_bias": "nd.FullyConnected(data, weight, no_bias=True, num_hidden=shapes['weight'][0])",
     "linear_sequence": "nd.FullyConnected(data, weight, bias, num_hidden=shapes['weight'][0], flatten=False)",
-    **{name: "mnp.einsum(equation, lhs, rhs)" for name in _EINSUMS},
+    **dict.fromkeys(_EINSUMS, "mnp.einsum(equation, lhs, rhs)"),
     "einsum_sum": "mnp.einsum(equation, data)",
     "einsum_transpose": "mnp.einsum(equation, data)",
     "einsum_diagonal": "mnp.einsum(equation, data)",

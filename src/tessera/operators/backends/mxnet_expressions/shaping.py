@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 _THREE = "first, second, third"
+_SPLIT = "nd.split(data, num_outputs=shapes['data'][0] // split_size, axis=0)"
 _PLANES = "(0, 0, 0, 0) + (padding,) * {}"  # of padding: none of the batch and the channels
 
 
@@ -19,12 +20,14 @@ EXPRESSIONS = {
     "stack": f"nd.stack({_THREE}, axis=dim)",
     "stack_last": f"nd.stack({_THREE}, axis=dim)",
     **{name: f"mnp.{name}(({_THREE}))" for name in ("hstack", "vstack", "dstack", "column_stack")},
-    "split": "nd.split(data, num_outputs=shapes['data'][0] // split_size, axis=0)",
+    "split": _SPLIT,
+    "split_copy": _SPLIT,
     "split_sizes": "mnp.split(data, (sections[0], sections[0] + sections[1]))",
     "chunk": "nd.split(data, num_outputs=chunks, axis=0)",
     "tensor_split": "mnp.array_split(data, sections)",
     **{name: f"mnp.{name}(data, sections)" for name in ("hsplit", "vsplit", "dsplit")},
     "unbind": "nd.split(data, num_outputs=shapes['data'][dim], axis=dim, squeeze_axis=True)",
+    "unbind_copy": "nd.split(data, num_outputs=shapes['data'][-1], axis=-1, squeeze_axis=True)",
     "meshgrid": "mnp.meshgrid(first, second, indexing='ij')",
     "broadcast_tensors": f"mnp.broadcast_arrays({_THREE})",
     "pad_constant": _padded("constant", 2),
@@ -50,9 +53,16 @@ EXPRESSIONS = {
     "atleast_1d": "mnp.atleast_1d(data)",
     "atleast_2d": "mnp.atleast_2d(data)",
     "atleast_3d": "mnp.atleast_3d(data)",
-    "expand": "mnp.broadcast_to(data, (16, *shapes['data']))",
+    "expand": "nd.broadcast_to(data, shape=size)",
     "broadcast_to": "nd.broadcast_to(data, shape=size)",
-    # copies in another order
+    "view_copy": "nd.reshape(data, shape=(-1,))",
+    "t_copy": "nd.transpose(data)",
+    "transpose_copy": "nd.swapaxes(data, dim1=0, dim2=1)",
+    "permute_copy": "nd.transpose(data, axes=(2, 0, 1))",
+    "squeeze_copy": "nd.squeeze(data)",
+    "unsqueeze_copy": "nd.expand_dims(data, axis=1)",
+    "expand_copy": "nd.broadcast_to(data, shape=size)",
+    # in another order
     "transpose_contiguous": "nd.transpose(data)",
     "permute_contiguous": "nd.transpose(data, axes=(0, 2, 3, 1))",
     "swap_heads": "nd.swapaxes(data, dim1=1, dim2=2)",

@@ -88,6 +88,7 @@ OTHERS = {
     "copysign": "op.Mul(op.Abs(lhs), op.Sign(rhs))",
     "copysign_scalar": "op.Mul(op.Abs(data), float(np.sign(other)))",
     "divide_floor": "op.Floor(op.Div(lhs, rhs))",
+    "divide_trunc": "(lambda ratio: op.Mul(op.Sign(ratio), op.Floor(op.Abs(ratio))))(op.Div(lhs, rhs))",
     "floor_divide": "op.Floor(op.Div(lhs, rhs))",
     "floor_divide_scalar": "op.Floor(op.Div(data, other))",
     "fmod": "op.Mod(lhs, rhs, fmod=1)",
@@ -113,6 +114,7 @@ OTHERS = {
     # powers, rounding, angles
     "deg2rad": "op.Mul(data, np.pi / 180)",
     "float_power": "op.Pow(op.Cast(lhs, to=types.DOUBLE), op.Cast(rhs, to=types.DOUBLE))",
+    "float_power_scalar": "op.Pow(op.Cast(data, to=types.DOUBLE), exponent)",
     "frac": "op.Mod(data, 1.0, fmod=1)",
     "pow_scalar": "op.Pow(data, exponent)",
     "pow_scalar_base": "op.Pow(base, data)",

@@ -124,6 +124,7 @@ LINEAR_ALGEBRA = {
     "linalg_det": "op.Det(data)",
     "linalg_det_batched": "op.Det(data)",
     "linalg_matrix_norm": "op.ReduceL2(data, keepdims=0)",
+    "linalg_matrix_norm_one": "op.ReduceMax(op.ReduceL1(data, [0], keepdims=0), keepdims=0)",
     "linalg_norm": "op.ReduceL2(data, keepdims=0)",
     "linalg_vector_norm": "op.ReduceL2(data, [dim], keepdims=0)",
 }

@@ -39,7 +39,15 @@ def _row_sums(values: str) -> str:
     return f"op.Div(op.ReduceSum({values}, keepdims=0), float(data.shape[0]))"
 
 
+HUBER = (
+    "(lambda error: op.ReduceMean(op.Where(op.Less(error, {0}), op.Mul(0.5, op.Mul(error, error)),"
+    " op.Mul({0}, op.Sub(error, 0.5 * {0}))), keepdims=0))"
+)
 LOSS = {
+    "binary_cross_entropy": (
+        "op.Neg(op.ReduceMean(op.Add(op.Mul(target, op.Log(data)),"
+        " op.Mul(op.Sub(1.0, target), op.Log(op.Sub(1.0, data)))), keepdims=0))"
+    ),
     "binary_cross_entropy_with_logits": _mean("op.Sub(op.Softplus(data), op.Mul(data, target))"),
     "cross_entropy": "op.SoftmaxCrossEntropyLoss(data, target)",
     "cross_entropy_2d": "op.SoftmaxCrossEntropyLoss(data, target)",
@@ -49,6 +57,8 @@ LOSS = {
         "(lambda error: op.Mul(0.5, op.ReduceMean(op.Add(op.Log(variance), op.Div(op.Mul(error, error), variance)),"
         " keepdims=0)))(op.Sub(data, target))"
     ),
+    "hinge_embedding_loss": _mean("op.Where(op.Greater(target, 0.0), data, op.Relu(op.Sub(margin, data)))"),
+    "huber_loss": f"{HUBER.format('delta')}(op.Abs(op.Sub(data, target)))",
     "kl_div": _row_sums("op.Mul(target, op.Sub(op.Log(target), data))"),
     "kl_div_log_target": _row_sums("op.Mul(op.Exp(target), op.Sub(target, data))"),
     "l1_loss": _mean("op.Abs(op.Sub(data, target))"),
@@ -57,6 +67,7 @@ LOSS = {
     "nll_loss": "op.NegativeLogLikelihoodLoss(data, target)",
     "nll_loss_2d": "op.NegativeLogLikelihoodLoss(data, target)",
     "poisson_nll_loss": _mean("op.Sub(op.Exp(data), op.Mul(target, data))"),
+    "smooth_l1_loss": f"op.Div({HUBER.format('beta')}(op.Abs(op.Sub(data, target))), beta)",
     "soft_margin_loss": _mean("op.Softplus(op.Neg(op.Mul(target, data)))"),
 }
 

@@ -56,6 +56,7 @@ OTHERS = {
     "max_rows": "(op.ReduceMax(data, [dim], keepdims=0), op.ArgMax(data, axis=dim, keepdims=0))",
     "mean_spatial": "op.ReduceMean(data, [2, 3], keepdims=0)",
     "min_rows": "(op.ReduceMin(data, [dim], keepdims=0), op.ArgMin(data, axis=dim, keepdims=0))",
+    "nansum": "op.ReduceSum(op.Where(op.IsNaN(data), 0.0, data), [dim], keepdims=0)",
     "std": f"op.Sqrt({VARIANCE})",
     "std_mean": f"(op.Sqrt({VARIANCE_ALONG}), op.ReduceMean(data, [dim], keepdims=0))",
     "std_rows": f"op.Sqrt({VARIANCE_ALONG})",

@@ -93,12 +93,15 @@ OTHERS = {
     "clamp_min": "op.maximum(data, real(min))",
     "clamp_tensor": "op.minimum(op.maximum(data, lower), upper)",
     "copysign": "op.multiply(op.abs(lhs), op.sign(rhs))",
+    "copysign_scalar": "op.multiply(op.abs(data), real(float(np.sign(other))))",
     "divide_floor": "op.floor(op.divide(lhs, rhs))",
+    "divide_trunc": "(lambda ratio: op.multiply(op.sign(ratio), op.floor(op.abs(ratio))))(op.divide(lhs, rhs))",
     "floor_divide": "op.floor(op.divide(lhs, rhs))",
     "floor_divide_scalar": "op.floor(op.divide(data, real(other)))",
     "hypot": "op.sqrt(op.add(op.multiply(lhs, lhs), op.multiply(rhs, rhs)))",
     "lerp": "op.add(lhs, op.multiply(weight, op.subtract(rhs, lhs)))",
     "lerp_scalar": "op.add(lhs, op.multiply(real(weight), op.subtract(rhs, lhs)))",
+    "nan_to_num": "op.clamp(op.select(op.is_nan(data), real(nan), data), neginf, posinf)",
     "reciprocal": "op.divide(real(1.0), data)",
     "rsub": "op.subtract(real(other), data)",
     # comparison and logic
@@ -107,14 +110,22 @@ OTHERS = {
     "bitwise_or_scalar": "op.bitwise_or(data, np.int32(other))",
     "bitwise_right_shift_scalar": "op.bitwise_right_shift(data, np.int32(other))",
     "bitwise_xor_scalar": "op.bitwise_xor(data, np.int32(other))",
+    "equal": "op.reduce_logical_and(op.equal(lhs, rhs), [0, 1], False)",
+    "isclose": (
+        "op.less_equal(op.abs(op.subtract(lhs, rhs)), op.add(real(1e-8), op.multiply(real(1e-5), op.abs(rhs))))"
+    ),
     "isneginf": "op.is_inf(data, {'detect_positive': False})",
     "isposinf": "op.is_inf(data, {'detect_negative': False})",
     # powers, rounding, angles
     "deg2rad": "op.multiply(data, real(np.pi / 180))",
+    "frac": "op.mod(data, real(1.0))",
     "pow_scalar": "op.power(data, real(exponent))",
     "pow_scalar_base": "op.power(real(base), data)",
     "rad2deg": "op.multiply(data, real(180 / np.pi))",
     "round": "op.round(data, 'half_to_even')",
+    "round_decimals": (
+        "op.divide(op.round(op.multiply(data, real(10.0**decimals)), 'half_to_even'), real(10.0**decimals))"
+    ),
     "rsqrt": "op.divide(real(1.0), op.sqrt(data))",
     "square": "op.multiply(data, data)",
     "trunc": "op.multiply(op.sign(data), op.floor(op.abs(data)))",
@@ -141,7 +152,7 @@ OTHERS = {
     "relu6": "op.clamp(data, 0.0, 6.0)",
     "rrelu": "op.prelu(data, real([(lower + upper) / 2]))",
     "selu": "op.selu(data, real(1.6732632423543772), real(1.0507009873554805))",
-    "silu": "op.swish(data)",
+    "silu": "op.swish(data, real(1.0))",
     "softmax": "op.softmax(data, dim)",
     "softmin": "op.softmax(op.negative(data), dim)",
     "softplus": "op.softplus(data)",

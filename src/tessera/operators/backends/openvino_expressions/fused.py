@@ -22,7 +22,7 @@ FUSED: Mapping[str, str] = {
     "conv2d_batch_norm": NORM,
     "conv2d_batch_norm_relu": f"op.relu({NORM})",
     "conv2d_relu": f"op.relu({CONV})",
-    "conv2d_silu": f"op.swish({CONV})",
+    "conv2d_silu": f"op.swish({CONV}, real(1.0))",
     "layer_norm_linear": LINEAR.format(
         data="op.add(op.multiply(op.mvn(data, [-1], True, 1e-5, 'inside_sqrt'), fixed(scale)), fixed(shift))"
     ),
@@ -32,7 +32,7 @@ FUSED: Mapping[str, str] = {
     "multiply_add": "op.add(op.multiply(lhs, rhs), other)",
     "multiply_add_tanh": "op.tanh(op.add(op.multiply(lhs, rhs), other))",
     "scale_softmax": "op.softmax(op.multiply(data, real(0.125)), -1)",
-    "silu_multiply": "op.multiply(op.swish(lhs), rhs)",
+    "silu_multiply": "op.multiply(op.swish(lhs, real(1.0)), rhs)",
     "softmax_matmul": "op.matmul(op.softmax(data, -1), weight, False, False)",
     "subtract_square_mean": "op.reduce_mean(op.squared_difference(lhs, rhs), [0, 1], False)",
 }

@@ -28,6 +28,7 @@ ROWS = "op.unsqueeze(index, [1])"
 WRITING = {
     "index_add": f"op.scatter_nd_update(data, {ROWS}, source, 'sum')",
     "index_copy": "op.scatter_update(data, index, source, 0)",
+    "index_fill": "op.scatter_update(data, index, op.broadcast(real(value), [index.shape[0], data.shape[1]]), 0)",
     "index_put": f"op.scatter_nd_update(data, {ROWS}, source)",
     "index_put_accumulate": f"op.scatter_nd_update(data, {ROWS}, source, 'sum')",
     "index_reduce_amax": f"op.scatter_nd_update(data, {ROWS}, source, 'max')",
@@ -41,6 +42,7 @@ WRITING = {
     "scatter_add_rows": "op.scatter_elements_update(data, index, source, dim, 'sum')",
     "scatter_reduce_amax": "op.scatter_elements_update(data, index, source, dim, 'max')",
     "scatter_reduce_mean": "op.scatter_elements_update(data, index, source, dim, 'mean')",
+    "scatter_value": "op.scatter_elements_update(data, index, op.broadcast(real(value), list(index.shape)), dim)",
     "slice_scatter": "op.slice_scatter(data, source, [start], [end], [1], [0])",
 }
 

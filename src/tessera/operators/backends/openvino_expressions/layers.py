@@ -153,6 +153,7 @@ LINEAR_ALGEBRA = {
     "linalg_inv": "op.inverse(data, False)",
     "linalg_inv_batched": "op.inverse(data, False)",
     "linalg_matrix_norm": "op.reduce_l2(data, [0, 1], False)",
+    "linalg_matrix_norm_one": "op.reduce_max(op.reduce_l1(data, [0], False), [0], False)",
     "linalg_norm": "op.reduce_l2(data, [0, 1], False)",
     "linalg_vector_norm": "op.reduce_l2(data, [dim], False)",
 }

@@ -33,6 +33,7 @@ SHAPING = {
     "repeat": "op.tile(data, list(repeats))",
     "reshape": "op.reshape(data, [-1], False)",
     "roll": "op.roll(data, list(shifts), list(dims))",
+    "rot90": _flip("[0]", 1).replace("data", "op.transpose(data, [1, 0])"),
     "squeeze": "op.squeeze(data, [1, 3])",
     "squeeze_dim": "op.squeeze(data, [dim])",
     "swap_heads": "op.transpose(data, [0, 2, 1, 3])",
