@@ -177,3 +177,21 @@ def test_joining_ranks_takes_the_slowest_per_iteration_and_keeps_all():
 def test_settings_without_meaning_are_refused(bad):
     with pytest.raises(TesseraError, match="got"):
         Sampling(**bad)
+
+
+def test_what_comes_before_a_call_is_not_in_its_time_and_makes_it_a_sample_of_its_own():
+    clock = SyntheticClock()
+    order = []
+
+    def before():
+        order.append("before")
+        clock.now += 1_000_000
+
+    def fn():
+        order.append("fn")
+        clock.now += 700
+
+    samples = sample(fn, Sampling(budget=0.1), clock=clock.clock(), before=before)
+    assert samples.loops == 1
+    assert order == ["before", "fn"] * (len(order) // 2)
+    assert max(samples.values) < 2e-6

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import math
 import random
 from dataclasses import replace
 
@@ -51,14 +50,25 @@ def test_no_other_line_is_nearer(points: list[tuple[float, float, float]]) -> No
     sizes = [Size(name="", work=work, seconds=seconds, error=error) for work, seconds, error in points]
 
     def loss(overhead: float, cost: float) -> float:
-        return sum((math.log((overhead + s.work * cost) / s.seconds) / s.error) ** 2 for s in sizes)
+        return sum((((overhead + s.work * cost) / s.seconds - 1) / s.error) ** 2 for s in sizes)
 
     overhead, cost = fit_line(sizes)
     best = loss(overhead, cost)
     for one, other in itertools.product((0.9, 0.999, 1.0, 1.001, 1.1), repeat=2):
-        assert loss(overhead * one, cost * other) >= best * (1 - 1e-6) - 1e-6
-    shift = min(s.seconds for s in sizes) / 100
-    assert loss(overhead + shift, cost) >= best * (1 - 1e-6) - 1e-6
+        assert loss(overhead * one, cost * other) >= best * (1 - 1e-9) - 1e-9
+    assert loss(overhead + min(s.seconds for s in sizes) / 100, cost) >= best * (1 - 1e-9) - 1e-9
+
+
+def test_a_size_beyond_the_caches_does_not_hide_the_overhead() -> None:
+    records = [
+        operator_record("add", seconds=seconds, work=work, size=size)
+        for size, work, seconds in (("small", 4.9e4, 2.2e-6), ("medium", 1.3e7, 2.3e-4), ("large", 2e8, 3.3e-2))
+    ]
+    (fit,) = fits(records)
+    assert fit.overhead == pytest.approx(1.2e-6, rel=0.2)
+    size, ratio = fit.furthest
+    assert size.name == "large"
+    assert ratio > 5
 
 
 def test_neither_part_is_negative() -> None:
@@ -73,7 +83,7 @@ def test_the_size_at_which_overhead_equals_work() -> None:
     fit = Fit(case=case, unit="B", overhead=2e-6, cost=1e-10, sizes=(Size(name="s", work=1e4, seconds=3e-6),))
     assert fit.even == pytest.approx(2e4)
     assert fit.rate == pytest.approx(1e10)
-    assert fit.misfit == pytest.approx(0)
+    assert fit.furthest == (fit.sizes[0], pytest.approx(1))
     assert replace(fit, cost=0.0).even is None
 
 
@@ -119,7 +129,7 @@ def test_the_table_reads_well() -> None:
         "cost",
         "rate",
         "overhead = work at",
-        "misfit",
+        "furthest off",
         "sizes",
     ]
-    assert rows == [["add", "2.00 µs", "100 ps/B", "10.0 GB/s", "19.5 KiB", "0.0%", "small, medium"]]
+    assert rows == [["add", "2.00 µs", "100 ps/B", "10.0 GB/s", "19.5 KiB", "small 1.00x", "small, medium"]]

@@ -14,6 +14,12 @@ from tessera.report.page import page
 from tests.operators.invented import full, fused_record, names, nights, operator_record, operator_records, run
 
 
+@pytest.fixture(autouse=True)
+def same_noise() -> None:
+    """What is found in noise depends on it: each test gets the same."""
+    random.seed(11)
+
+
 def found(block: Section, kind: type) -> list:  # type: ignore[type-arg]
     inside = [b for part in block.blocks if isinstance(part, Section) for b in found(part, kind)]
     return [part for part in block.blocks if isinstance(part, kind)] + inside

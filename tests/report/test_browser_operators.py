@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from pathlib import Path
 
 import pytest
@@ -21,6 +22,12 @@ from tests.report.test_browser import canvases, drawn, figure_of, rows
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(120)]
 
 MARKS = ".point path, path.point, .trace path, .trace .point"
+
+
+@pytest.fixture(autouse=True)
+def same_noise() -> None:
+    """What is found in noise depends on it: each test gets the same."""
+    random.seed(11)
 
 
 def several_backends() -> RunView:

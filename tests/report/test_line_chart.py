@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tessera.report.line_chart import BARS, line_chart, spark_line
@@ -10,6 +10,7 @@ from tessera.report.line_chart import BARS, line_chart, spark_line
 series = st.lists(st.floats(1e-9, 1e9), min_size=1, max_size=300)
 
 
+@settings(deadline=None)
 @given(series, st.integers(30, 200), st.integers(2, 12))
 def test_a_chart_fits_its_width_and_marks_every_level(values: list[float], width: int, height: int) -> None:
     middle = len(values) // 2
@@ -24,6 +25,7 @@ def test_a_chart_fits_its_width_and_marks_every_level(values: list[float], width
         assert dots == len(values)
 
 
+@settings(deadline=None)
 @given(series, st.integers(8, 40))
 def test_a_small_chart_has_the_highest_value_on_top_when_values_differ(values: list[float], width: int) -> None:
     line = spark_line(values, width)

@@ -1,8 +1,9 @@
 """What a call costs whatever its size, and what each unit of its work adds: `time = overhead + n * cost`.
 
 The line is fitted over the sizes in which an operator was measured. Times of small and large inputs lie far apart, so
-their ratios to the line are made as near to one as can be, each weighted by how well its time is known, and neither part
-may be negative. Caches bend the line, which no weight can mend: the misfit says how far a time is from it.
+relative residuals are minimised, each weighted by how well its time is known, and neither part may be negative. Such a
+fit leans to the low side, as it should: no call is faster than its overhead, but one whose data leave the caches takes
+many times what the line says. How far the worst size is off it is part of the answer.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tessera.report.figures import format_percent, format_rate, format_seconds, format_value
+from tessera.report.figures import format_rate, format_seconds, format_value
 from tessera.report.generic import split_params
 from tessera.report.measured import measured
 from tessera.report.tables import Column
@@ -20,8 +21,6 @@ from tessera.results.record import Case, Record
 
 LEAST_ERROR = 0.01  # no time is known better than this from one run to the next
 UNKNOWN_ERROR = 0.1  # of a time with too few samples to say
-NOTHING = 1e-6  # a part of the time below which an overhead or a cost is none
-EXTREME, STEPS, ROUNDS = 40.0, 81, 7  # of the search: the widest logit, points of a grid, grids
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,10 +58,10 @@ class Fit:
         return 1 / self.cost if self.cost else None
 
     @property
-    def misfit(self) -> float:
-        """The largest distance of a measured time from the line, above or below, as a fraction."""
-        ratios = (self.seconds(size.work) / size.seconds for size in self.sizes)
-        return max(max(ratio, 1 / ratio) - 1 for ratio in ratios)
+    def furthest(self) -> tuple[Size, float]:
+        """The size that is furthest off the line, and how many times the line it takes."""
+        found = [(size, size.seconds / self.seconds(size.work)) for size in self.sizes]
+        return max(found, key=lambda pair: abs(math.log(pair[1])))
 
 
 def fit_line(sizes: Sequence[Size]) -> tuple[float, float]:
@@ -73,28 +72,16 @@ def fit_line(sizes: Sequence[Size]) -> tuple[float, float]:
     ['2e-06', '1e-09']
     """
     import numpy as np
-    from scipy.special import expit
+    from scipy.optimize import nnls
 
     work = np.array([size.work for size in sizes])
-    logs = np.log([size.seconds for size in sizes])
-    weight = np.array([size.error for size in sizes]) ** -2.0
-    weight, largest = weight / weight.sum(), work.max()
-    # For each share of the overhead in the time of the largest size, the best scale is known: one number is searched,
-    # on a grid of its logit that is narrowed round by round.
-    low, high = -EXTREME, EXTREME
-    for _ in range(ROUNDS):
-        logit = np.linspace(low, high, STEPS)
-        overhead, cost = expit(logit)[:, None], expit(-logit)[:, None]
-        away = logs - np.log(overhead + cost * work / largest)
-        scale = away @ weight
-        best = int(np.argmin((away - scale[:, None]) ** 2 @ weight))
-        low, high = logit[max(0, best - 1)], logit[min(STEPS - 1, best + 1)]
-    seconds = float(np.exp(scale[best]))
-    found = seconds * float(overhead[best, 0]), seconds * float(cost[best, 0]) / float(largest)
-    return (
-        found[0] if found[0] > NOTHING * min(size.seconds for size in sizes) else 0.0,
-        found[1] if found[1] * largest > NOTHING * seconds else 0.0,
-    )
+    seconds = np.array([size.seconds for size in sizes])
+    weight = 1 / np.array([size.error for size in sizes])
+    # Both unknowns in units in which they are about one: SciPy's tolerances are absolute.
+    shortest, largest = seconds.min(), work.max()
+    parts = np.stack([np.full(len(sizes), shortest), seconds.max() * work / largest], axis=1)
+    (overhead, cost), _ = nnls(parts * (weight / seconds)[:, None], weight)
+    return float(overhead * shortest), float(cost * seconds.max() / largest)
 
 
 def fits(records: Sequence[Record]) -> list[Fit]:
@@ -118,7 +105,7 @@ def fit_table(records: Sequence[Record]) -> tuple[list[Column], list[list[Any]]]
     """The fits as a table: a row for each, a column for each parameter that varies."""
     found = fits(records)
     varying, _ = split_params([fit.case for fit in found]) if found else ([], {})
-    figures = ("overhead", "cost", "rate", "overhead = work at", "misfit")
+    figures = ("overhead", "cost", "rate", "overhead = work at", "furthest off")
     columns = [
         Column("operator"),
         *(Column(name) for name in varying),
@@ -139,12 +126,13 @@ def fit_table(records: Sequence[Record]) -> tuple[list[Column], list[list[Any]]]
 
 def format_fit(fit: Fit) -> Mapping[str, str]:
     """The figures of a fit as people read them; those that it does not have are empty."""
+    size, ratio = fit.furthest
     return {
         "overhead": format_seconds(fit.overhead),
         "cost": f"{1e12 * fit.cost:.3g} ps/{fit.unit}" if fit.cost < 1e-9 else f"{1e9 * fit.cost:.3g} ns/{fit.unit}",
         "rate": format_rate(fit.rate, f"{fit.unit}/s") if fit.rate else "",
         "even": format_value(fit.even, fit.unit) if fit.even is not None else "",
-        "misfit": format_percent(fit.misfit),
+        "furthest": f"{size.name} {ratio:.2f}x",
     }
 
 

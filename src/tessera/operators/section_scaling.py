@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,7 +15,7 @@ from tessera.results.record import Record
 
 MOST_CURVES = 6
 STEPS = 24  # points of a fitted curve
-POOR = 0.3  # a misfit that makes the figures rough ones
+POOR = math.log(1.3)  # a size this far off makes the figures rough ones
 AXIS = {"type": "log", "exponentformat": "SI", "minexponent": 0, "dtick": 1}
 
 
@@ -36,8 +37,8 @@ def scaling_section(records: Sequence[Record]) -> Section | None:
     blocks.append(_table(found, names))
     intro = (
         "`time = overhead + n * cost`, fitted over the sizes: the overhead is there whatever the size, the cost comes "
-        "with each unit of work. Below the size at which both are equal, a call mostly pays its overhead. Caches make "
-        "small inputs cheaper than the line allows: the misfit says by how much a time is off it."
+        "with each unit of work. Below the size at which both are equal, a call mostly pays its overhead. Inputs that "
+        "do not fit the caches take many times what the line says: the size that is furthest off it is given."
     )
     return Section("Overhead and cost", intro, blocks)
 
@@ -119,12 +120,12 @@ def _table(found: Sequence[Fit], names: Names) -> Table:
         Column("Cost", "number", hint="of each unit of work"),
         Column("Rate", "number", hint="work per second without the overhead"),
         Column("Equal at", "number", hint="the work that takes as long as the overhead"),
-        Column("Misfit", "number", hint="the largest distance of a time from the line; two sizes nearly always fit"),
+        Column("Furthest off", "number", hint="the size that is furthest off the line, and how many times it takes"),
         Column("Sizes", "number", hint="how many the line was fitted to"),
     ]
     rows: list[Row] = []
     for fit in found:
-        shown = format_fit(fit)
+        shown, (_, off) = format_fit(fit), fit.furthest
         rows.append(
             [
                 names[fit.case.key].cell,
@@ -132,7 +133,7 @@ def _table(found: Sequence[Fit], names: Names) -> Table:
                 Cell(shown["cost"], fit.cost),
                 Cell(shown["rate"], fit.rate),
                 Cell(shown["even"], fit.even),
-                Cell(shown["misfit"], fit.misfit, "warn" if fit.misfit > POOR else ""),
+                Cell(shown["furthest"], off, "warn" if abs(math.log(off)) > POOR else ""),
                 Cell(str(len(fit.sizes)), len(fit.sizes), hint=_measured(fit)),
             ]
         )

@@ -107,7 +107,7 @@ def in_a_child(case) -> int:
     return sum("Eigen" in path.read_text() for path in Path("/proc/self/task").glob("*/comm"))
 
 
-@pytest.mark.timeout(60)
+@pytest.mark.timeout(120)
 def test_a_process_forked_after_preloading_computes_on_one_thread_without_a_warning():
     environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(["src", "."])}
     done = subprocess.run(
@@ -115,7 +115,7 @@ def test_a_process_forked_after_preloading_computes_on_one_thread_without_a_warn
         env=environment,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=120,
         check=False,
     )
     assert done.returncode == 0, done.stderr

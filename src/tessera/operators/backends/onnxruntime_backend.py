@@ -24,7 +24,7 @@ from tessera.operators.backends.backend import Prepared, Request
 from tessera.operators.backends.inference_only import as_complex, refuse_what_needs_more, stored, widened_bits
 from tessera.operators.backends.onnx_graph import Built, build
 
-# nothing may use the network while something is measured, and the thread that would does not survive a fork
+# otherwise it would tell of its use over the network, from a thread that no fork keeps
 os.environ["ORT_DISABLE_TELEMETRY"] = "1"
 
 import onnxruntime

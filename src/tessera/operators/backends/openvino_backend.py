@@ -6,17 +6,23 @@ left alone, OpenVINO may compute float32 in bfloat16. It would compute float64 i
 
 from __future__ import annotations
 
+import sys
 from functools import cache
 
 import numpy as np
-import openvino
 
 from tessera.errors import Refused
 from tessera.measure.environment import environment
 from tessera.operators.arrays import Array
 from tessera.operators.backends.backend import Prepared, Request
 from tessera.operators.backends.inference_only import as_complex, refuse_what_needs_more, stored, widened_bits
-from tessera.operators.backends.openvino_graph import FLOATS, Built, build, newest_operators
+
+# OpenVINO does without this package, which would tell of its import over the network, from a thread that no fork keeps
+sys.modules.setdefault("openvino_telemetry", None)  # type: ignore[arg-type]
+
+import openvino  # noqa: E402
+
+from tessera.operators.backends.openvino_graph import FLOATS, Built, build, newest_operators  # noqa: E402
 
 
 class OpenvinoBackend:

@@ -82,6 +82,7 @@ def _frequencies(name: str) -> Operator:
         attributes=lambda shapes: {"n": shapes["data"][0], "spacing": 0.5},
         moved=lambda call: float(sum(call.written)),
         differentiable=False,
+        dtypes=("float32", "float64"),  # whole numbers up to a million, which 16 bits do not hold
     )
 
 
@@ -97,7 +98,7 @@ def _frames(call: Call) -> float:
     """A real transform and a window for every frame."""
     n_fft = call.attributes["n_fft"]
     spectra = next(shape for shape in (*call.outputs, call.shapes["data"]) if len(shape) == 3)
-    return spectra[0] * spectra[2] * n_fft * (2.5 * math.log2(n_fft) + 1.0)
+    return float(spectra[0] * spectra[2] * n_fft * (2.5 * math.log2(n_fft) + 1.0))
 
 
 def _hop(shapes: Mapping[str, Any]) -> dict[str, int]:

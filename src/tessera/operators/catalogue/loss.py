@@ -23,13 +23,16 @@ OFF_GRID = cells(-3, 3)
 def loss(name: str, torch: str, reference: str, sizes: Sizes, per_value: float, **others: Any) -> Operator:
     """A loss that computes so much for each value of its first input; the gradient takes about as much again."""
     first = next(iter(sizes["small"]))
+    given: dict[str, Any] = {"flops": per_input(first, per_value), "backward_flops": 1.0, "backward_bytes": 1.0}
+    # not float16, which the gradient of a mean over a million values is too small for
+    given["dtypes"] = ("float32", "float64", "bfloat16")
     return Operator(
         name=name,
         category="loss",
         torch=torch,
         reference=reference,
         sizes=sizes,
-        **({"flops": per_input(first, per_value), "backward_flops": 1.0, "backward_bytes": 1.0} | others),
+        **(given | others),
     )
 
 

@@ -156,6 +156,7 @@ OPERATORS = (
         by_size(lambda n, c, s: {"data": Input(shape=(n, c, s, s))}, *IMAGES),
         {"size": 5, "alpha": 1e-2, "beta": 0.75, "k": 1.0},
         flops=per_output(10.0),
+        dtypes=("float32", "float64"),
     ),
     _normalisation(
         "weight_norm",

@@ -12,6 +12,7 @@ from tessera.operators.operator import Call, Input, Operator, by_size
 from tessera.operators.work import per_input
 
 Sizes = Mapping[str, Mapping[str, Input]]
+DTYPES = ("float32", "float64", "bfloat16", "float16")
 
 # (n, channels, side) of series, images and volumes
 SCALES = {
@@ -60,6 +61,8 @@ def _pool(name: str, function: str, reference: str, sizes: Sizes, *, fixed: str 
         attributes=attributes,
         flops=_window_flops if "kernel_size" in attributes else per_input("data"),
         backward_flops=1.0,
+        # torch averages volumes in these only
+        dtypes=("float32", "float64") if function in ("avg_pool3d", "lp_pool3d") else DTYPES,
     )
 
 

@@ -31,7 +31,7 @@ def attention(
     if mask is not None:
         scores = np.where(mask, scores, -np.inf) if mask.dtype == bool else scores + mask
     weights = np.exp(scores - scores.max(axis=-1, keepdims=True))
-    return weights / weights.sum(axis=-1, keepdims=True) @ value
+    return np.asarray(weights / weights.sum(axis=-1, keepdims=True) @ value)
 
 
 def multi_head_attention(

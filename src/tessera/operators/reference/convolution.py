@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from tessera.operators.arrays import Array
-from tessera.operators.reference.windows import Each, count, per_dim, taps
+from tessera.operators.reference.windows import Each, count, last_dims, per_dim, taps
 
 
 def convolution(
@@ -28,7 +28,7 @@ def convolution(
     grouped = weight.reshape(groups, out // groups, *weight.shape[1:])
     result = np.zeros((n, groups, out // groups, int(np.prod(space))), dtype=np.result_type(data, weight))
     for tap, seen in taps(padded, kernel, steps, gaps, space):
-        result += grouped[(..., *tap)] @ seen.reshape(n, groups, inside, -1)
+        result += last_dims(grouped, tap) @ seen.reshape(n, groups, inside, -1)
     return _with_bias(result.reshape(n, out, *space), bias)
 
 
@@ -53,9 +53,9 @@ def transposed_convolution(
     flat = data.reshape(n, groups, channels // groups, -1)
     result = np.zeros((n, groups * outside, *full), dtype=np.result_type(data, weight))
     for tap, reached in taps(result, kernel, steps, gaps, space):
-        reached += (grouped[(..., *tap)] @ flat).reshape(n, groups * outside, *space)
+        reached += (last_dims(grouped, tap) @ flat).reshape(n, groups * outside, *space)
     inner = tuple(slice(p, size - p) for p, size in zip(pads, full, strict=True))
-    return _with_bias(result[(..., *inner)], bias)
+    return _with_bias(last_dims(result, inner), bias)
 
 
 def time_convolution(data: Array, weight: Array, bias: Array, pad: int) -> Array:

@@ -10,7 +10,7 @@ from tessera.operators.arrays import Array
 def log_softmax(data: Array, axis: int = -1) -> Array:
     """The logarithm of the probabilities that scores stand for."""
     shifted = data - data.max(axis=axis, keepdims=True)
-    return shifted - np.log(np.exp(shifted).sum(axis=axis, keepdims=True))
+    return np.asarray(shifted - np.log(np.exp(shifted).sum(axis=axis, keepdims=True)))
 
 
 def nll_loss(data: Array, target: Array, weight: Array | None = None) -> Array:

@@ -48,7 +48,7 @@ def statistics(data: Array, axes: tuple[int, ...], eps: float) -> tuple[Array, A
 
 def rms_norm(data: Array, weight: Array, *, eps: float) -> Array:
     """Each row divided by its root mean square."""
-    return data / np.sqrt(np.mean(data**2, axis=-1, keepdims=True) + eps) * weight
+    return np.asarray(data / np.sqrt(np.mean(data**2, axis=-1, keepdims=True) + eps) * weight)
 
 
 def local_response_norm(data: Array, size: int, *, alpha: float, beta: float, k: float) -> Array:
@@ -64,7 +64,8 @@ def local_response_norm(data: Array, size: int, *, alpha: float, beta: float, k:
 def weight_norm(direction: Array, magnitude: Array) -> Array:
     """A weight of given direction, whose slices along the first dim have given norms."""
     others = tuple(range(1, direction.ndim))
-    return direction * (magnitude / np.sqrt(np.sum(direction**2, axis=others, keepdims=True)))
+    norms = np.sqrt(np.sum(direction**2, axis=others, keepdims=True))
+    return np.asarray(direction * (magnitude / norms))
 
 
 def _standardised(data: Array, axes: tuple[int, ...], eps: float) -> Array:

@@ -82,7 +82,7 @@ def _fractional_starts(sample: Array, size: int, kernel: int, outputs: int) -> A
     step = (size - kernel) / (outputs - 1)
     places = np.floor((np.arange(outputs) + sample[..., None]) * step) - np.floor(sample[..., None] * step)
     places[..., -1] = size - kernel
-    return places.astype(np.int64)
+    return np.asarray(places, dtype=np.int64)
 
 
 def max_unpool(data: Array, index: Array, output_size: tuple[int, ...]) -> Array:

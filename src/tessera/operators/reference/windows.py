@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import product
+from typing import Any
 
 from tessera.operators.arrays import Array
 
@@ -28,6 +29,12 @@ def count(size: int, kernel: int, stride: int, dilation: int) -> int:
     return (size - dilation * (kernel - 1) - 1) // stride + 1
 
 
+def last_dims(array: np.ndarray, index: tuple[Any, ...]) -> np.ndarray:
+    """The part of an array that an index of its last dims selects."""
+    whole: tuple[Any, ...] = (..., *index)
+    return np.asarray(array[whole])
+
+
 def taps(
     padded: Array, kernel: Sequence[int], stride: Sequence[int], dilation: Sequence[int], space: Sequence[int]
 ) -> Iterator[tuple[tuple[int, ...], Array]]:
@@ -37,4 +44,4 @@ def taps(
         window = tuple(
             slice(start, start + step * (n - 1) + 1, step) for start, step, n in zip(starts, stride, space, strict=True)
         )
-        yield tap, padded[(..., *window)]
+        yield tap, last_dims(padded, window)

@@ -86,8 +86,11 @@ def ready(case: Case) -> Ready:
     try:
         found = call.prepare(which, dtype)
         note = _check(call, wide, found, which=which, dtype=dtype)
-    except RuntimeError as error:
-        raise Refused(f"{case.name} does not run: {str(error).splitlines()[0]}", got=which) from None
+    except TesseraError:
+        raise
+    except Exception as error:
+        words = (str(error).strip() or type(error).__name__).splitlines()[0]
+        raise Refused(f"{case.name} does not run: {words}", got=which) from None
     flops, moved = torch_call.flops(found.call), torch_call.moved(call, found, which)
     restore()
     return Ready(

@@ -97,7 +97,9 @@ def ready(case: Case) -> Ready:
         try:
             found = call.prepare(which, dtype)
             checked = _check(entry, call, found, which=which, dtype=dtype)
-        except RuntimeError as error:  # some gradients are refused by torch itself, for the values they depend on
+        except TesseraError:
+            raise
+        except Exception as error:  # some gradients are refused by torch itself, for the values they depend on
             raise Refused(f"{case.name} does not run: {first_line(error)}") from None
         shapes = ", ".join(f"{tuple(tensor.shape)}" for tensor in call.tensors().values())
         return Ready(

@@ -96,9 +96,8 @@ def _largest(entry: Any, name: str, lengths: Lengths, *, most: int, which: str, 
     with _Limit(most) if lengths != TORCHS_OWN else nullcontext():
         samples = entry.sample_inputs("cpu", getattr(torch, dtype), requires_grad=which != "forward", set_seed=False)
         for number, sample in enumerate(samples):
-            call = TorchCall(
-                name=name, function=entry.op, args=(sample.input, *sample.args), kwargs=dict(sample.kwargs)
-            )
+            arguments = (sample.input, *sample.args)
+            call = TorchCall(name=name, function=entry.op, args=arguments, kwargs=sample.kwargs).detached()
             counts = [tensor.numel() for tensor in call.tensors().values()]
             if sum(counts) > elements and max(counts, default=0) <= most:
                 try:

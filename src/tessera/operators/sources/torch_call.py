@@ -43,6 +43,11 @@ class TorchCall:
         found = (leaf for leaf in tree_leaves((self.args, self.kwargs)) if isinstance(leaf, torch.Tensor))
         return {f"tensor {number}": tensor for number, tensor in enumerate(found)}
 
+    def detached(self) -> TorchCall:
+        """The same call on tensors that each begin a graph; a view would end up in that of what it views."""
+        args, kwargs = tree_map(_detached, (self.args, dict(self.kwargs)))
+        return replace(self, args=args, kwargs=kwargs)
+
     def widened(self) -> TorchCall:
         """The same call in double precision, on copies."""
         args, kwargs = tree_map(_wider, (self.args, dict(self.kwargs)))
@@ -56,6 +61,10 @@ class TorchCall:
             operator=unlisted(self.name), inputs=inputs, arrays={}, attributes={}, dtype=dtype, which=which, seed=0
         )
         return prepared(request, tensors, self.forward())
+
+
+def _detached(value: Any) -> Any:
+    return value.detach().requires_grad_(value.requires_grad) if isinstance(value, torch.Tensor) else value
 
 
 def _wider(value: Any) -> Any:
@@ -108,7 +117,8 @@ def moved(call: TorchCall, found: Prepared, which: str) -> float:
         return 0.0
     given = {_storage(tensor) for tensor in tensors.values()}
     made = [*(out for out in outputs if _storage(out) not in given), *call.written]
-    forward = sum(map(_nbytes, (*tensors.values(), *made))) if made else 0
+    only_views = bool(outputs) and not made
+    forward = 0 if only_views else sum(map(_nbytes, (*tensors.values(), *made)))
     backward = sum(_nbytes(tensors[name]) for name in found.gradients) + sum(
         _nbytes(out) for out in outputs if out.requires_grad
     )

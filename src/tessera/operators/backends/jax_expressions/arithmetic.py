@@ -30,7 +30,6 @@ EXPRESSIONS = {
     "modulo": "jnp.remainder(lhs, rhs)",
     "divide_floor": "jnp.floor_divide(lhs, rhs)",
     "divide_trunc": "jnp.trunc(lhs / rhs)",
-    "sgn": "jnp.sign(data)",
     "nan_to_num": "jnp.nan_to_num(data, nan=nan, posinf=posinf, neginf=neginf)",
     # with one number
     "add_scalar": "jnp.add(data, other)",

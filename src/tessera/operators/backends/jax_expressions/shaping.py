@@ -60,7 +60,7 @@ SHAPING = {
     "adjoint": "jnp.conj(data.T)",
     "squeeze_dim": "jnp.squeeze(data, dim)",
     "unsqueeze": "jnp.expand_dims(data, dim)",
-    "expand": "jnp.broadcast_to(data, (16, *data.shape))",
+    "expand": "jnp.broadcast_to(data, size)",
     "broadcast_to": "jnp.broadcast_to(data, size)",
     "view_as_real": "jnp.stack((data.real, data.imag), -1)",
     "view_as_complex": "lax.complex(data[..., 0], data[..., 1])",

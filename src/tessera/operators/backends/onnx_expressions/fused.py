@@ -11,10 +11,6 @@ LINEAR = "op.Gemm({data}, fixed(weight), fixed(bias), transB=1)"
 FUSED: Mapping[str, str] = {
     "add_layer_norm": "op.LayerNormalization(op.Add(lhs, rhs), np.ones(lhs.shape[-1]))",
     "add_relu": "op.Relu(op.Add(lhs, rhs))",
-    "matmul_softmax_matmul": (
-        "op.MatMul(op.Softmax(op.Mul(op.MatMul(query, op.Transpose(key, perm=[0, 2, 1])), query.shape[-1] ** -0.5)),"
-        " value)"
-    ),
     "conv2d_add_relu": f"op.Relu(op.Add({CONV}, residual))",
     "conv2d_batch_norm": NORM,
     "conv2d_batch_norm_relu": f"op.Relu({NORM})",
@@ -24,6 +20,10 @@ FUSED: Mapping[str, str] = {
     "linear_gelu": f"op.Gelu({LINEAR.format(data='data')})",
     "linear_relu": f"op.Relu({LINEAR.format(data='data')})",
     "matmul_bias_relu": "op.Relu(op.Add(op.MatMul(data, fixed(weight)), fixed(bias)))",
+    "matmul_softmax_matmul": (
+        "op.MatMul(op.Softmax(op.Mul(op.MatMul(query, op.Transpose(key, perm=[0, 2, 1])), query.shape[-1] ** -0.5)),"
+        " value)"
+    ),
     "multiply_add": "op.Add(op.Mul(lhs, rhs), other)",
     "multiply_add_tanh": "op.Tanh(op.Add(op.Mul(lhs, rhs), other))",
     "scale_softmax": "op.Softmax(op.Mul(data, 0.125))",

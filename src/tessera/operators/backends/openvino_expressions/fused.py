@@ -14,10 +14,6 @@ LINEAR = "op.add(op.matmul({data}, fixed(weight), False, True), fixed(bias))"
 FUSED: Mapping[str, str] = {
     "add_layer_norm": "op.mvn(op.add(lhs, rhs), [-1], True, 1e-5, 'inside_sqrt')",
     "add_relu": "op.relu(op.add(lhs, rhs))",
-    "matmul_softmax_matmul": (
-        "op.matmul(op.softmax(op.multiply(op.matmul(query, key, False, True), real(query.shape[-1] ** -0.5)), -1),"
-        " value, False, False)"
-    ),
     "conv2d_add_relu": f"op.relu(op.add({CONV}, residual))",
     "conv2d_batch_norm": NORM,
     "conv2d_batch_norm_relu": f"op.relu({NORM})",
@@ -29,6 +25,10 @@ FUSED: Mapping[str, str] = {
     "linear_gelu": f"op.gelu({LINEAR.format(data='data')}, 'erf')",
     "linear_relu": f"op.relu({LINEAR.format(data='data')})",
     "matmul_bias_relu": "op.relu(op.add(op.matmul(data, fixed(weight), False, False), fixed(bias)))",
+    "matmul_softmax_matmul": (
+        "op.matmul(op.softmax(op.multiply(op.matmul(query, key, False, True), real(query.shape[-1] ** -0.5)), -1),"
+        " value, False, False)"
+    ),
     "multiply_add": "op.add(op.multiply(lhs, rhs), other)",
     "multiply_add_tanh": "op.tanh(op.add(op.multiply(lhs, rhs), other))",
     "scale_softmax": "op.softmax(op.multiply(data, real(0.125)), -1)",

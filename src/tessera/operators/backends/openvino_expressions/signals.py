@@ -11,7 +11,6 @@ FFT = {
     "fft_fft": "complex_pairs(op.dft(data, [-1]))",
     "fft_fft2": "complex_pairs(op.dft(data, [-2, -1]))",
     "fft_fft_long": "complex_pairs(op.dft(data, [-1]))",
-    "fft_fft_prime": "complex_pairs(op.dft(data, [-1]))",
     "fft_fft_short": "complex_pairs(op.dft(data, [-1]))",
     "fft_fftn": "complex_pairs(op.dft(data, [-3, -2, -1]))",
     "fft_ifft": "complex_pairs(op.idft(data, [-1]))",
