@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tessera.measure.statistics import summarize
-from tessera.operators.catalogue import OPERATORS
+from tessera.operators.catalogue import OPERATORS, categories
 from tessera.report.blocks import Block, Cell, Column, Heading, Plot, Row, Section, Table, Text
 from tessera.report.cells import NONE, figure, label, number, share
 from tessera.report.rows import row_layout
@@ -33,7 +33,7 @@ def main_backend(records: Sequence[Record]) -> list[Record]:
 
 def by_category(records: Sequence[Record]) -> dict[str, list[Record]]:
     """The measured records of each category, in the order of the catalogue."""
-    found: dict[str, list[Record]] = {operator.category: [] for operator in OPERATORS.values()} | {OTHER: []}
+    found: dict[str, list[Record]] = {category: [] for category in (*categories(), OTHER)}
     for record in records:
         if record.status == "ok" and "time" in record.metrics:
             operator = OPERATORS.get(record.case.name)
@@ -59,8 +59,8 @@ def _plot(groups: dict[str, dict[str, list[Record]]]) -> Plot | None:
     """A bar for the middle case of each category, and a whisker over the middle half of its cases."""
     traces: list[dict[str, Any]] = []
     rows: dict[str, None] = {}
-    for place, (run, categories) in enumerate(groups.items()):
-        shares = {category: values for category, own in categories.items() if (values := _shares(own))}
+    for place, (run, by_name) in enumerate(groups.items()):
+        shares = {category: values for category, own in by_name.items() if (values := _shares(own))}
         if not shares:
             continue
         found = [summarize(values) for values in shares.values()]

@@ -6,6 +6,8 @@ from collections.abc import Iterator, Sequence
 from itertools import product
 from typing import Any
 
+import numpy as np
+
 from tessera.operators.arrays import Array
 
 Each = int | Sequence[int]
@@ -29,7 +31,7 @@ def count(size: int, kernel: int, stride: int, dilation: int) -> int:
     return (size - dilation * (kernel - 1) - 1) // stride + 1
 
 
-def last_dims(array: np.ndarray, index: tuple[Any, ...]) -> np.ndarray:
+def last_dims(array: Array, index: tuple[Any, ...]) -> Array:
     """The part of an array that an index of its last dims selects."""
     whole: tuple[Any, ...] = (..., *index)
     return np.asarray(array[whole])
