@@ -132,7 +132,7 @@ def format_fit(fit: Fit) -> Mapping[str, str]:
         "cost": f"{1e12 * fit.cost:.3g} ps/{fit.unit}" if fit.cost < 1e-9 else f"{1e9 * fit.cost:.3g} ns/{fit.unit}",
         "rate": format_rate(fit.rate, f"{fit.unit}/s") if fit.rate else "",
         "even": format_value(fit.even, fit.unit) if fit.even is not None else "",
-        "furthest": f"{size.name} {ratio:.2f}x",
+        "furthest": f"{size.name} {ratio:.2f}x" if f"{ratio:.2f}" != "1.00" else "",
     }
 
 

@@ -18,7 +18,7 @@ class Entry:
     """A backend as it can be listed without importing its framework.
 
     `implementation` and `expressions` are `module:name`: the class of the backend, and a function that gives how it
-    writes each operator that it has. `package` is what it imports, `extra` brings it. `prefix` starts its lines of
+    writes each operator that it has. `package` is what it imports, beside what it `needs`; `extra` brings both. `prefix` starts its lines of
     results in the seed's form. A framework that cannot live beside the others has an interpreter of its own, of the
     version `own_python` of Python, made from the pinned packages in `data/NAME.txt`.
     """
@@ -30,6 +30,7 @@ class Entry:
     package: str
     extra: str = ""
     own_python: str = ""
+    needs: tuple[str, ...] = ()
 
 
 BACKENDS = {
@@ -68,6 +69,7 @@ BACKENDS = {
         implementation="tessera.operators.backends.onnxruntime_backend:OnnxRuntimeBackend",
         expressions="tessera.operators.backends.onnx_expressions:onnx_expressions",
         package="onnxruntime",
+        needs=("onnx",),
         extra="onnxruntime",
     ),
     "openvino": Entry(
@@ -121,10 +123,11 @@ def interpreter(case: Case) -> str:
 def check_usable(name: str) -> None:
     """Refuse a backend that cannot run, and say what brings it: an extra, or setting its interpreter up."""
     found = entry(name)
-    if find_spec(found.package) is not None:
+    missing = [package for package in (found.package, *found.needs) if find_spec(package) is None]
+    if not missing:
         return
     if not found.own_python:
-        raise MissingExtra(found.package, found.extra)
+        raise MissingExtra(missing[0], found.extra)
     from tessera.operators.backends.setup import own_python
 
     own_python(name)

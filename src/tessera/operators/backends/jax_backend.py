@@ -31,9 +31,13 @@ class JaxBackend:
         # importing JAX starts nothing: all of this is read when its CPU client is made, at the first computation
         jax.config.update("jax_platforms", "cpu")
         threads = os.environ.get("OMP_NUM_THREADS", str(len(os.sched_getaffinity(0))))
-        os.environ.setdefault("PJRT_NPROC", threads)
-        if threads == "1":
-            os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} --xla_cpu_multi_thread_eigen=false".strip()
+        os.environ["PJRT_NPROC"] = threads
+        # the last of equal flags counts, so one that was inherited does not
+        flags = (
+            os.environ.get("XLA_FLAGS", ""),
+            f"--xla_cpu_multi_thread_eigen={'false' if threads == '1' else 'true'}",
+        )
+        os.environ["XLA_FLAGS"] = " ".join(flags).strip()
 
     def preload(self) -> None:
         """The imports of this module are all there is to do before a client is made."""

@@ -117,7 +117,8 @@ OPERATORS = (
     _all("cov", "torch.cov(data)", "np.cov(data)", _MATRIX, flops=_correlation_flops),
     _all("corrcoef", "torch.corrcoef(data)", "np.corrcoef(data)", _MATRIX, flops=_correlation_flops),
     # norms
-    _all("norm", "torch.norm(data)", "np.linalg.norm(data)", flops=per_input("data", 2)),
+    # over 16 million float32 values torch's norm was seen 6.5e-4 off
+    _all("norm", "torch.norm(data)", "np.linalg.norm(data)", flops=per_input("data", 2), tolerance=5.0),
     _along(
         "norm_rows",
         "torch.norm(data, p, dim)",
@@ -133,7 +134,7 @@ OPERATORS = (
         attributes=lambda shapes: {"p": 2, "dim": 0, "maxnorm": math.sqrt(shapes["data"][1])},
         flops=per_input("data", 3),
     ),
-    _all("dist", "torch.dist(lhs, rhs)", "np.linalg.norm(lhs - rhs)", _PAIR, flops=per_input("lhs", 3)),
+    _all("dist", "torch.dist(lhs, rhs)", "np.linalg.norm(lhs - rhs)", _PAIR, flops=per_input("lhs", 3), tolerance=5.0),
     _along(
         "logsumexp",
         "torch.logsumexp(data, dim)",
