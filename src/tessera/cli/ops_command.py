@@ -15,7 +15,7 @@ from dataclasses import replace
 from typing import Any
 
 from tessera.cli.execute import closing_lines, execute, exit_code, is_root
-from tessera.cli.ops_tables import print_backends, print_fit, ranked
+from tessera.cli.ops_tables import print_backends, print_calls, print_fit, ranked
 from tessera.cli.options import (
     add_launch,
     add_output,
@@ -128,6 +128,8 @@ def run(args: argparse.Namespace) -> int:
         shown = ranked(records, args.metric, args.top)
         if args.form == "json":
             print_records(stored, shown, args.form, args.output)
+        elif args.from_model:
+            print_calls(shown, records, args.form, args.output)
         elif args.fit:
             print_fit(shown, args.form, args.output)
         elif len({record.case.params.get("backend") for record in shown}) > 1:
@@ -162,7 +164,14 @@ def _cases(args: argparse.Namespace) -> list[Case]:
     if args.from_model:
         from tessera.operators.sources import model
 
-        return model.cases(args.from_model, batch_size=args.batch_size, image_size=args.image_size, passes=args.passes)
+        return model.cases(
+            args.from_model,
+            batch_size=args.batch_size,
+            image_size=args.image_size,
+            passes=args.passes,
+            dtype=args.dtype,
+            seed=args.seed,
+        )
     if not args.names and not args.all and not args.category:
         raise TesseraError("no operator named", do="name some, or --category, or --all; see `tessera ops --list`")
     wanted = ["*"] if args.all else args.names

@@ -77,6 +77,55 @@ def _gain(base: Record | None, other: Record | None, metric: str) -> str:
     return f"{one.value / two.value if one.direction == 'lower' else two.value / one.value:.2f}x"
 
 
+def print_calls(shown: Sequence[Record], records: Sequence[Record], form: Form, output: str | None) -> None:
+    """The calls of a network: how often, how long each and all of them, and what operators the whole goes to."""
+    from tessera.operators.sources.model import described, shares
+
+    columns = [
+        Column("operator"),
+        Column("arguments"),
+        Column("pass"),
+        Column("calls", "right"),
+        Column("each", "right"),
+        Column("all", "right"),
+        Column("compute", "right"),
+    ]
+    rows = [
+        [
+            record.case.name,
+            shortened(described(record.case), 60),
+            record.case.params["pass"],
+            record.case.params["calls"],
+            _cell(record, "time"),
+            format_value(_weight(record, "time"), "s") if "time" in record.metrics else "",
+            _cell(record, "gflops") if "gflops" in record.metrics else "",
+        ]
+        for record in shown
+    ]
+    found = [(which, one) for which in dict.fromkeys(row[2] for row in rows) for one in shares(records, which)]
+    by_operator = [
+        Column("operator"),
+        Column("pass"),
+        Column("calls", "right"),
+        Column("all", "right"),
+        Column("share", "right"),
+    ]
+    with destination(output) as stream:
+        render(columns, rows, form, stream, title="calls")
+        if form == "terminal":
+            render(
+                by_operator,
+                [[s.name, which, s.calls, format_value(s.seconds, "s"), f"{s.share:.1%}"] for which, s in found],
+                form,
+                stream,
+                title="operators",
+            )
+
+
+def shortened(text: str, most: int) -> str:
+    return text if len(text) <= most else text[: most - 1] + "…"
+
+
 def print_fit(records: Sequence[Record], form: Form, output: str | None) -> None:
     """The fitted overhead and cost of every operator that was measured in several sizes."""
     from tessera.operators.scaling import fit_table

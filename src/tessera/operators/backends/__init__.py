@@ -18,8 +18,8 @@ class Entry:
     """A backend as it can be listed without importing its framework.
 
     `implementation` and `expressions` are `module:name`: the class of the backend, and a function that gives how it
-    writes each operator that it has. `package` is what it imports, beside what it `needs`; `extra` brings both. `prefix` starts its lines of
-    results in the seed's form. A framework that cannot live beside the others has an interpreter of its own, of the
+    writes each operator that it has. `package` is what it imports, beside what it `needs`; `extra` brings both.
+    `prefix` starts its lines of results in the seed's form. A framework that cannot live beside the others has an interpreter of its own, of the
     version `own_python` of Python, made from the pinned packages in `data/NAME.txt`.
     """
 
