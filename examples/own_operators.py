@@ -1,9 +1,5 @@
 """Operators of one's own: `tessera ops --operators own_operators.py swiglu`, or run this file to see one measured."""
 
-from tessera.launch import LaunchConfig, Workers
-from tessera.measure.samples import Sampling
-from tessera.operators.bench import run_case
-from tessera.operators.cases import cases
 from tessera.operators.operator import Input, Operator, by_size
 from tessera.operators.work import per_output
 
@@ -21,11 +17,14 @@ OPERATORS = (
 if __name__ == "__main__":
     import os
 
+    from tessera.launch import LaunchConfig, Workers
+    from tessera.measure.samples import Sampling
     from tessera.operators import catalogue
+    from tessera.operators.cases import cases
 
-    os.environ[catalogue.MORE] = __file__  # so that workers find the operators too
+    os.environ[catalogue.MORE] = os.path.abspath(__file__)  # so that workers find the operators too
     catalogue.load(__file__)
     with Workers(LaunchConfig()) as workers:
         for case in cases(["swiglu"], size=["small", "medium"], passes=["both"]):
-            (record,) = workers.run(f"{run_case.__module__}:run_case", case, Sampling(budget=0.1))
+            (record,) = workers.run("tessera.operators.bench:run_case", case, Sampling(budget=0.1))
             print(f"{case.key}: {record.metrics['time'].value * 1e6:.1f} µs")

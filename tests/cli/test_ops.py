@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -44,12 +47,13 @@ def test_an_operator_that_crashes_or_is_wrong_stops_no_other():
 
 
 def test_backends_stand_side_by_side():
-    done = tessera("ops", "add", "exp", "conv2d", "--backend", "torch,numpy", *FAST)
+    done = tessera("ops", "add", "exp", "conv2d", "--backend", "torch,numpy", *FAST, "--csv")
     assert done.returncode == 0, done.stderr
-    heads, *rows = [line for line in done.stdout.splitlines() if line.strip()][1:]
-    assert "numpy gains" in heads
-    assert any("conv2d" in row and "refused" in row for row in rows)
-    assert sum("x" in row.split()[-1] for row in rows if row.split()[0] in ("add", "exp")) == 2
+    found = {row["operator"]: row for row in csv.DictReader(io.StringIO(done.stdout))}
+    assert found["conv2d"]["numpy"] == "refused"
+    for name in ("add", "exp"):
+        assert "µs" in found[name]["torch"]
+        assert re.fullmatch(r"\d+\.\d\dx", found[name]["numpy gains"])
 
 
 @pytest.mark.parametrize(

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
+import typing
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> typing.Any:
     """`Add`, `Conv2d`, … and `run_all_<category>_operations_benchmarks`, made when they are asked for."""
     if name[:1].isupper() or name.startswith("run_all_"):
         from tessera.operators import api

@@ -51,7 +51,8 @@ def test_a_buffer_overwritten_again_and_again_keeps_normal_numbers(name, dtype):
     if found.is_floating_point():
         assert torch.isfinite(found).all()
         assert found.any()
-        assert _denormals(found, found.dtype) <= _denormals(torch.from_numpy(ready.outputs[0]), found.dtype)
+        at_first = _denormals(torch.from_numpy(ready.outputs[0]), found.dtype)
+        assert _denormals(found, found.dtype) <= at_first + found.numel() // 500  # some are there by chance
 
 
 @pytest.mark.parametrize("name", [name for name in IN_PLACE if name in expressions("numpy")])
