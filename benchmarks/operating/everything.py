@@ -15,7 +15,7 @@ from tessera.suites.plan import Plan
 from tessera.suites.run import run_plan
 
 TARGET = 0.03
-SAMPLING = Sampling(target=TARGET, budget=0.3, min_samples=6)  # six samples are the fewest with an interval
+SAMPLING = Sampling(target=TARGET, budget=0.4, min_samples=6)  # six samples are the fewest with an interval
 
 
 class Count:

@@ -9,6 +9,7 @@ by a random offset, and costs milliseconds.
 from __future__ import annotations
 
 import ctypes
+import gc
 import importlib
 import os
 import pickle
@@ -84,6 +85,7 @@ def _serve(pipe: Connection) -> None:
         libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         random.seed()
+        gc.freeze()  # what was imported is never looked through: that would copy every page of it
         # never touched, so it costs only addresses: what is allocated from now on lies elsewhere than in the parent
         libc.malloc(random.randrange(1 << 20, MAX_OFFSET, 64))
         while True:
