@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tessera.operators.catalogue.fusion import SOFTMAX_REF, Fusion, fused
+from tessera.operators.catalogue.fusion import KINKED, SOFTMAX_REF, Fusion, fused
 from tessera.operators.draws import uniform
 from tessera.operators.operator import Call, Input, by_size
 from tessera.operators.work import product
@@ -77,6 +77,7 @@ LAYERS = (
             library=f"torch.ops.mkldnn._convolution_pointwise(data, weight, bias, {POINTWISE}, 'relu', [], '')",
         ),
         product("weight"),
+        tolerance=KINKED,
     ),
     fused(
         "conv2d_batch_norm",
@@ -107,6 +108,7 @@ LAYERS = (
             buffers=FOLDED,
         ),
         product("weight"),
+        tolerance=KINKED,
     ),
     fused(
         "conv2d_add_relu",
@@ -119,6 +121,7 @@ LAYERS = (
             f"data, residual, weight, bias, {POINTWISE}, 'add', 1.0, 'relu', [], '')",
         ),
         product("weight"),
+        tolerance=KINKED,
     ),
     fused(
         "conv2d_silu",
@@ -158,6 +161,7 @@ LAYERS = (
             buffers={"transposed": "weight.T", "hidden": "torch.empty_like(data)"},
         ),
         _linear_flops,
+        tolerance=KINKED,
     ),
     fused(
         "matmul_bias_relu",
@@ -170,6 +174,7 @@ LAYERS = (
             buffers={"hidden": "torch.empty_like(data)"},
         ),
         _linear_flops,
+        tolerance=KINKED,
     ),
     fused(
         "layer_norm_linear",

@@ -9,6 +9,8 @@ from tessera.operators.operator import Call, Input, Operator
 from tessera.operators.work import per_output
 
 TWO_STEPS = per_output(2.0)
+# behind a long sum, a value near zero lies on the other side of ReLU's kink in single precision than in double
+KINKED = 10.0
 SOFTMAX_REF = "(lambda y: np.exp(y - special.logsumexp(y, -1, keepdims=True)))"
 
 
@@ -29,6 +31,7 @@ def fused(
     sizes: dict[str, Mapping[str, Input]],
     fusion: Fusion,
     flops: Callable[[Call], float] = TWO_STEPS,
+    tolerance: float = 1.0,
 ) -> tuple[Operator, Fusion]:
     """An operator of the category `fused`, whose own expression is the unfused one."""
     operator = Operator(
@@ -38,5 +41,6 @@ def fused(
         reference=reference,
         sizes=sizes,
         flops=flops,
+        tolerance=tolerance,
     )
     return operator, fusion
