@@ -22,7 +22,6 @@ class AfterTorch(importlib.abc.MetaPathFinder):
     def find_spec(self, name, path, target=None):
         if name != "torch":
             return None
-        sys.meta_path.remove(self)
         spec = importlib.machinery.PathFinder.find_spec(name, path)
         run = spec.loader.exec_module
         def exec_module(module):

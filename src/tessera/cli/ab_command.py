@@ -183,6 +183,7 @@ def _title(args: argparse.Namespace) -> str:
 def _compared(sides: Alternator, case: Case, args: argparse.Namespace, confidence: float) -> Record:
     """The record of one operator; one that does not run on both sides stops no other."""
     try:
+        sides.prepare("tessera.operators.preparation:callable_of", "tessera.operators.bench:preload", (case,))
         sides.attempt("tessera.operators.preparation:callable_of", (case,))
         found = sides.compare(
             "tessera.operators.preparation:unchecked_callable_of",

@@ -73,15 +73,17 @@ class Alternator:
     def __exit__(self, *exc: object) -> None:
         self._stack.close()
 
-    def prepare(self, make: str) -> None:
-        """Let all interpreters import what the callable needs, at the same time; no comparison is charged for it."""
+    def prepare(self, make: str, before: str = "", args: tuple[Any, ...] = ()) -> None:
+        """Let all interpreters import what the callable needs, at the same time; no comparison is charged for it.
+
+        Where importing the callable's module is not enough, `before(*args)` imports the rest.
+        """
         workers = [side for pair in self._pairs for side in pair]
         with ThreadPoolExecutor(len(workers)) as pool:
-            list(pool.map(lambda w: w.run("tessera.launch.bursts:preload", make), workers))
+            list(pool.map(lambda w: w.run("tessera.launch.bursts:preload", make, before, args), workers))
 
     def attempt(self, make: str, args: tuple[Any, ...]) -> None:
         """Let one interpreter of each side make the callable: an error of either is raised here."""
-        self.prepare(make)
         for side in self._pairs[0]:
             side.run("tessera.launch.bursts:attempt", make, args)
 

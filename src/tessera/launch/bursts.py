@@ -16,9 +16,11 @@ _fresh: FreshProcess | None = None  # in the worker: the process of the current 
 _series: Series | None = None  # in that process: the callable and its samples
 
 
-def preload(worker: Worker, make: str) -> None:
-    """In the worker: import what the callable needs, once, so that no launch has to."""
+def preload(worker: Worker, make: str, before: str = "", args: tuple[object, ...] = ()) -> None:
+    """In the worker: import what the callable needs, once, so that no launch has to; `before(*args)` imports more."""
     resolve(make)
+    if before:
+        resolve(before)(*args)
 
 
 def attempt(worker: Worker, make: str, args: tuple[object, ...]) -> None:
