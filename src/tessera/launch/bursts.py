@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 from tessera.errors import TesseraError
 from tessera.launch.fresh import FreshProcess, resolve
 from tessera.launch.worker import Worker
@@ -18,9 +20,14 @@ _series: Series | None = None  # in that process: the callable and its samples
 
 def preload(worker: Worker, make: str, before: str = "", args: tuple[object, ...] = ()) -> None:
     """In the worker: import what the callable needs, once, so that no launch has to; `before(*args)` imports more."""
-    resolve(make)
-    if before:
-        resolve(before)(*args)
+    pinned = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, os.sched_getaffinity(os.getppid()))  # all sides import at once: not all on one core
+    try:
+        resolve(make)
+        if before:
+            resolve(before)(*args)
+    finally:
+        os.sched_setaffinity(0, pinned)
 
 
 def attempt(worker: Worker, make: str, args: tuple[object, ...]) -> None:
