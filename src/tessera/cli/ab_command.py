@@ -15,7 +15,7 @@ from tessera.cli.execute import exit_code
 from tessera.cli.options import add_output, add_store, checked, command_line, interpreter, names, parse_fraction
 from tessera.errors import OK, REGRESSION, BenchmarkFailed, TesseraError
 from tessera.launch import LaunchConfig
-from tessera.launch.alternate import Alternated, Alternator
+from tessera.launch.alternate import CONFIDENCE, Alternated, Alternator
 from tessera.measure.allocator import ALLOCATORS, DEFAULT
 from tessera.measure.environment import environment
 from tessera.measure.samples import Samples
@@ -119,8 +119,8 @@ def run(args: argparse.Namespace) -> int:
         args.names, category=args.category, backend=args.backend, size=args.size, passes=args.passes, dtype=args.dtype
     )
     a, b = (_side(args, which) for which in "ab")
-    # of many operators some would be called changed by luck: all their intervals together hold with 95 %
-    confidence = 1 - 0.05 / len(wanted)
+    # of many operators some would be called changed by luck: all their intervals hold together
+    confidence = 1 - (1 - CONFIDENCE) / len(wanted)
     with Store(args.store) as store, Alternator(a, b) as sides:
         stored = store.start_run(args.run, command=command_line(sys.argv), suite="ab", resume=args.resume)
         finished = store.finished_keys(stored)

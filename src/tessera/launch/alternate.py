@@ -27,10 +27,11 @@ from tessera.measure.statistics import Interval, trimmed_interval
 BURST = 0.01  # seconds
 BURSTS = 4  # of each side in a launch
 LOW = 0.05  # the quantile that stands for a launch: interruptions only ever make a call longer
-INTERPRETERS = 5  # of each side: one that happens to lie apart is then trimmed away whole
-LEAST_LAUNCHES = 2 * INTERPRETERS
-TRIM = 0.3  # launches cut off at either end: on a shared host some are hit as a whole
-APART = 0.004  # identical interpreters were seen to lie 0.3 to 0.5 % apart, whatever their launches say
+INTERPRETERS = 8  # of each side: those that happen to lie apart are then trimmed away whole
+LEAST_LAUNCHES = 10
+TRIM = 0.25  # launches cut off at either end: on a shared host some are hit as a whole
+APART = 0.008  # pairs of identical interpreters were seen to lie 0.5 to 0.8 % apart, whatever their launches say
+CONFIDENCE = 0.98  # of a verdict: with less, identical code is called changed more often than once in 25 trials
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,13 +43,13 @@ class Alternated:
     b: tuple[tuple[float, ...], ...]
     stopped_by: str
 
-    def ratio(self, confidence: float = 0.95) -> Interval:
+    def ratio(self, confidence: float = CONFIDENCE) -> Interval:
         """How many times longer B takes than A."""
         found = launches_interval(self.log_ratios, confidence)
         return Interval(*(math.exp(v) for v in (found.value, found.low, found.high)))
 
 
-def launches_interval(log_ratios: Sequence[float], confidence: float = 0.95) -> Interval:
+def launches_interval(log_ratios: Sequence[float], confidence: float = CONFIDENCE) -> Interval:
     """The middle of the launches' ratios; its interval adds that the few interpreters behind them lie apart."""
     found = trimmed_interval(log_ratios, confidence, TRIM)
     apart = NormalDist().inv_cdf((1 + confidence) / 2) * APART / math.sqrt(INTERPRETERS)
@@ -94,7 +95,7 @@ class Alternator:
         args_b: tuple[Any, ...] = (),
         *,
         budget: float = 5.0,
-        target: float = 0.006,
+        target: float = 0.008,
         progress: Callable[[int], None] | None = None,
     ) -> Alternated:
         """Alternate `make(*args_a)()` and `make(*args_b)()` until the ratio is known to `target` or time is up."""
