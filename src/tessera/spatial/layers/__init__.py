@@ -1,0 +1,1 @@
+"""How each kind of layer runs on a rank's tile."""

@@ -1,0 +1,57 @@
+"""What moves the boxes of a plan between ranks: a way to share memory, and persistent connections between views of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class Strip:
+    """A view of this rank's memory: what goes to a peer, or where what comes from it is put."""
+
+    peer: int
+    tensor: Tensor
+
+
+class Connection(Protocol):
+    """The same strips move every round: `settle`, write what is sent, `start`, do something else, `finish`."""
+
+    def settle(self) -> None:
+        """Return when the peers have taken what the last round sent: only then may it be written over."""
+
+    def start(self) -> None:
+        """What is sent is in place: let it go."""
+
+    def finish(self) -> None:
+        """Return when everything that this rank receives is in place."""
+
+
+class Transport(Protocol):
+    """One rank's access to the others. Every rank calls `empty`, `connect`, `all_reduce` and `barrier` alike."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def rank(self) -> int: ...
+
+    @property
+    def size(self) -> int: ...
+
+    def empty(self, count: int, dtype: torch.dtype) -> Tensor:
+        """Memory for so many numbers, one-dimensional, whose views can be sent."""
+
+    def connect(self, sends: Sequence[Strip], receives: Sequence[Strip]) -> Connection:
+        """Strips to a peer arrive there in the order in which both name them."""
+
+    def all_reduce(self, values: Tensor) -> None:
+        """Every rank gets the sum over the ranks, in place; `values` is contiguous."""
+
+    def barrier(self) -> None: ...
+
+    def close(self) -> None: ...
