@@ -176,7 +176,7 @@ def test_alerts_are_the_new_regressions(tessera: Tessera) -> None:
 def test_no_alert_is_exit_code_0(tessera: Tessera) -> None:
     assert tessera("--alerts", store="calm")[0] == 0
     assert tessera("--alerts", "conv2d", "--backend", "jax")[0] == 0
-    assert tessera("--alerts", "--newest", "1")[0] == 0
+    assert tessera("--alerts", "--newest", "2")[0] == 0
     assert tessera("--alerts", "--threshold", "30%")[0] == 0
 
 
@@ -189,7 +189,7 @@ def test_no_alert_is_exit_code_0(tessera: Tessera) -> None:
         (["matmul", "--metric", "tme"], "s", 2, "has this metric: got 'tme'; allowed: peak, time"),
         (["matmul", "--metric", 'a"b'], "s", 2, "not a name of a metric"),
         (["matmul", "--last", "0"], "s", 2, "--last: got 0; allowed: 1 or more"),
-        (["--alerts", "--newest", "-1"], "s", 2, "--newest: got -1; allowed: 1 or more"),
+        (["--alerts", "--newest", "-1"], "s", 2, "--newest: got -1; allowed: 2 or more"),
         (["matmul", "--threshold", "much"], "s", 2, "not a fraction"),
         (["matmul", "-o", "/nowhere/h.html"], "s", 2, "cannot write the report"),
         (["matmul"], "absent", 2, "there is no store here"),

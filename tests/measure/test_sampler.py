@@ -110,6 +110,29 @@ def test_disturbances_are_charged_to_the_sample_they_hit():
     assert samples.cpu[0] == pytest.approx(0.019)
 
 
+def test_page_faults_are_those_of_the_calls_that_count():
+    synthetic = SyntheticClock()
+    calls = itertools.count()
+
+    def fn() -> None:
+        synthetic.now += 1_000_000
+        synthetic.faults += 100 if next(calls) < 5 else 2  # the first calls touch fresh memory
+
+    def before() -> None:
+        synthetic.faults += 1000
+
+    assert sample(fn, Sampling(budget=0.5), clock=synthetic.clock()).faults_per_call == 2
+    assert sample(fn, Sampling(budget=0.5), clock=synthetic.clock(), before=before).faults_per_call == 2
+
+
+def test_iterations_without_a_number_of_warmups_are_warm():
+    calls = itertools.count()
+    samples, _ = run(lambda: 1e6 if next(calls) < 8 else 1e5, Sampling(iterations=20))
+    assert set(samples.values) == {1e-4}
+    assert len(samples.values) == 20
+    assert len(samples.warmups) >= 8
+
+
 def test_every_sample_is_kept():
     samples, _ = run(lambda: 1e5, Sampling(warmup=0, iterations=5000))
     assert len(samples.values) == len(samples.cpu) == len(samples.switches) == len(samples.steal) == 5000

@@ -14,8 +14,9 @@ from tessera.models.resnet import Bottleneck
 def test_torch_fx_traces_every_model_to_the_same_numbers(name: str) -> None:
     net = lay_out(name).eval()
     traced = fx.symbolic_trace(net)
-    assert sum(n.op == "call_module" for n in traced.graph.nodes) > 40
-    assert traced(torch.empty(1, 3, 64, 96, device="meta")).shape == (1, 1000)
+    assert sum(n.op == "call_module" for n in traced.graph.nodes) > 25
+    expected = (1, 2, 64, 96) if name == "unet" else (1, 1000)
+    assert traced(torch.empty(1, 3, 64, 96, device="meta")).shape == expected
 
 
 def test_a_traced_model_gives_equal_results() -> None:
@@ -85,3 +86,20 @@ def test_gradients_reach_the_first_layer() -> None:
     gradient = net.get_parameter("conv1.weight").grad
     assert gradient is not None
     assert float(gradient.abs().max()) > 0
+
+
+@pytest.mark.parametrize("name", ["efficientnet_b0", "mobilenet_v2", "mobilenet_v3_small", "vgg11_bn", "unet"])
+def test_random_weights_give_numbers_of_a_usual_size(name: str) -> None:
+    net = build(name, seed=torch.seed() % 2**32)
+    with torch.no_grad():
+        found = net(torch.randn(1, 3, 64, 64))
+    assert torch.isfinite(found).all()
+    assert 1e-3 < float(found.abs().mean()) < 1e3
+
+
+def test_the_variants_of_efficientnet() -> None:
+    net = lay_out("efficientnet_b0", group_dim=16, expand_ratio=4, norm="group")
+    grouped = [m for m in net.modules() if isinstance(m, torch.nn.Conv2d) and m.groups > 1]
+    assert grouped
+    assert all(m.in_channels // m.groups == 16 for m in grouped)
+    assert not any(isinstance(m, torch.nn.BatchNorm2d) for m in net.modules())

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -54,4 +56,12 @@ def test_merging_keeps_every_launch_and_the_middle_metric() -> None:
     assert merged.metrics == {"rate": Metric(2.0), "once": Metric(1.0)}
     assert (merged.notes, merged.seconds) == (("warm",), 3.0)
     failed = Record(case=case, status="failed", reason="died")
-    assert merge_launches([several[0], failed]) is failed
+    assert merge_launches([several[0], failed]) == replace(failed, launches=several[0].launches)
+
+
+def test_launches_that_were_measured_in_different_ways_are_not_merged() -> None:
+    case = Case(feature="f", name="n")
+    one = Record(case=case, environment={"fingerprint": "a"})
+    for other in (replace(one, environment={"fingerprint": "b"}), replace(one, version="2")):
+        with pytest.raises(TesseraError, match="measured in different ways"):
+            merge_launches([one, other])

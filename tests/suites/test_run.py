@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import psutil
 import pytest
 
@@ -106,6 +108,37 @@ def test_a_spent_budget_leaves_the_rest_for_later(tmp_path):
         outcome = run_plan(plan("a", "b", "c", budget=0.01), store, store.start_run("short"), Log())
     assert outcome.statuses["ok"] == 1
     assert outcome.left == 2
+
+
+def test_launches_that_did_not_fit_the_budget_are_left_for_later(tmp_path):
+    class Slow(Log):
+        def ends(self, record, launch):
+            super().ends(record, launch)
+            time.sleep(0.5 if launch == 2 else 0)
+
+    with Store(tmp_path / "s.sqlite") as store:
+        run = store.start_run("short")
+        outcome = run_plan(plan("a", "b", launches=3, budget=2.5), store, run, Slow())
+        assert outcome.statuses["ok"] == 2
+        assert outcome.left == sum(len(r.launches) < 3 for r in store.records(run)) > 0
+
+
+def test_a_launch_that_breaks_does_not_lose_those_before_it(tmp_path):
+    case = Case(feature="planned", name="fails the second time", params={"mark": str(tmp_path / "mark")})
+    asked = Plan(cases=(case,), sampling=Sampling(budget=0.1), launches=2)
+    with Store(tmp_path / "s.sqlite") as store:
+        run = store.start_run("night")
+        run_plan(asked, store, run, Log())
+        (record,) = store.records(run)
+    assert (record.status, len(record.launches)) == ("failed", 1)
+
+
+def test_a_crash_comes_with_its_last_words(tmp_path):
+    with Store(tmp_path / "s.sqlite") as store:
+        run = store.start_run("night")
+        run_plan(plan("speaks and crashes"), store, run, Log())
+        (record,) = store.records(run)
+    assert "was killed by SIGKILL; last words: something is wrong with my hat" in record.reason
 
 
 @pytest.mark.ranks

@@ -10,10 +10,11 @@ from __future__ import annotations
 import argparse
 import math
 import sys
+from dataclasses import replace
 
 from tessera.cli.execute import exit_code
 from tessera.cli.options import add_output, add_store, checked, command_line, interpreter, names, parse_fraction
-from tessera.errors import OK, REGRESSION, BenchmarkFailed, TesseraError
+from tessera.errors import OK, REGRESSION, TesseraError
 from tessera.launch import LaunchConfig
 from tessera.launch.alternate import CONFIDENCE, Alternated, Alternator
 from tessera.measure.allocator import ALLOCATORS, DEFAULT
@@ -21,14 +22,17 @@ from tessera.measure.environment import environment
 from tessera.measure.samples import Samples
 from tessera.measure.verdict import smallest_effect, verdict_of
 from tessera.operators.cases import DTYPES, PASSES, cases
+from tessera.operators.catalogue import find
 from tessera.operators.operator import SIZES
 from tessera.report.destination import destination
 from tessera.report.figures import format_percent, format_seconds
 from tessera.report.tables import Column, render
 from tessera.results.export import to_json_text
-from tessera.results.record import Case, Metric, Record, Status
+from tessera.results.record import Case, Metric, Record, record_of_error
 from tessera.results.store import Store
 from tessera.suites.suite import parse_duration
+
+LIMIT = 300.0  # seconds for one burst: an operator that hangs ends the comparison
 
 EPILOG = """\
 examples:
@@ -166,7 +170,13 @@ def _side(args: argparse.Namespace, which: str) -> LaunchConfig:
         if not (equals and name):
             raise TesseraError(f"--env-{which}", got=item, allowed="NAME=VALUE")
         env[name] = value
-    return LaunchConfig(threads=args.threads, allocator=args.allocator, python=getattr(args, which), env=env)
+    return LaunchConfig(
+        threads=args.threads,
+        allocator=args.allocator,
+        python=getattr(args, which),
+        env=env,
+        time_limit=LIMIT,
+    )
 
 
 def _label(args: argparse.Namespace, which: str) -> str:
@@ -190,20 +200,31 @@ def _compared(sides: Alternator, case: Case, args: argparse.Namespace, confidenc
             (case,),
             (case,),
             budget=1.0 if args.quick else args.budget,
+            confidence=confidence,
         )
     except TesseraError as error:
-        status: Status = "failed" if isinstance(error, BenchmarkFailed) else "refused"
-        return Record(case=case, unit="ratio", status=status, reason=str(error), environment=environment())
-    return _record(case, found, args.threshold, confidence)
+        return replace(record_of_error(case, error, unit="ratio"), environment=environment())
+    record = _record(case, found, args.threshold, confidence)
+    (seen, other) = sides.environments()
+    version = find([case.name])[0].version
+    return replace(record, environment=seen, conditions={"libraries of B": other["libraries"]}, version=version)
 
 
 def _record(case: Case, found: Alternated, threshold: float, confidence: float) -> Record:
+    """Each sample is the ratio of a pair of launches; their sides' own times stand beside it, as those of ranks do."""
     ratio = found.ratio(confidence)
     middle = [float(_median([_median(launch) for launch in side])) for side in (found.a, found.b)]
     return Record(
         case=case,
         unit="ratio",
-        launches=(Samples(values=tuple(math.exp(r) for r in found.log_ratios), stopped_by=found.stopped_by),),
+        launches=(
+            Samples(
+                values=tuple(math.exp(r) for r in found.log_ratios),
+                stopped_by=found.stopped_by,
+                ranks=tuple(tuple(_median(launch) for launch in side) for side in (found.a, found.b)),
+                joined_by="B over A, each launch by its low quantile",
+            ),
+        ),
         metrics={
             "ratio": Metric(ratio.value, "", "lower"),
             "low": Metric(ratio.low),
@@ -212,7 +233,6 @@ def _record(case: Case, found: Alternated, threshold: float, confidence: float) 
             "time_b": Metric(middle[1], "s", "lower"),
             "smallest": Metric(smallest_effect(ratio, threshold), "", "lower"),
         },
-        environment=environment(),
         notes=(verdict_of(ratio, threshold),),
     )
 

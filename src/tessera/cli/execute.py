@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from tessera.cli.options import command_line
 from tessera.cli.progress import Progress
-from tessera.errors import BENCHMARK_FAILED, OK, TIMED_OUT, USAGE
+from tessera.errors import BENCHMARK_FAILED, OK, TIMED_OUT, USAGE, TesseraError
 from tessera.launch.job import current_job
 from tessera.results.record import Record
 from tessera.results.run import Run
@@ -23,14 +23,30 @@ def execute(
     follower = not is_root()
     with Store(":memory:" if follower else store_path) as store:
         resume = resume and not follower
-        run = store.start_run(name, command=command_line(sys.argv), suite=suite, resume=resume)
-        done = sum(len(record.launches) for record in store.records(run))
-        with Progress(plan, done, silent=follower) as progress:
-            outcome = run_plan(plan, store, run, progress, resume=resume)
+        command = command_line(sys.argv)
+        run = store.start_run(name, command=command, suite=suite, resume=resume)
+        if resume and name is None and _without_resume(run.command) != _without_resume(command):
+            raise TesseraError(
+                "the newest unfinished run was started with another command",
+                got=run.command,
+                do=f"add --run-name {run.name} to go on with it all the same",
+            )
+        try:
+            done = sum(len(record.launches) for record in store.records(run))
+            with Progress(plan, done, silent=follower) as progress:
+                outcome = run_plan(plan, store, run, progress, resume=resume)
+        except BaseException:
+            if not store.counts(run):  # an empty run would be the newest, and nothing could be done with it
+                store.delete_run(run)
+            raise
         if not outcome.left:
             run = store.finish_run(run)
         keys = {case.key for case in plan.cases}
         return run, [record for record in store.records(run) if record.case.key in keys], outcome
+
+
+def _without_resume(command: str) -> list[str]:
+    return [word for word in command.split() if word != "--resume"]
 
 
 def is_root() -> bool:

@@ -18,7 +18,7 @@ from tessera.cli.options import add_store
 from tessera.errors import OK, TesseraError
 from tessera.report.figures import format_value
 from tessera.report.tables import SUFFIXES, Column, Form, render
-from tessera.results.flat import COLUMNS, flat
+from tessera.results.flat import flat
 from tessera.results.record import Record
 
 EPILOG = """\
@@ -67,8 +67,9 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _export(args: argparse.Namespace, form: Form | Literal["parquet"]) -> int:
+    from tessera.cli.records_table import write_records
     from tessera.report.destination import destination
-    from tessera.results.export import to_json_text, write_parquet
+    from tessera.results.export import write_parquet
     from tessera.results.store import Store
 
     with Store(args.store, create=False) as store:
@@ -80,15 +81,8 @@ def _export(args: argparse.Namespace, form: Form | Literal["parquet"]) -> int:
         write_parquet(args.output, records)
     else:
         with destination(args.output) as stream:
-            if form == "json":
-                stream.write(to_json_text(found, records))
-            elif form == "csv":
-                render(
-                    [Column(name) for name in COLUMNS],
-                    [tuple(flat(r).values()) for r in records],
-                    form,
-                    stream,
-                )
+            if form in ("json", "csv"):
+                write_records(found, records, form, stream)
             else:
                 render(_READABLE, [_readable(record) for record in records], form, stream, title=found.name)
     if args.output != "-":

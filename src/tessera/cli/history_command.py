@@ -36,7 +36,7 @@ examples:
   tessera history 'conv*' --size medium --pass forward -o history.html
   tessera history ops/matmul --metric peak_allocated threads=1
   tessera history --alerts                          did the newest three runs bring a regression?
-  tessera history --alerts 'ops/*' --newest 1 --threshold 5% --json
+  tessera history --alerts 'ops/*' --newest 2 --threshold 5% --json
 
 exit codes: 0 fine, 1 --alerts found a new regression, 2 bad input, 3 no history to show or to judge
 """
@@ -79,9 +79,9 @@ def run(args: argparse.Namespace) -> int:
         from tessera.cli.list_command import print_listing
 
         return print_listing("runs", args.form, args.output, args.store)
-    for option in ("last", "newest"):
-        if (value := getattr(args, option)) is not None and value < 1:
-            raise TesseraError(f"--{option}", got=value, allowed="1 or more")
+    for option, least in (("last", 1), ("newest", 2)):  # one run alone may be an outlier: it makes no alert
+        if (value := getattr(args, option)) is not None and value < least:
+            raise TesseraError(f"--{option}", got=value, allowed=f"{least} or more")
     patterns, filters = _wanted(args)
     if not patterns and not args.alerts:
         raise TesseraError("no case named", do="name one or a glob, for example 'conv*', or use --alerts")

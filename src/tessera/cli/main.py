@@ -15,6 +15,7 @@ from tessera.errors import USAGE, TesseraError, did_you_mean
 COMMANDS = {
     "suite": "run a named set of cases over all features and write a report: the main job",
     "ops": "what one operator costs",
+    "halo": "what the borders of a cut image cost, and whether the result is exact",
     "ab": "two interpreters or environments against each other, interleaved",
     "compare": "two stored runs, case by case, with a verdict",
     "history": "a metric over all runs, with the changes that last, and alerts",
@@ -88,8 +89,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"tessera: {error}", file=sys.stderr)
         return error.exit_code
     except KeyboardInterrupt:
-        print("tessera: interrupted; finished cases are stored", file=sys.stderr)
+        print("tessera: interrupted; cases that had finished are stored, and --resume goes on", file=sys.stderr)
         return 130
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         return 0
+    except OSError as error:  # a full disk, no more files, a directory that may not be read
+        print(f"tessera: {error}", file=sys.stderr)
+        return USAGE

@@ -29,9 +29,9 @@ from tessera.cli.options import (
     sampling_of,
 )
 from tessera.cli.records_table import print_records
-from tessera.errors import TesseraError
+from tessera.errors import TesseraError, did_you_mean
 from tessera.operators import backends, catalogue
-from tessera.operators.cases import CACHES, DTYPES, FUSED, PASSES, cases
+from tessera.operators.cases import CACHES, DTYPES, FUSED, METRICS, PASSES, cases
 from tessera.operators.operator import SIZES
 from tessera.operators.skews import ALL_SKEWS
 from tessera.results.record import Case
@@ -106,6 +106,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add_launch(parser)
     add_store(parser, writes=True)
     add_output(parser)
+    parser.set_defaults(defaults={name: parser.get_default(name) for name in CHOOSING})
 
 
 def run(args: argparse.Namespace) -> int:
@@ -121,6 +122,7 @@ def run(args: argparse.Namespace) -> int:
         from tessera.cli.list_command import print_listing
 
         return print_listing("ops", args.form, args.output)
+    _check(args)
     plan = _plan(args)
     suite = f"ops {args.suite}" if args.suite else "ops"
     stored, records, outcome = execute(plan, store_path=args.store, name=args.run, suite=suite, resume=args.resume)
@@ -141,6 +143,30 @@ def run(args: argparse.Namespace) -> int:
     return exit_code(records)
 
 
+# what each other source of cases takes of the options that choose them; every one takes --pass, --dtype, --seed
+TAKEN = {
+    "--from-model": {"batch_size", "image_size"},
+    "--source opinfo": {"names", "all", "size"},
+    "--suite": {"launches"},
+}
+CHOOSING = ("names", "all", "category", "size", "input", "skew", "cache", "fusion", "backend")
+
+
+def _check(args: argparse.Namespace) -> None:
+    """Refuse before anything is measured what would be refused, or left unheeded, afterwards."""
+    if args.metric not in METRICS:
+        raise TesseraError("--metric", got=args.metric, allowed=METRICS, do=did_you_mean(args.metric, METRICS))
+    if args.top is not None and args.top < 1:
+        raise TesseraError("--top", got=args.top, allowed="1 or more")
+    if args.fit and not args.suite and len(set(args.size)) < 2 and "all" not in args.size:
+        raise TesseraError("a fit needs two sizes or more", got=",".join(args.size), do="add --size all")
+    asked = {"--from-model": args.from_model, "--source opinfo": args.source == "opinfo", "--suite": args.suite}
+    for source in (source for source, given in asked.items() if given):
+        for name in CHOOSING:
+            if name not in TAKEN[source] and getattr(args, name) != args.defaults[name]:
+                raise TesseraError(f"{source} chooses its own cases", got=f"--{name.replace('_', '-')}")
+
+
 def _plan(args: argparse.Namespace) -> Plan:
     launch = launch_of(args)
     if args.python:
@@ -153,6 +179,8 @@ def _plan(args: argparse.Namespace) -> Plan:
         launches = suite.launches if args.launches is None else launches
     else:
         found = _cases(args)
+    if not found:
+        raise TesseraError("nothing to measure: no operator has such a case", do="see `tessera ops --list`")
     if not args.python:
         for name in dict.fromkeys(str(case.params["backend"]) for case in found):
             backends.check_usable(name)

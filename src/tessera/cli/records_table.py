@@ -12,6 +12,7 @@ from tessera.report.generic import split_params
 from tessera.report.measured import measured
 from tessera.report.tables import Column, Form, render
 from tessera.results.export import to_json_text
+from tessera.results.flat import COLUMNS, flat
 from tessera.results.record import Record
 from tessera.results.run import Run
 
@@ -27,10 +28,18 @@ FIGURES = (
 def print_records(run: Run, records: Sequence[Record], form: Form, output: str | None) -> None:
     """Print the records of a run in the form asked for; JSON is the export format, which can be read back."""
     with destination(output) as stream:
-        if form == "json":
-            stream.write(to_json_text(run, records))
+        if form in ("json", "csv"):
+            write_records(run, records, form, stream)
         else:
             records_table(records, form, stream)
+
+
+def write_records(run: Run, records: Sequence[Record], form: Form, stream: TextIO) -> None:
+    """Records for a program: the export format as JSON, or plain numbers with one unit to a column as CSV."""
+    if form == "json":
+        stream.write(to_json_text(run, records))
+    else:
+        render([Column(name) for name in COLUMNS], [tuple(flat(r).values()) for r in records], form, stream)
 
 
 def records_table(records: Sequence[Record], form: Form, stream: TextIO = sys.stdout) -> None:

@@ -64,10 +64,15 @@ class Alternator:
         self._configs, self._random = (a, b), random.Random(seed)
 
     def __enter__(self) -> Alternator:
-        with ExitStack() as stack:
-            self._pairs = [
-                tuple(stack.enter_context(Workers(config)) for config in self._configs) for _ in range(INTERPRETERS)
-            ]
+        self._pairs = [tuple(Workers(config) for config in self._configs) for _ in range(INTERPRETERS)]
+        crews = [side for pair in self._pairs for side in pair]
+        with ExitStack() as stack, ThreadPoolExecutor(len(crews)) as pool:
+            started = [pool.submit(crew.__enter__) for crew in crews]
+            for crew, future in zip(crews, started, strict=True):
+                if future.exception() is None:
+                    stack.push(crew)
+            for future in started:
+                future.result()
             self._stack = stack.pop_all()
         return self
 
@@ -83,6 +88,10 @@ class Alternator:
         with ThreadPoolExecutor(len(workers)) as pool:
             list(pool.map(lambda w: w.run("tessera.launch.bursts:preload", make, before, args), workers))
 
+    def environments(self) -> tuple[dict[str, Any], ...]:
+        """What each side sees of its machine, libraries and settings."""
+        return tuple(side.run("tessera.launch.bursts:describe")[0] for side in self._pairs[0])
+
     def attempt(self, make: str, args: tuple[Any, ...]) -> None:
         """Let one interpreter of each side make the callable: an error of either is raised here."""
         for side in self._pairs[0]:
@@ -96,6 +105,7 @@ class Alternator:
         *,
         budget: float = 5.0,
         target: float = 0.008,
+        confidence: float = CONFIDENCE,
         progress: Callable[[int], None] | None = None,
     ) -> Alternated:
         """Alternate `make(*args_a)()` and `make(*args_b)()` until the ratio is known to `target` or time is up."""
@@ -114,7 +124,7 @@ class Alternator:
             if progress:
                 progress(len(ratios))
             if len(ratios) >= 2 * LEAST_LAUNCHES:
-                found = launches_interval(ratios)
+                found = launches_interval(ratios, confidence)
                 if (found.high - found.low) / 2 <= target:
                     stopped_by = "target"
                     break

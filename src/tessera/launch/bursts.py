@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+from typing import Any
 
 from tessera.errors import TesseraError
 from tessera.launch.fresh import FreshProcess, resolve
 from tessera.launch.worker import Worker
 from tessera.measure.clock import MACHINE_CLOCK
+from tessera.measure.environment import environment
 from tessera.measure.sampler import Series, no_garbage_collection
 from tessera.measure.sync import ALONE
 
@@ -28,6 +30,11 @@ def preload(worker: Worker, make: str, before: str = "", args: tuple[object, ...
             resolve(before)(*args)
     finally:
         os.sched_setaffinity(0, pinned)
+
+
+def describe(worker: Worker) -> dict[str, Any]:
+    """In the worker: what it sees of its machine, libraries and settings."""
+    return environment()
 
 
 def attempt(worker: Worker, make: str, args: tuple[object, ...]) -> None:

@@ -16,13 +16,20 @@ import pickle
 import random
 import signal
 import sys
+import traceback
 from multiprocessing.connection import Connection, Pipe
+from pathlib import Path
 from typing import Any
 
 from tessera.errors import BenchmarkFailed, TesseraError
 
 PR_SET_PDEATHSIG = 1
 MAX_OFFSET = 1 << 24
+LONGEST_MESSAGE = 300
+
+
+class Died(BenchmarkFailed):
+    """The process that was forked for a case ended in the middle of it."""
 
 
 class FreshProcess:
@@ -44,7 +51,7 @@ class FreshProcess:
             self._pipe.send((target, args))
             ok, value = self._pipe.recv()
         except (EOFError, OSError):
-            raise BenchmarkFailed(f"the process of {target} {self._reap()}") from None
+            raise Died(f"its process {self._reap()}") from None
         if not ok:
             raise value
         return value
@@ -106,8 +113,18 @@ def _answer(target: str, args: tuple[Any, ...]) -> tuple[bool, Any]:
     except TesseraError as error:
         return False, error
     except BaseException as error:
-        return False, BenchmarkFailed(f"{target} raised {type(error).__name__}: {_first_line(error)}")
+        return False, BenchmarkFailed(f"{target} raised {in_one_line(error)}")
 
 
-def _first_line(error: BaseException) -> str:
-    return (str(error).strip().splitlines() or ["no message"])[0]
+def in_one_line(error: BaseException) -> str:
+    """Type, message and the innermost frame.
+
+    >>> in_one_line(ValueError("first\\nsecond"))
+    'ValueError: first second'
+    """
+    message = " ".join(str(error).split())
+    if len(message) > LONGEST_MESSAGE:
+        message = message[:LONGEST_MESSAGE] + " …"
+    frames = traceback.extract_tb(error.__traceback__)
+    where = f" ({Path(frames[-1].filename).name}:{frames[-1].lineno} in {frames[-1].name})" if frames else ""
+    return f"{type(error).__name__}: {message}{where}" if message else f"{type(error).__name__}{where}"

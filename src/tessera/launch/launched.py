@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from tessera.errors import BenchmarkFailed, TesseraError, TimedOut
 from tessera.launch import lifeline
 from tessera.launch.config import LaunchConfig
+from tessera.launch.fresh import Died
 from tessera.launch.output import LAUNCHER, Output, last_words
 from tessera.launch.peers import star
 from tessera.launch.placement import available_cpus, numa_nodes, placement
@@ -53,7 +54,7 @@ class Launched:
             self.close(kill=True)
             raise
         # Everybody is connected: the files have done their work, and a killed parent leaves none behind.
-        shutil.rmtree(self._directory)
+        shutil.rmtree(self._directory, ignore_errors=True)
 
     def run(self, target: str, args: tuple[Any, ...], limit: float | None) -> list[Any]:
         """Call a function on every rank: the values by rank, or the error that explains why not."""
@@ -79,6 +80,7 @@ class Launched:
             end_tree([*self._processes.values()])
         finally:
             for process in self._started.values():
+                process.kill()  # of a process that has ended it asks nothing
                 process.wait()
             for control in self._controls.values():
                 control.close()
@@ -122,7 +124,7 @@ class Launched:
                     process_group=0,
                 )
             except OSError as error:
-                raise TesseraError("a worker does not start", got=command.argv[0], do=str(error)) from None
+                raise BenchmarkFailed("a worker does not start", got=command.argv[0], do=str(error)) from None
         self._started[command.rank] = process
         self._watch(command.rank, psutil.Process(process.pid))
 
@@ -187,7 +189,9 @@ class Launched:
             # A launcher that ends does so because a rank did.
             raise self._death(next((r for r in dead if r != LAUNCHER), LAUNCHER))
         self._all_idle = len(replies) == self._size
-        for _, reply in sorted(replies.items()):
+        for rank, reply in sorted(replies.items()):
+            if isinstance(reply.error, Died):
+                raise BenchmarkFailed(f"{reply.error}; {self._said(rank)}")
             if reply.error is not None:
                 raise reply.error
         if not self._all_idle:

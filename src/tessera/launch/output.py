@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 
 KEPT_LINES = 60
 LONGEST = 400
+LONGEST_LINE = 1 << 16  # bytes
 LAUNCHER = -1  # the stream of mpiexec or torch's agent
 
 
@@ -105,7 +106,8 @@ class Output:
                 return
             (stream.rank,) = struct.unpack("i", stream.head[:4])
             stream.head = stream.head[4:]
-        *lines, stream.head = stream.head.split(b"\n")
+        *lines, rest = stream.head.split(b"\n")
+        stream.head = rest[-LONGEST_LINE:]  # a progress bar writes no end of line
         for line in lines:
             self._keep(stream.rank, line)
 
@@ -114,8 +116,11 @@ class Output:
         self._tails[rank].lines.append(text)
         if self._show:
             who = "launcher" if rank == LAUNCHER else f"{rank}/{self._size}"
-            sys.stderr.write(f"[{who}] {text}\n")
-            sys.stderr.flush()
+            try:
+                sys.stderr.write(f"[{who}] {text}\n")
+                sys.stderr.flush()
+            except OSError:  # nobody reads on: the workers must not wait for that
+                self._show = False
 
     def _end(self) -> None:
         """Take what is there already, and let go."""

@@ -14,6 +14,8 @@ from tessera.measure.interleave import sample_interleaved
 from tessera.measure.statistics import Interval
 from tessera.measure.verdict import smallest_effect, verdict_of
 
+TOGETHER = 5  # trials on the same interpreters
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SelfTest:
@@ -50,11 +52,12 @@ def self_test(
         progress(f"identical work in one process, {trial + 1} of {trials}")
         found = sample_interleaved(twins, budget=seconds)
         within.append(found.ratio("b", "a"))
-    between = []
-    with Alternator(LaunchConfig(), LaunchConfig()) as sides:
-        for trial in range(trials):
-            progress(f"identical work in two processes, {trial + 1} of {trials}")
-            between.append(sides.compare("tessera.launch.selftest:make_work", budget=seconds).ratio())
+    between: list[Interval] = []
+    while len(between) < trials:  # new interpreters every few trials: how far they lie apart is most of the noise
+        with Alternator(LaunchConfig(), LaunchConfig()) as sides:
+            for _ in range(min(TOGETHER, trials - len(between))):
+                progress(f"identical work in two processes, {len(between) + 1} of {trials}")
+                between.append(sides.compare("tessera.launch.selftest:make_work", budget=seconds).ratio())
     return (
         _judged("one process, interleaved", within, seconds, threshold),
         _judged("two processes, bursts in turns", between, seconds, threshold),

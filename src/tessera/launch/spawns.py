@@ -53,7 +53,7 @@ def commands(config: LaunchConfig, directory: Path, links: Sequence[Sequence[int
             Command(rank=rank, argv=(*serve, str(rank), ",".join(map(str, fds))), fds=tuple(fds))
             for rank, fds in enumerate(links)
         ]
-    launcher = _torchrun(config) if config.spawn == "torchrun" else (*_mpiexec(config), config.python)
+    launcher = _torchrun(config, directory) if config.spawn == "torchrun" else (*_mpiexec(config), config.python)
     tied = (*_module(config, "tessera.launch.lifeline"), lifeline_socket(directory))
     return [Command(rank=LAUNCHER, argv=(*tied, *launcher, "-m", SERVE, str(directory)))]
 
@@ -65,9 +65,10 @@ def _module(config: LaunchConfig, module: str) -> tuple[str, ...]:
     return (config.python, "-c", REACH, tessera.__file__, module)
 
 
-def _torchrun(config: LaunchConfig) -> tuple[str, ...]:
+def _torchrun(config: LaunchConfig, directory: Path) -> tuple[str, ...]:
     # The agent looks after its ranks by polling: once a second is enough, since a death is seen here first.
-    options = ("--standalone", "--local-addr=127.0.0.1", "--monitor-interval=1")
+    options = ["--standalone", "--local-addr=127.0.0.1", "--monitor-interval=1"]
+    options.append(f"--log-dir={directory}")  # it makes a directory in any case: this one is removed with the launch
     return (config.python, "-m", "torch.distributed.run", *options, f"--nproc-per-node={config.workers}")
 
 
@@ -122,6 +123,7 @@ def environment(config: LaunchConfig) -> dict[str, str]:
     env = {k: v for k, v in outside_job(os.environ).items() if not k.startswith("MALLOC_")}
     env |= {WORKER_MARK: config.spawn} | dict.fromkeys(THREAD_VARIABLES, str(config.threads))
     env |= allocator_env(config.allocator)
+    env["PYTHONSAFEPATH"] = "1"  # a `queue.py` where the user happens to be is not the library's
     if config.spawn == "torchrun":
         env.setdefault("GLOO_SOCKET_IFNAME", "lo")
     if config.python == sys.executable:

@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import pickle
 import sys
-import traceback
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from tessera.errors import BenchmarkFailed, TesseraError
 from tessera.launch.config import Spawn
-from tessera.launch.fresh import resolve
+from tessera.launch.fresh import in_one_line, resolve
 from tessera.measure.sync import Sync
-
-LONGEST_MESSAGE = 300
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,7 +51,7 @@ def perform(worker: Worker, target: str, args: tuple[Any, ...]) -> Reply:
     except KeyboardInterrupt:
         raise
     except BaseException as error:
-        return Reply(error=BenchmarkFailed(f"rank {worker.rank} of {worker.size} raised {_in_one_line(error)}"))
+        return Reply(error=BenchmarkFailed(f"rank {worker.rank} of {worker.size} raised {in_one_line(error)}"))
 
 
 def pack(worker: Worker, reply: Reply) -> bytes:
@@ -63,7 +59,7 @@ def pack(worker: Worker, reply: Reply) -> bytes:
     try:
         return pickle.dumps(reply)
     except Exception as error:
-        what = f"rank {worker.rank} of {worker.size} gave a result that cannot be sent: {_in_one_line(error)}"
+        what = f"rank {worker.rank} of {worker.size} gave a result that cannot be sent: {in_one_line(error)}"
         return pickle.dumps(Reply(error=BenchmarkFailed(what)))
 
 
@@ -72,7 +68,7 @@ def unpack(rank: int, data: bytes) -> Reply:
     try:
         reply = pickle.loads(data)
     except Exception as error:
-        return Reply(error=BenchmarkFailed(f"the result of rank {rank} cannot be read here: {_in_one_line(error)}"))
+        return Reply(error=BenchmarkFailed(f"the result of rank {rank} cannot be read here: {in_one_line(error)}"))
     assert isinstance(reply, Reply)
     return reply
 
@@ -82,17 +78,3 @@ def _limit_torch(threads: int) -> None:
     torch = sys.modules.get("torch")
     if torch is not None and torch.get_num_threads() != threads:
         torch.set_num_threads(threads)
-
-
-def _in_one_line(error: BaseException) -> str:
-    """Type, message and the innermost frame.
-
-    >>> _in_one_line(ValueError("first\\nsecond"))
-    'ValueError: first second'
-    """
-    message = " ".join(str(error).split())
-    if len(message) > LONGEST_MESSAGE:
-        message = message[:LONGEST_MESSAGE] + " …"
-    frames = traceback.extract_tb(error.__traceback__)
-    where = f" ({Path(frames[-1].filename).name}:{frames[-1].lineno} in {frames[-1].name})" if frames else ""
-    return f"{type(error).__name__}: {message}{where}" if message else f"{type(error).__name__}{where}"

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
-import tempfile
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from tessera.errors import TesseraError
+from tessera.files import replace_text
 
 
 def read_toml(path: Path) -> dict[str, Any]:
@@ -27,20 +26,11 @@ def read_toml(path: Path) -> dict[str, Any]:
 
 def write_toml(path: Path, data: Mapping[str, Any]) -> None:
     """Write tables as TOML; a reader sees the old file or the whole new one, never a part."""
-    temporary = ""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=path.name, suffix=".part")
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(dumps(data))
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
+        replace_text(path, dumps(data))
     except OSError as error:
         raise TesseraError(f"cannot write {path}: {error.strerror}") from None
-    finally:
-        if temporary:
-            Path(temporary).unlink(missing_ok=True)
 
 
 def dumps(data: Mapping[str, Any]) -> str:

@@ -30,7 +30,9 @@ def allocator_env(name: str) -> dict[str, str]:
 
 
 def current_allocator() -> str:
-    """The setting this process was started with."""
+    """The setting this process was started with; another allocator, or its tunables, make it `custom`."""
+    if "malloc" in os.environ.get("LD_PRELOAD", "") + os.environ.get("GLIBC_TUNABLES", ""):
+        return "custom"
     names = {key for env in ALLOCATORS.values() for key in env}
     here = {key: os.environ[key] for key in names if key in os.environ}
     return next((name for name, env in ALLOCATORS.items() if env == here), "custom")

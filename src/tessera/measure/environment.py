@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 import platform
+import re
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -44,8 +45,8 @@ def environment() -> dict[str, Any]:
     """Describe this process's machine, libraries and settings as plain values, with a fingerprint."""
     info = _cpu_info()
     seen: dict[str, Any] = {
-        "cpu": info.get("model name") or platform.processor() or platform.machine(),
-        "flags": _short_hash(info.get("flags", "")),
+        "cpu": info.get("model name") or _arm_name(info) or platform.processor() or platform.machine(),
+        "flags": _short_hash(info.get("flags") or info.get("Features", "")),
         "simd": [f for f in ("avx2", "avx512f", "avx512_bf16", "amx_tile") if f in info.get("flags", "").split()],
         "cores": os.cpu_count(),
         "pinned_to": len(os.sched_getaffinity(0)),
@@ -63,6 +64,12 @@ def environment() -> dict[str, Any]:
     }
     seen["fingerprint"] = fingerprint(seen)
     return seen
+
+
+def _arm_name(info: dict[str, str]) -> str:
+    """What an ARM kernel says of its cores, which have numbers instead of a name."""
+    words = [info[key] for key in ("CPU implementer", "CPU part", "CPU variant") if key in info]
+    return f"ARM {' '.join(words)}" if words else ""
 
 
 def frequency() -> float | None:
@@ -115,7 +122,8 @@ def _threads() -> int:
     torch = sys.modules.get("torch")
     if torch is not None:
         return int(torch.get_num_threads())
-    return int(os.environ.get("OMP_NUM_THREADS", len(os.sched_getaffinity(0))))
+    asked = re.match(r"\d+", os.environ.get("OMP_NUM_THREADS", ""))  # OpenMP allows a list, one for each level
+    return int(asked[0]) if asked else len(os.sched_getaffinity(0))
 
 
 @cache

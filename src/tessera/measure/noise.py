@@ -54,7 +54,7 @@ def measure_noise(seconds: float = 3.0) -> Noise:
         drift=last.median / first.median - 1,
         hidden=max(0.0, 1 - (time.process_time_ns() - cpu) / wall),
         switches_per_s=(read_counters().switches - counters.switches) / (wall / 1e9),
-        steal=(read_steal() - steal) / (wall / 1e9),
+        steal=(read_steal() - steal) / (wall / 1e9) / len(os.sched_getaffinity(0)),
         load=os.getloadavg()[0] / len(os.sched_getaffinity(0)),
     )
 

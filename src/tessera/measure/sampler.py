@@ -66,10 +66,9 @@ class Series:
         self.wall: list[int] = []
         self.cpu: list[int] = []
         self.switches: list[int] = []
+        self.faults: list[int] = []
         self.steal: list[float] = []
         self.warmups: list[float] = []
-        self._counters = clock.counters()
-        self._faults_at_start = self._counters.faults
         self._stolen, self._stolen_at = clock.steal(), clock.wall()
 
     def take(self) -> int:
@@ -77,22 +76,23 @@ class Series:
         if self._before is not None:
             self._before()
         cpu, turns = self.clock.cpu, repeat(None, self.loops)
+        start = self.clock.counters()
         cpu_before = cpu()
         before, after = self._timed(turns, self.clock.wall)
         cpu_after = cpu()
         counters = self.clock.counters()
         self.wall.append(after - before)
         self.cpu.append(cpu_after - cpu_before)
-        self.switches.append(counters.switches - self._counters.switches)
-        self._counters = counters
+        self.switches.append(counters.switches - start.switches)
+        self.faults.append(counters.faults - start.faults)
         if after - self._stolen_at >= STEAL_NS:
             self._settle_steal(after)
         return after
 
     def _settle_steal(self, now: int) -> None:
-        """Charge what was stolen since the last look to the samples taken since then."""
-        stolen = self.clock.steal()
-        self.steal.extend([stolen - self._stolen] * (len(self.wall) - len(self.steal)))
+        """Divide what was stolen since the last look over the samples taken since then."""
+        stolen, new = self.clock.steal(), len(self.wall) - len(self.steal)
+        self.steal.extend([(stolen - self._stolen) / max(1, new)] * new)
         self._stolen, self._stolen_at = stolen, now
 
     def find_loops(self, sync: Sync, long_ns: float) -> None:
@@ -125,9 +125,8 @@ class Series:
         gone = len(self.wall) - keep
         self._settle_steal(self.clock.wall())
         self.warmups.extend(ns / self.loops / 1e9 for ns in self.wall[:gone])
-        for kept in (self.wall, self.cpu, self.switches, self.steal):
+        for kept in (self.wall, self.cpu, self.switches, self.faults, self.steal):
             del kept[:gone]
-        self._faults_at_start = self._counters.faults
 
     def median(self, last: int) -> float:
         return float(np.median(self.wall[-last:]))
@@ -145,7 +144,7 @@ class Series:
             steal=tuple(self.steal),
             warmups=tuple(self.warmups),
             loops=self.loops,
-            faults_per_call=(self._counters.faults - self._faults_at_start) / calls,
+            faults_per_call=sum(self.faults) / calls,
             stopped_by=stopped_by,
             interval=interval if math.isfinite(interval) else None,
         )
@@ -175,13 +174,16 @@ def sample(
 
 
 def _fixed(series: Series, how: Sampling, sync: Sync) -> Samples:
-    """The seeds' way: so many warm-ups, so many iterations, each one call."""
+    """The seeds' way: so many warm-ups, so many iterations, each one call; without a number, until it is warm."""
     assert how.iterations is not None
-    for count in (how.warmup or 0, how.iterations):
+    if how.warmup is None:
+        series.take()  # unlike all others
         series.forget()
-        for _ in range(count):
-            sync.barrier()
-            series.take()
+    _warm_up(series, how, series.clock.wall(), sync)
+    series.forget()
+    for _ in range(how.iterations):
+        sync.barrier()
+        series.take()
     return series.finish("count", how.confidence)
 
 

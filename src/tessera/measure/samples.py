@@ -10,7 +10,8 @@ from typing import Any
 class Sampling:
     """How to sample: until the interval of the median is narrow enough or the budget is spent, or a fixed count.
 
-    `warmup` and `iterations` given as numbers switch off the detection of warm-up and the stopping rule.
+    `warmup` given as a number switches off the detection of warm-up; `iterations` the stopping rule and the inner
+    loops: each is then one call.
     """
 
     target: float = 0.03

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Literal
 
 from tessera.measure.statistics import Interval
@@ -31,4 +32,6 @@ def verdict_of(ratio: Interval, threshold: float) -> Verdict:
 
 def smallest_effect(ratio: Interval, threshold: float) -> float:
     """The smallest change that an interval of this width would have shown, as a fraction."""
+    if not ratio.low > 0:
+        return math.inf
     return max(threshold, ratio.high / ratio.value - 1, ratio.value / ratio.low - 1)

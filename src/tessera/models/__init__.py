@@ -2,6 +2,17 @@
 
 from tessera.models import catalogue as _catalogue  # noqa: F401  (fills the registry)
 from tessera.models.flops import ModelInfo, count, model_info
-from tessera.models.registry import MODELS, Entry, build, lay_out, list_models, model
+from tessera.models.registry import MODELS, Entry, build, image_size_of, lay_out, list_models, model
 
-__all__ = ["MODELS", "Entry", "ModelInfo", "build", "count", "lay_out", "list_models", "model", "model_info"]
+__all__ = [
+    "MODELS",
+    "Entry",
+    "ModelInfo",
+    "build",
+    "count",
+    "image_size_of",
+    "lay_out",
+    "list_models",
+    "model",
+    "model_info",
+]

@@ -46,16 +46,18 @@ class ModelInfo:
 
 
 def model_info(
-    name_or_spec: str, *, image_size: int = 224, batch_size: int = 1, dtype: str = "float32", **options: Any
+    name_or_spec: str, *, image_size: int | None = None, batch_size: int = 1, dtype: str = "float32", **options: Any
 ) -> ModelInfo:
-    """Count a model by name for square images, without making its weights.
+    """Count a model by name for square images, by default of the size it was made for, without making its weights.
 
     >>> info = model_info("resnet50")
     >>> f"{info.params:,} parameters, {info.macs / 1e9:.2f} GMACs"
     '25,557,032 parameters, 4.09 GMACs'
     """
-    from tessera.models.registry import lay_out
+    from tessera.models.registry import image_size_of, lay_out
 
+    if image_size is None:
+        image_size = image_size_of(name_or_spec)
     if image_size < 1 or batch_size < 1:
         raise TesseraError("an image and a batch have a size", got=(image_size, batch_size), allowed="1 or more")
     module = lay_out(name_or_spec, **options).eval()

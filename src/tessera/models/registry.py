@@ -19,21 +19,23 @@ if TYPE_CHECKING:
     from torch import nn
 
 Factory = Callable[..., "nn.Module"]
+IMAGE_SIZE = 224  # of most networks for ImageNet
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
-    """A registered model: its name, one line on it, and the function that lays out its layers."""
+    """A registered model: its name, one line on it, the image size it was made for, what lays out its layers."""
 
     name: str
     description: str
+    image_size: int
     factory: Factory
 
 
 MODELS: dict[str, Entry] = {}
 
 
-def model(name: str, description: str) -> Callable[[Factory], Factory]:
+def model(name: str, description: str, image_size: int = IMAGE_SIZE) -> Callable[[Factory], Factory]:
     """Register the decorated function as the model `name`.
 
     The function lays out the layers of the network and leaves their values to `build`, which runs it on the
@@ -45,7 +47,7 @@ def model(name: str, description: str) -> Callable[[Factory], Factory]:
             raise TesseraError("a model of this name is registered already", got=name)
         if ":" in name:
             raise TesseraError("a model's name holds no colon: that is a module:callable", got=name)
-        MODELS[name] = Entry(name=name, description=description, factory=factory)
+        MODELS[name] = Entry(name=name, description=description, image_size=image_size, factory=factory)
         return factory
 
     return register
@@ -58,6 +60,15 @@ def list_models(pattern: str = "*") -> list[Entry]:
     ['resnext50_32x4d', 'resnext101_32x8d']
     """
     return [entry for name, entry in MODELS.items() if fnmatchcase(name, pattern)]
+
+
+def image_size_of(name_or_spec: str) -> int:
+    """The image size that a model was made for; of one of your own, that of most networks.
+
+    >>> image_size_of("efficientnet_b4")
+    380
+    """
+    return MODELS[name_or_spec].image_size if name_or_spec in MODELS else IMAGE_SIZE
 
 
 def build(name_or_spec: str, weights: str | Path | None = None, seed: int = 0, **options: Any) -> nn.Module:

@@ -25,10 +25,13 @@ def initialise(module: nn.Module, seed: int) -> None:
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for name, layer in module.named_modules():
-            if isinstance(layer, nn.Conv2d | nn.Linear):
+            if isinstance(layer, nn.Conv2d | nn.ConvTranspose2d | nn.Linear):
                 nn.init.kaiming_uniform_(layer.weight, nonlinearity="relu", generator=generator)
                 if layer.bias is not None:
                     layer.bias.normal_(0, 0.05, generator=generator)
+            elif isinstance(layer, nn.GroupNorm):
+                layer.weight.uniform_(0.8, 1.2, generator=generator)
+                layer.bias.normal_(0, 0.05, generator=generator)
             elif isinstance(layer, nn.BatchNorm2d):
                 scale = 0.25 if getattr(layer, "ends_branch", False) else 1.0
                 layer.weight.uniform_(0.8 * scale, 1.2 * scale, generator=generator)

@@ -72,9 +72,9 @@ class OperatorBenchmark:
             dtype=[self.inputs["dtype"]],
             inputs=self._given,
         )
-        if not self._drawn:
-            return found
-        params = {**found.params, "initializer": self.inputs["initializer"].expression}
+        params = {name: value for name, value in found.params.items() if name != "fusion"}  # its steps, one by one
+        if self._drawn:
+            params["initializer"] = self.inputs["initializer"].expression
         return Case(feature=found.feature, name=found.name, params=params)
 
     def run_benchmark(self) -> Record:
@@ -84,7 +84,8 @@ class OperatorBenchmark:
 
     def run_on(self, workers: Workers) -> Record:
         """Measure on workers that are there already."""
-        (self.record,) = workers.run("tessera.operators.bench:run_case", self.case, self.sampling)
+        limit = None if self.sampling.iterations else 60 + 20 * self.sampling.budget
+        (self.record,) = workers.run("tessera.operators.bench:run_fresh", self.case, self.sampling, time_limit=limit)
         assert self.record is not None
         return self.record
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from tessera.launch.fresh import FreshProcess
 from tessera.launch.worker import Worker
 from tessera.machine.cost import compute_time
 from tessera.machine.hosts import load_host
@@ -31,16 +32,26 @@ def preload(case: Case) -> None:
         sources.preload(source)
 
 
+def run_fresh(worker: Worker, case: Case, sampling: Sampling) -> Record:
+    """Measure one operator in a process forked for it: a crash takes nothing else along, and its memory is its own."""
+    preload(case)
+    with FreshProcess() as fresh:
+        record = fresh.call("tessera.operators.bench:run_case", worker, case, sampling)
+    assert isinstance(record, Record)
+    return record
+
+
 def run_case(worker: Worker, case: Case, sampling: Sampling) -> Record:
     """Measure one operator on this worker: time, memory, rates, and what the calibrated machine predicts."""
     if "fusion" in case.params:
         from tessera.operators.fusion import run_fused
 
-        return run_fused(case, sampling)
+        return run_fused(worker, case, sampling)
     ready = make_ready(case)
+    memory = _memory(ready.call, str(case.params["backend"]))  # first: it empties what the allocator keeps
     samples = sample(ready.call, sampling, sync=worker.sync, before=_before(ready, case))
     seen = environment()
-    metrics = time_metrics(samples)
+    metrics = time_metrics(samples) | memory
     seconds = metrics["time"].value
     # a pass that computes or moves nothing has no such rate
     if ready.flops:
@@ -50,7 +61,6 @@ def run_case(worker: Worker, case: Case, sampling: Sampling) -> Record:
         metrics["work"] = Metric(work, unit)
     if ready.moved:
         metrics["bandwidth"] = Metric(ready.moved / seconds / 1e9, "GB/s", "higher")
-    metrics |= _memory(ready.call, str(case.params["backend"]))
     predicted = {}
     host = load_host(host_fingerprint(seen))
     if host is not None and ready.dtype in host.flops and (ready.flops or ready.moved):

@@ -21,6 +21,7 @@ from tessera.operators.operator import Operator
 # relative to the larger of a value and the typical size of the output: many times the rounding of a long sum
 TOLERANCE = {"float64": 1e-9, "float32": 2e-4, "float16": 2e-2, "bfloat16": 1e-1}
 GRADIENT_TOLERANCE = {"float64": 1e-5, "float32": 5e-3, "float16": 5e-2, "bfloat16": 2e-1}
+LOOSEST = 0.5  # with more, zeros might pass
 STEP = 1e-6
 DIRECTIONS, TELLING = 4, 0.1  # tried until one changes the outputs by this part of what it might
 DEVIATION = 12**-0.5  # of a direction's numbers, which lie between -0.5 and 0.5
@@ -39,6 +40,7 @@ def reference_outputs(
     operator: Operator, arrays: Mapping[str, Array], attributes: Mapping[str, Any]
 ) -> tuple[Array, ...]:
     """What the operator should give, in double precision."""
+    np.random.seed(0)  # references of random operators draw from the global generator
     names = {**reference_names(), **wide_names(arrays, attributes)}
     with np.errstate(all="ignore"):
         return flat(bound(operator.reference, names)())
@@ -65,7 +67,7 @@ def check_outputs(
         if one.shape != other.shape:
             raise Refused(f"{which} has another shape than the reference", got=one.shape, allowed=str(other.shape))
         if operator.check == "values":
-            _same_values(which, one, other, TOLERANCE[dtype] * operator.tolerance)
+            _same_values(which, one, other, min(LOOSEST, TOLERANCE[dtype] * operator.tolerance))
         elif operator.check == "moments":
             _same_moments(which, one, other)
 
@@ -97,13 +99,15 @@ def _same_moments(which: str, got: Array, want: Array) -> None:
     spread = max(float(other.std()), 1e-12)
     allowed = 6 * spread * np.sqrt(2.0 / max(one.size, 1))
     for what, difference in (("mean", abs(one.mean() - other.mean())), ("deviation", abs(one.std() - other.std()))):
-        if difference > (allowed if what == "mean" else 3 * allowed) + 1e-6:
+        if not difference <= (allowed if what == "mean" else 3 * allowed) + 1e-6:
             raise Refused(f"{what} of {which} lies {difference:.1e} from the reference's", allowed=f"{allowed:.1e}")
 
 
 def check_gradients(request: Request, prepared: Prepared) -> None:
     """Refuse gradients along which the reference does not change as they say."""
     operator = request.operator
+    if not prepared.gradients:
+        raise Refused(f"{operator.name} gives no gradient of any input")
     rng = np.random.default_rng(7)
     names = {**reference_names(), **wide_names(request.arrays, request.attributes)}
     # the whole gradient gives the size of a usual change: along a single direction little may change by chance
@@ -116,7 +120,7 @@ def check_gradients(request: Request, prepared: Prepared) -> None:
             break
     found = sum(float(np.real(np.conj(prepared.gradients[name]) * direction[name]).sum()) for name in direction)
     error = abs(found - expected) / size
-    tolerance = GRADIENT_TOLERANCE[request.dtype] * operator.tolerance
+    tolerance = min(LOOSEST, GRADIENT_TOLERANCE[request.dtype] * operator.gradient_tolerance)
     if not error <= tolerance:
         raise Refused(f"the gradient of {operator.name} differs by {error:.1e} of its size", allowed=f"{tolerance:.1e}")
 

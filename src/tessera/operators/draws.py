@@ -1,7 +1,8 @@
-"""How the values of an input are drawn: expressions over a NumPy generator `rng` and a `shape`."""
+"""How the values of an input are drawn: expressions over a NumPy generator `rng`, a `shape`, all inputs' `shapes`."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,6 +11,8 @@ from typing import Any
 class Draw:
     """Values as an expression over `rng` and `shape`, in NumPy (`np`), so that a program can write it down again.
 
+    Indices look at the `shapes` of the inputs, by name, for what they point into.
+
     >>> import numpy as np
     >>> Draw("rng.standard_normal(shape)")(np.random.default_rng(0), (2, 3)).shape
     (2, 3)
@@ -17,10 +20,10 @@ class Draw:
 
     expression: str
 
-    def __call__(self, rng: Any, shape: tuple[int, ...]) -> Any:
+    def __call__(self, rng: Any, shape: tuple[int, ...], shapes: Mapping[str, tuple[int, ...]] | None = None) -> Any:
         import numpy as np
 
-        return eval(self.expression, {"np": np, "rng": rng, "shape": shape})
+        return eval(self.expression, {"np": np, "rng": rng, "shape": shape, "shapes": shapes or {}})
 
 
 # what most operators get
@@ -62,8 +65,8 @@ def uniform(low: float, high: float) -> Draw:
     return Draw(f"rng.uniform({low}, {high}, shape)")
 
 
-def integers(below: int, low: int = 0) -> Draw:
-    """Whole numbers from `low` up to, not including, `below`: indices, labels, counts."""
+def integers(below: int | str, low: int = 0) -> Draw:
+    """Whole numbers from `low` up to, not including, `below`, which may be an expression: indices, labels, counts."""
     return Draw(f"rng.integers({low}, {below}, shape)")
 
 

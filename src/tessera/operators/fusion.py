@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 from tessera.errors import Refused
+from tessera.launch.worker import Worker
 from tessera.measure.environment import environment
 from tessera.measure.interleave import sample_interleaved
 from tessera.measure.samples import Sampling
@@ -24,16 +25,21 @@ from tessera.operators.catalogue.fused import FUSIONS
 from tessera.operators.check import check_outputs, reference_outputs
 from tessera.operators.expression import bound
 from tessera.operators.inputs import wide_names
-from tessera.operators.preparation import request_of
+from tessera.operators.preparation import refusing, request_of
 from tessera.results.figures import time_metrics
 from tessera.results.record import Case, Metric, Record
 
 
-def run_fused(case: Case, sampling: Sampling) -> Record:
+def run_fused(worker: Worker, case: Case, sampling: Sampling) -> Record:
     """Measure one fused operator against its steps; the record's time is that of the fused one."""
+    if worker.size > 1:
+        raise Refused("fused operators are measured on one worker", got=f"{worker.size} ranks")
+    if case.params.get("cache") == "cold":
+        raise Refused("fused operators are measured in alternation, which warms the caches", got="cache=cold")
     request = request_of(case)
-    programs = _programs(request, str(case.params["fusion"]))
-    found = sample_interleaved(programs, budget=sampling.budget, target=sampling.target)
+    with refusing(f"{case.name} does not run fused"):
+        three = programs(request, str(case.params["fusion"]))
+    found = sample_interleaved(three, budget=sampling.budget, target=sampling.target)
     gain = found.ratio("unfused", "fused")
     saved = math.log(found.ratio("unfused", "kept").value)
     metrics = time_metrics(found.samples["fused"])
@@ -52,7 +58,7 @@ def run_fused(case: Case, sampling: Sampling) -> Record:
     )
 
 
-def _programs(request: Request, fusion: str) -> dict[str, Callable[[], Any]]:
+def programs(request: Request, fusion: str) -> dict[str, Callable[[], Any]]:
     """The three programs by name, each checked against the reference."""
     operator = request.operator
     wanted = reference_outputs(operator, request.arrays, request.attributes)
@@ -61,16 +67,16 @@ def _programs(request: Request, fusion: str) -> dict[str, Callable[[], Any]]:
     known: dict[str, Any] = {**NAMES, **to_tensors(request), **request.attributes}
     for name, expression in how.buffers.items():
         known[name] = bound(expression, known)()
-    programs = {"unfused": bound(operator.torch, known), "kept": bound(how.kept, known)}
+    found = {"unfused": bound(operator.torch, known), "kept": bound(how.kept, known)}
     if fusion == "library":
-        programs["fused"] = bound(how.library, known)
+        found["fused"] = bound(how.library, known)
     else:
-        programs["fused"] = backends.backend("compile").prepare(request, operator.torch).call
-    for name, call in programs.items():
+        found["fused"] = backends.backend("compile").prepare(request, operator.torch).call
+    for name, call in found.items():
         with torch.no_grad():
             outputs = tuple(to_array(leaf) for leaf in leaves(call()))
         try:
             check_outputs(operator, outputs, wanted, dtype=request.dtype, names=names)
         except Refused as error:
             raise Refused(f"{name}: {error}") from None
-    return programs
+    return found

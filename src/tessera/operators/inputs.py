@@ -7,9 +7,10 @@ from typing import Any
 
 import numpy as np
 
+from tessera.errors import Refused
 from tessera.operators.arrays import Array
-from tessera.operators.operator import Input
-from tessera.operators.skews import SKEWS, skewed
+from tessera.operators.operator import Input, Shape
+from tessera.operators.skews import SKEWS, skewed, takes
 
 COMPLEX = {"float32": "complex64", "float64": "complex128"}
 
@@ -20,17 +21,28 @@ def make_arrays(inputs: Mapping[str, Input], *, dtype: str, seed: int, skew: str
     NumPy has no bfloat16: 16-bit inputs come as float32 that hold nothing but values of the narrow type.
     """
     rng = np.random.default_rng(seed)
-    arrays = {name: _one(one, rng, dtype) for name, one in inputs.items()}
+    shapes = {name: one.shape for name, one in inputs.items()}
+    arrays = {name: _one(one, rng, dtype, shapes) for name, one in inputs.items()}
     if skew not in SKEWS:  # one of shapes, which the inputs have already
         return arrays
-    return {name: skewed(array, skew) for name, array in arrays.items()}
+    changed = {
+        name: skewed(array, skew) if takes(name, inputs[name].kind, inputs[name].shape, skew) else array
+        for name, array in arrays.items()
+    }
+    if all(_alike(array, changed[name]) for name, array in arrays.items()):
+        raise Refused("this skew changes nothing here", got=skew)
+    return changed
 
 
-def _one(one: Input, rng: np.random.Generator, dtype: str) -> Array:
+def _alike(one: Array, other: Array) -> bool:
+    return one.strides == other.strides and np.array_equal(one, other, equal_nan=one.dtype.kind in "fc")
+
+
+def _one(one: Input, rng: np.random.Generator, dtype: str, shapes: Mapping[str, Shape]) -> Array:
     if one.kind == "complex":
-        real, imaginary = one.draw(rng, one.shape), one.draw(rng, one.shape)
+        real, imaginary = one.draw(rng, one.shape, shapes), one.draw(rng, one.shape, shapes)
         return np.asarray(real + 1j * imaginary, dtype=COMPLEX.get(dtype, "complex64"))
-    values = np.asarray(one.draw(rng, one.shape))
+    values = np.asarray(one.draw(rng, one.shape, shapes))
     return narrowed(values, dtype) if one.kind == "float" else values.astype(one.kind)
 
 

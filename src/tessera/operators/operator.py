@@ -62,7 +62,8 @@ class Operator:
 
     `check` says how outputs are held against the reference: by their `values`, by the `moments` of random ones, or by
     their `shape` alone. Where an output is not unique (the signs of singular vectors), `checked` is an expression over
-    `out`, the outputs, and `i`, the inputs by name, that gives what is. `tolerance` widens the comparison.
+    `out`, the outputs, and `i`, the inputs by name, that gives what is. `tolerance` widens the
+    comparison, `gradient_tolerance` that of the gradients.
     """
 
     name: str
@@ -79,6 +80,7 @@ class Operator:
     check: Literal["values", "moments", "shape"] = "values"
     checked: str = ""
     tolerance: float = 1.0
+    gradient_tolerance: float = 1.0
     aliases: tuple[str, ...] = ()
     dtypes: tuple[str, ...] = ("float32", "float64", "bfloat16", "float16")
     version: str = "1"

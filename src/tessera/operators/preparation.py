@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -23,29 +24,47 @@ COPIES = 6  # of the inputs that a case holds at worst: themselves, in float64 f
 
 def callable_of(case: Case) -> Callable[[], Any]:
     """The case's pass on its inputs, checked and ready to be called."""
+    if "fusion" in case.params:
+        return _fused(case)
     return prepare(case)[1].call
 
 
 def unchecked_callable_of(case: Case) -> Callable[[], Any]:
     """The same without the check, for launches after a first that was found right."""
+    if "fusion" in case.params:
+        return _fused(case)
     request = request_of(case)
     name = str(case.params["backend"])
     return backends.backend(name).prepare(request, backends.expression(name, case.name)).call
+
+
+def _fused(case: Case) -> Callable[[], Any]:
+    from tessera.operators.fusion import programs
+
+    return programs(request_of(case), str(case.params["fusion"]))["fused"]
 
 
 def prepare(case: Case) -> tuple[Request, Prepared]:
     """Make the case's operator ready on its backend, and hold what it gives against the reference."""
     name = str(case.params["backend"])
     expression = backends.expression(name, case.name)
-    request = request_of(case)
+    with refusing(f"{case.name} does not run on {name}"):
+        request = request_of(case)
+        return request, checked(request, name, expression)
+
+
+@contextmanager
+def refusing(what: str) -> Iterator[None]:
+    """Turn what a library says of inputs that it does not take into a refusal."""
     try:
-        prepared = checked(request, name, expression)
-    except (TesseraError, MemoryError):
+        yield
+    except TesseraError:
         raise
+    except MemoryError:
+        raise Refused(f"{what}: it takes more memory than there is") from None
     except Exception as error:
         words = (str(error).strip() or type(error).__name__).splitlines()[0]
-        raise Refused(f"{case.name} does not run on {name}: {words}") from None
-    return request, prepared
+        raise Refused(f"{what}: {words}") from None
 
 
 def checked(request: Request, backend: str, expression: str) -> Prepared:
@@ -55,7 +74,9 @@ def checked(request: Request, backend: str, expression: str) -> Prepared:
     names = wide_names(request.arrays, request.attributes)  # before an operator in place changes the arrays
     prepared = backends.backend(backend).prepare(request, expression)
     check_outputs(operator, prepared.outputs, wanted, dtype=request.dtype, names=names)
-    if prepared.gradients and operator.check == "values":  # random outputs have no difference to hold gradients against
+    if (
+        prepared.output_gradients and operator.check == "values"
+    ):  # random outputs cannot be held against gradients
         check_gradients(request, prepared)
     return prepared
 

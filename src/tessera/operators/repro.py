@@ -11,7 +11,7 @@ from tessera.operators.backends import expression
 from tessera.operators.inputs import COMPLEX
 from tessera.operators.operator import Input
 from tessera.operators.preparation import inputs_of
-from tessera.operators.skews import SKEWS
+from tessera.operators.skews import SKEWS, takes
 from tessera.results.record import Record
 
 BACKENDS = ("torch", "compile", "numpy")
@@ -35,6 +35,7 @@ if any(os.environ.get(name) != value for name, value in SETTINGS.items()):
 {imports}
 
 rng = np.random.default_rng({seed})
+{shapes}
 {inputs}
 {attributes}
 
@@ -75,8 +76,8 @@ def program(record: Record) -> str:
     """The Python program that repeats a record's case."""
     case = record.case
     backend = str(case.params.get("backend"))
-    if backend not in BACKENDS or case.params.get("source") or case.params.get("cache"):
-        allowed = f"cases of the catalogue on {', '.join(BACKENDS)}, with a hot cache"
+    if backend not in BACKENDS or any(case.params.get(name) for name in ("source", "cache", "fusion")):
+        allowed = f"cases of the catalogue on {', '.join(BACKENDS)}, with a hot cache, not fused"
         raise TesseraError("no program can be written for this case", got=case.key, allowed=allowed)
     operator, inputs, attributes = inputs_of(case)
     environment = record.environment
@@ -90,6 +91,7 @@ def program(record: Record) -> str:
         settings={"OMP_NUM_THREADS": str(threads), **allocator_env(str(environment.get("allocator", "steady")))},
         imports=_imports(backend, threads),
         seed=case.params["seed"],
+        shapes=f"shapes = { {name: one.shape for name, one in inputs.items()} }",
         inputs="\n".join(_input(name, one, case.params, backend) for name, one in inputs.items()),
         attributes="\n".join(f"{name} = {value!r}" for name, value in attributes.items()),
         call=_call(expression(backend, operator.name), str(case.params["pass"]), inputs, backend),
@@ -118,7 +120,7 @@ def _input(name: str, one: Input, params: Mapping[str, Any], backend: str) -> st
         kept = {"bfloat16": "float32"}.get(dtype, dtype) if one.kind == "float" else one.kind
         made = f"np.asarray({drawn}).astype({kept!r})"
     skew = params.get("skew")
-    if skew in SKEWS and one.kind == "float" and one.shape:
+    if skew in SKEWS and takes(name, one.kind, one.shape, str(skew)):
         made = f"(lambda array: {SKEWS[skew]})({made}).astype({kept!r}, copy=False)"
     if backend == "numpy":
         return f"{name} = {made}"

@@ -36,7 +36,7 @@ def by_category(records: Sequence[Record]) -> dict[str, list[Record]]:
     found: dict[str, list[Record]] = {category: [] for category in (*categories(), OTHER)}
     for record in records:
         if record.status == "ok" and "time" in record.metrics:
-            operator = OPERATORS.get(record.case.name)
+            operator = None if record.case.params.get("source") else OPERATORS.get(record.case.name)
             found[operator.category if operator else OTHER].append(record)
     return {category: own for category, own in found.items() if own}
 

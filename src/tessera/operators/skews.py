@@ -16,7 +16,7 @@ SKEWS = {
     # the same values with gaps, or in another order in memory
     "strided": "np.ascontiguousarray(array.swapaxes(-1, -2)).swapaxes(-1, -2) if array.ndim > 1"
     " else np.repeat(array, 2)[::2]",
-    "denormal": "array * 2.0**-130",
+    "denormal": "array * (np.finfo(array.dtype).tiny / 8)",
     # one value in a hundred, the first among them
     "nan": "np.where(np.arange(array.size).reshape(array.shape) % 100 == 0, np.nan, array)",
     # all zero but the row in the middle
@@ -25,12 +25,17 @@ SKEWS = {
     "reversed": "np.sort(array, axis=-1)[..., ::-1].copy()",
     "constant": "np.full_like(array, 0.5)",
 }
+WHOLE = ("sorted", "reversed", "constant", "strided")  # skews that whole numbers can have, too
+
+
+def takes(name: str, kind: str, shape: Shape, skew: str) -> bool:
+    """Whether an input can have a skew; indices and masks stay as they are."""
+    whole = kind.startswith(("int", "uint")) and name == "data" and skew in WHOLE
+    return bool(shape) and (kind in ("float", "complex") if skew == "strided" else kind == "float" or whole)
 
 
 def skewed(array: Array, skew: str) -> Array:
-    """An input with the values or the layout of a skew; indices and other whole numbers stay as they are."""
-    if array.dtype.kind != "f" or not array.ndim:
-        return array
+    """An input with the values or the layout of a skew."""
     changed: Array = eval(SKEWS[skew], {"np": np, "array": array})
     return changed if changed.dtype == array.dtype else changed.astype(array.dtype)
 
@@ -63,7 +68,10 @@ def reshaped(inputs: Mapping[str, Input], skew: str) -> dict[str, Input]:
     if len({one.shape for one in inputs.values()}) != 1:
         raise Refused(f"the shapes of {', '.join(inputs)} depend on one another", got=skew, allowed=tuple(SKEWS))
     change = RESHAPES[skew]
-    return {
+    found = {
         name: replace(one, shape=change(name, position, one.shape))
         for position, (name, one) in enumerate(inputs.items())
     }
+    if found == dict(inputs):
+        raise Refused("this skew changes nothing here", got=skew)
+    return found

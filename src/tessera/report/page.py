@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import os
-import tempfile
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from html import escape
@@ -19,6 +17,7 @@ from string import Template
 
 from tessera import __version__
 from tessera.errors import TesseraError
+from tessera.files import replace_text
 from tessera.report.blocks import Section
 from tessera.report.comparison import against_first, comparison_cards, comparison_section
 from tessera.report.generic import generic_section
@@ -55,15 +54,7 @@ def write_page(text: str, path: Path) -> None:
         # A rename would put the page in the place of a directory or a device.
         raise _unwritable(path, "it is there and is not a file")
     try:
-        handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
-        try:
-            with os.fdopen(handle, "w", encoding="utf-8", errors="backslashreplace") as file:
-                file.write(text)
-            os.chmod(temporary, 0o644)
-            os.replace(temporary, target)
-        except BaseException:
-            os.unlink(temporary)
-            raise
+        replace_text(target, text)
     except OSError as error:
         raise _unwritable(path, error.strerror or str(error)) from None
 

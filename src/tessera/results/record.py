@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal
 
-from tessera.errors import TesseraError
+from tessera.errors import BenchmarkFailed, TesseraError, TimedOut
 from tessera.measure.samples import Samples
 
 SCHEMA = 1
@@ -125,13 +125,7 @@ class Record:
         """Read a record back; a record of a newer schema is refused, a field of a later release left out."""
         known = {f.name for f in fields(cls)}
         kept = {key: value for key, value in data.items() if key in known}
-        if int(kept.get("schema", SCHEMA)) > SCHEMA:
-            raise TesseraError(
-                "a record of a newer schema",
-                got=kept["schema"],
-                allowed=f"up to {SCHEMA}",
-                do="upgrade tessera",
-            )
+        check_schema(kept)
         kept["case"] = Case(**kept["case"])
         kept["launches"] = tuple(Samples.from_json(s) for s in kept.get("launches", ()))
         for name in ("metrics", "predicted"):
@@ -140,21 +134,45 @@ class Record:
         return cls(**kept)
 
 
+def check_schema(data: Mapping[str, Any]) -> None:
+    """Refuse a record that a later release wrote in another way."""
+    if int(data.get("schema", SCHEMA)) > SCHEMA:
+        raise TesseraError(
+            "a record of a newer schema", got=data["schema"], allowed=f"up to {SCHEMA}", do="upgrade tessera"
+        )
+
+
+def record_of_error(case: Case, error: Exception, unit: str = "s") -> Record:
+    """The record of a case that an error ended: refused where it was asked for in vain, otherwise broken."""
+    status: Status = "refused" if isinstance(error, TesseraError) else "failed"
+    if isinstance(error, BenchmarkFailed):
+        status = "timed_out" if isinstance(error, TimedOut) else "failed"
+    return Record(case=case, unit=unit, status=status, reason=str(error))
+
+
 def merge_launches(records: Iterable[Record]) -> Record:
     """Join the records of several launches of one case into one record that keeps every launch's samples.
 
-    A launch that did not end well decides the status. Metrics are the median over the launches.
+    A launch that did not end well decides the status. Metrics are the median over the launches, conditions the worst.
     """
     several = list(records)
+    launches = tuple(s for r in several for s in r.launches)
     for record in several:
         if record.status != "ok":
-            return record
+            return replace(record, launches=launches)
     if len(several) == 1:
         return several[0]
     first = several[0]
+    if len({(r.fingerprint, r.version) for r in several}) > 1:
+        raise TesseraError(
+            "the launches of a case were measured in different ways, or by different benchmarks",
+            got=first.case.key,
+            do="measure it in a run of its own, without --resume",
+        )
     return replace(
         first,
-        launches=tuple(s for r in several for s in r.launches),
+        launches=launches,
+        conditions={key: _worst([r.conditions.get(key) for r in several]) for key in first.conditions},
         metrics={
             key: replace(metric, value=statistics.median(r.metrics[key].value for r in several if key in r.metrics))
             for key, metric in first.metrics.items()
@@ -162,3 +180,9 @@ def merge_launches(records: Iterable[Record]) -> Record:
         notes=tuple(dict.fromkeys(n for r in several for n in r.notes)),
         seconds=sum(r.seconds for r in several),
     )
+
+
+def _worst(values: list[Any]) -> Any:
+    """The largest of several numbers; of anything else the first."""
+    numbers = [value for value in values if isinstance(value, int | float)]
+    return max(numbers) if numbers else values[0]

@@ -9,7 +9,7 @@ from typing import Any
 from tessera.results import strict_json
 from tessera.results.observation import Observation, launch_figures
 from tessera.results.packing import pack, split_values, unpack
-from tessera.results.record import Case, Record
+from tessera.results.record import Case, Record, check_schema
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,6 +55,7 @@ def to_observation(body: str, environment: Mapping[str, Any], values: bytes) -> 
     import numpy as np
 
     data = strict_json.loads(body)
+    check_schema(data)
     launches = (np.frombuffer(part, dtype="<f8") for part in split_values(data["launches"], values))
     return Observation(
         key=Case(**data["case"]).key,

@@ -104,7 +104,8 @@ def _create(db: sqlite3.Connection) -> None:
             db.execute(f"PRAGMA user_version = {STORE_SCHEMA}")
         db.execute("COMMIT")
     except BaseException:
-        db.execute("ROLLBACK")
+        if db.in_transaction:  # SQLite itself rolls back when the disk is full
+            db.execute("ROLLBACK")
         raise
 
 

@@ -23,7 +23,9 @@ def dumps(value: Any, *, indent: int | None = None, sort_keys: bool = False) -> 
     separators = (",", ":") if indent is None else (",", ": ")
 
     def write(plain: Any) -> str:
-        return json.dumps(plain, allow_nan=False, indent=indent, separators=separators, sort_keys=sort_keys)
+        return json.dumps(
+            plain, allow_nan=False, indent=indent, separators=separators, sort_keys=sort_keys, default=_number
+        )
 
     try:
         text = write(value)
@@ -41,6 +43,13 @@ def loads(text: str | bytes) -> Any:
     value = json.loads(text, parse_constant=_refuse)
     tagged = b'"$' in text if isinstance(text, bytes) else '"$' in text
     return _untagged(value) if tagged else value
+
+
+def _number(value: Any) -> Any:
+    """A number of NumPy or torch as Python's own."""
+    if hasattr(value, "item"):
+        return value.item()
+    raise TypeError(f"{type(value).__name__} is not a plain value")
 
 
 def _tagged(value: Any) -> Any:

@@ -40,11 +40,11 @@ def load_suite(name: str) -> Suite:
     path = DATA / f"{name}.toml" if name in suite_names() else Path(name)
     try:
         data = tomllib.loads(path.read_text())
-    except (FileNotFoundError, IsADirectoryError):
+    except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
         raise TesseraError(
             "no such suite", got=name, allowed=suite_names(), do="or give a path to a .toml file"
         ) from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, PermissionError) as error:
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, OSError) as error:
         raise TesseraError(f"{name} is not a suite file: {error}") from None
     return parse_suite(data, path.stem)
 
@@ -58,7 +58,10 @@ def parse_suite(data: dict[str, Any], name: str) -> Suite:
     launches = data.get("launches", 1)
     if not isinstance(launches, int) or launches < 1:
         raise TesseraError(f"suite {name}: launches", got=launches, allowed="1 or more")
-    cases = tuple(case for block in data.get("cases", []) for case in _expand(block, name))
+    blocks = data.get("cases", [])
+    if not isinstance(blocks, list) or not all(isinstance(block, dict) for block in blocks):
+        raise TesseraError(f"suite {name}: cases are tables", do="write [[cases]] before each")
+    cases = tuple(case for block in blocks for case in _expand(block, name))
     if not cases:
         raise TesseraError(f"suite {name} has no cases", do="add [[cases]] with a feature")
     return Suite(

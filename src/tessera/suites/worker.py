@@ -39,7 +39,8 @@ def measure_here(worker: Worker, run: str, case: Case, sampling: Sampling) -> Re
     started, begin, stolen = datetime.now(UTC).isoformat(timespec="seconds"), time.monotonic(), read_steal()
     record: Record = resolve(run)(worker, case, sampling)
     seconds = time.monotonic() - begin
-    conditions = {"load": os.getloadavg()[0], "steal": (read_steal() - stolen) / seconds, "mhz": frequency()}
+    stolen = (read_steal() - stolen) / seconds / len(os.sched_getaffinity(0))
+    conditions = {"load": os.getloadavg()[0], "steal": stolen, "mhz": frequency()}
     return replace(record, started=started, seconds=seconds, conditions={**record.conditions, **conditions})
 
 

@@ -21,5 +21,6 @@ class NumpyBackend:
             raise Refused("NumPy does not differentiate", got=request.which, allowed="forward")
         if request.dtype in ("bfloat16", "float16"):
             raise Refused("NumPy computes 16-bit floats in software", got=request.dtype, allowed="float32, float64")
+        np.random.seed(request.seed % 2**32)
         call = bound(expression, {"np": np, **request.arrays, **request.attributes})
         return Prepared(call=call, outputs=flat(call()), gradients={})

@@ -19,7 +19,7 @@ DISTINCT = Draw(f"np.ascontiguousarray((lambda shape: {spaced.expression})(shape
 
 def _table(words: int, features: int, index: Shape, draw: Draw | None = None) -> dict[str, Input]:
     return {
-        "index": Input(shape=index, kind="int64", draw=draw or integers(words)),
+        "index": Input(shape=index, kind="int64", draw=draw or integers("shapes['weight'][0]")),
         "weight": Input(shape=(words, features)),
     }
 

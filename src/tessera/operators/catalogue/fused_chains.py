@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from tessera.operators.catalogue.fusion import SOFTMAX_REF, Fusion, fused
 from tessera.operators.operator import Input, by_size
+from tessera.operators.work import per_input
 
 
 def _same(*names: str) -> dict[str, Mapping[str, Input]]:
@@ -79,8 +80,8 @@ CHAINS = (
         _same("lhs", "rhs"),
         Fusion(
             kept="torch.mean(torch.sub(lhs, rhs, out=hidden).square_())",
-            library="F.mse_loss(lhs, rhs)",
             buffers={"hidden": "torch.empty_like(lhs)"},
         ),
+        per_input("lhs", 3),
     ),
 )

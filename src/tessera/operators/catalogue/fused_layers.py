@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
 from tessera.operators.catalogue.fusion import KINKED, SOFTMAX_REF, Fusion, fused
@@ -77,7 +78,7 @@ LAYERS = (
             library=f"torch.ops.mkldnn._convolution_pointwise(data, weight, bias, {POINTWISE}, 'relu', [], '')",
         ),
         product("weight"),
-        tolerance=KINKED,
+        gradient_tolerance=KINKED,
     ),
     fused(
         "conv2d_batch_norm",
@@ -108,7 +109,7 @@ LAYERS = (
             buffers=FOLDED,
         ),
         product("weight"),
-        tolerance=KINKED,
+        gradient_tolerance=KINKED,
     ),
     fused(
         "conv2d_add_relu",
@@ -121,7 +122,7 @@ LAYERS = (
             f"data, residual, weight, bias, {POINTWISE}, 'add', 1.0, 'relu', [], '')",
         ),
         product("weight"),
-        tolerance=KINKED,
+        gradient_tolerance=KINKED,
     ),
     fused(
         "conv2d_silu",
@@ -161,7 +162,7 @@ LAYERS = (
             buffers={"transposed": "weight.T", "hidden": "torch.empty_like(data)"},
         ),
         _linear_flops,
-        tolerance=KINKED,
+        gradient_tolerance=KINKED,
     ),
     fused(
         "matmul_bias_relu",
@@ -174,7 +175,7 @@ LAYERS = (
             buffers={"hidden": "torch.empty_like(data)"},
         ),
         _linear_flops,
-        tolerance=KINKED,
+        gradient_tolerance=KINKED,
     ),
     fused(
         "layer_norm_linear",
@@ -221,10 +222,11 @@ LAYERS = (
             library="F.scaled_dot_product_attention(query[None], key[None], value[None])[0]",
             buffers={
                 "turned": "key.transpose(-2, -1)",
-                "scores": "torch.empty(query.shape[0], query.shape[1], key.shape[1])",
+                "scores": "query.new_empty(query.shape[0], query.shape[1], key.shape[1])",
                 "hidden": "torch.empty_like(scores)",
                 "result": "torch.empty_like(query)",
             },
         ),
+        lambda call: 4.0 * math.prod(call.shapes["query"]) * call.shapes["key"][1],  # two products
     ),
 )

@@ -31,7 +31,7 @@ def fused(
     sizes: dict[str, Mapping[str, Input]],
     fusion: Fusion,
     flops: Callable[[Call], float] = TWO_STEPS,
-    tolerance: float = 1.0,
+    gradient_tolerance: float = 1.0,
 ) -> tuple[Operator, Fusion]:
     """An operator of the category `fused`, whose own expression is the unfused one."""
     operator = Operator(
@@ -41,6 +41,6 @@ def fused(
         reference=reference,
         sizes=sizes,
         flops=flops,
-        tolerance=tolerance,
+        gradient_tolerance=gradient_tolerance,
     )
     return operator, fusion

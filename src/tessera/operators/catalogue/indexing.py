@@ -10,6 +10,8 @@ from tessera.operators.draws import booleans, half_zero, integers
 from tessera.operators.operator import Call, Input, Operator, by_size
 from tessera.operators.work import nothing_moved, outputs_moved
 
+WITHIN = "min(shapes['data'])"  # an index that is good in every dim
+
 
 def _indexing(name: str, torch: str, reference: str, sizes: Sizes, **rest: Any) -> Operator:
     settings: dict[str, Any] = {"backward_bytes": 1.0, **rest}
@@ -35,13 +37,13 @@ def _view(name: str, torch: str, reference: str, **rest: Any) -> Operator:
 
 
 _EACH = by_size(
-    lambda n: {"data": Input(shape=(n, n)), "index": Input(shape=(n, n), kind="int64", draw=integers(n))},
+    lambda n: {"data": Input(shape=(n, n)), "index": Input(shape=(n, n), kind="int64", draw=integers(WITHIN))},
     64,
     1024,
     4096,
 )
 _HALF = by_size(
-    lambda n: {"data": Input(shape=(n, n)), "index": Input(shape=(n // 2,), kind="int64", draw=integers(n))},
+    lambda n: {"data": Input(shape=(n, n)), "index": Input(shape=(n // 2,), kind="int64", draw=integers(WITHIN))},
     64,
     1024,
     4096,
@@ -49,8 +51,8 @@ _HALF = by_size(
 _POINTS = by_size(
     lambda n: {
         "data": Input(shape=(n, n)),
-        "rows": Input(shape=(n * n // 4,), kind="int64", draw=integers(n)),
-        "index": Input(shape=(n * n // 4,), kind="int64", draw=integers(n)),
+        "rows": Input(shape=(n * n // 4,), kind="int64", draw=integers(WITHIN)),
+        "index": Input(shape=(n * n // 4,), kind="int64", draw=integers(WITHIN)),
     },
     64,
     1024,
@@ -59,7 +61,7 @@ _POINTS = by_size(
 _FLAT = by_size(
     lambda n: {
         "data": Input(shape=(n, n)),
-        "index": Input(shape=(n * n // 4,), kind="int64", draw=integers(n * n)),
+        "index": Input(shape=(n * n // 4,), kind="int64", draw=integers("np.prod(shapes['data'])")),
     },
     64,
     1024,

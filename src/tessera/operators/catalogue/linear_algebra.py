@@ -48,7 +48,13 @@ _NORMS = (
         attributes={"rtol": 1e-3},
         differentiable=False,
     ),
-    linalg("trace", "np.trace(data)", square(uniform(0.5, 1.5), READ), lambda call: call.shapes["data"][0]),
+    linalg(
+        "trace",
+        "np.trace(data)",
+        square(uniform(0.5, 1.5), READ),
+        lambda call: call.shapes["data"][0],
+        moved=lambda call: call.read["data"] / call.shapes["data"][0],  # the diagonal alone
+    ),
     linalg("linalg_diagonal", "np.diagonal(data)", square(normal, READ), lambda call: 0.0, moved=nothing_moved),
     linalg("linalg_det", "np.linalg.det(data)", square(near_identity), cubed(2 / 3)),
     linalg("linalg_det_batched", "np.linalg.det(data)", batch(near_identity), cubed(2 / 3), "torch.linalg.det(data)"),

@@ -18,6 +18,7 @@ MAPS = ((1, 8, 20), (2, 21, 128), (8, 21, 512))
 PROBABILITY = uniform(0.05, 0.95)
 # never near a whole number, where a loss of differences has its kink
 OFF_GRID = cells(-3, 3)
+CLASS = "shapes['data'][1]"  # as many as there are scores
 
 
 def loss(name: str, torch: str, reference: str, sizes: Sizes, per_value: float, **others: Any) -> Operator:
@@ -54,7 +55,7 @@ def labelled(data: Draw = normal, weight: bool = False) -> Sizes:
     def inputs(n: int, classes: int) -> dict[str, Input]:
         return {
             "data": Input(shape=(n, classes), draw=data),
-            "target": Input(shape=(n,), kind="int64", draw=integers(classes)),
+            "target": Input(shape=(n,), kind="int64", draw=integers(CLASS)),
             **({"weight": Input(shape=(classes,), draw=uniform(0.5, 1.5), grad=False)} if weight else {}),
         }
 
@@ -65,7 +66,7 @@ def _labelled_map(n: int, classes: int, side: int) -> dict[str, Input]:
     """A score for every class at every pixel, and the pixels' labels."""
     return {
         "data": Input(shape=(n, classes, side, side)),
-        "target": Input(shape=(n, side, side), kind="int64", draw=integers(classes)),
+        "target": Input(shape=(n, side, side), kind="int64", draw=integers(CLASS)),
     }
 
 
@@ -149,7 +150,7 @@ _CLASSES = (
             lambda n, features, classes: {
                 "data": Input(shape=(n, features)),
                 "weight": Input(shape=(classes, features), draw=uniform(-0.1, 0.1)),
-                "target": Input(shape=(n,), kind="int64", draw=integers(classes)),
+                "target": Input(shape=(n,), kind="int64", draw=integers("shapes['weight'][0]")),
             },
             (16, 32, 64),
             (256, 256, 1000),

@@ -10,7 +10,7 @@ from tessera.operators.catalogue.elementwise import NO_GRADIENT, WIDE
 from tessera.operators.catalogue.layouts import Sizes, square
 from tessera.operators.draws import Draw, cells, integers, normal
 from tessera.operators.operator import Call, Input, Operator, Shape, by_size
-from tessera.operators.work import per_input, per_output
+from tessera.operators.work import nothing_moved, per_input, per_output
 
 
 def _misc(name: str, torch: str, reference: str, sizes: Sizes, **rest: Any) -> Operator:
@@ -18,14 +18,14 @@ def _misc(name: str, torch: str, reference: str, sizes: Sizes, **rest: Any) -> O
 
 
 def _einsum_flops(call: Call) -> float:
-    """Two FLOPs for each combination of indices when there is a product of two, one otherwise."""
-    terms, _ = str(call.attributes["equation"]).split("->")
+    """For each combination of indices one FLOP if there is a product, and one if something is summed."""
+    terms, result = str(call.attributes["equation"]).split("->")
     sizes = {
         letter: n
         for term, shape in zip(terms.split(","), call.shapes.values(), strict=True)
         for letter, n in zip(term, shape, strict=True)
     }
-    return len(call.shapes) * float(math.prod(sizes.values()))
+    return ((len(call.shapes) > 1) + (set(sizes) > set(result))) * float(math.prod(sizes.values()))
 
 
 def _einsum(name: str, equation: str, *scales: Mapping[str, int]) -> Operator:
@@ -46,7 +46,14 @@ def _einsum(name: str, equation: str, *scales: Mapping[str, int]) -> Operator:
         ),
         attributes={"equation": equation},
         flops=_einsum_flops,
+        **({"moved": nothing_moved} if _is_view(equation) else {}),
     )
+
+
+def _is_view(equation: str) -> bool:
+    """Whether nothing is multiplied or summed: torch then gives another view of its input."""
+    terms, result = equation.split("->")
+    return "," not in terms and set(terms) == set(result)
 
 
 def _ranges(letters: str, *sizes: tuple[int, ...]) -> list[dict[str, int]]:

@@ -67,8 +67,8 @@ def capture(module: nn.Module, input_shape: tuple[int, ...], dtype: torch.dtype)
                 _forward(module, input_shape, dtype, calls)
         except DEPENDS_ON_DATA:
             _forward(module, input_shape, dtype, calls)
-    except (RuntimeError, ValueError, TypeError) as error:
-        reason = str(error).partition("\n")[0]
+    except Exception as error:  # whatever a model of the user's own raises
+        reason = str(error).partition("\n")[0] or type(error).__name__
         raise TesseraError(f"the model does not take this input: {reason}", got=input_shape) from None
     return list(calls.found.values())
 

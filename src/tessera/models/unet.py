@@ -1,0 +1,47 @@
+"""U-Net in plain torch, padded so that the output has the size of the input."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+LEVELS = 4
+
+
+class UNet(nn.Module):
+    """Down four levels and up again, with what was seen on the way down put beside what comes up.
+
+    Height and width are multiples of 16.
+    """
+
+    def __init__(self, *, num_classes: int = 2, in_channels: int = 3, width: int = 64) -> None:
+        super().__init__()
+        self.first = _twice(in_channels, width)
+        self.down = nn.ModuleList(_twice(width << level, width << level + 1) for level in range(LEVELS))
+        self.pool = nn.MaxPool2d(2)
+        self.up = nn.ModuleList(
+            nn.ConvTranspose2d(width << level + 1, width << level, 2, stride=2) for level in reversed(range(LEVELS))
+        )
+        self.joined = nn.ModuleList(_twice(width << level + 1, width << level) for level in reversed(range(LEVELS)))
+        self.last = nn.Conv2d(width, num_classes, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.first(x)
+        seen = []
+        for down in self.down:
+            seen.append(x)
+            x = down(self.pool(x))
+        for up, joined in zip(self.up, self.joined, strict=True):
+            x = joined(torch.cat([seen.pop(), up(x)], 1))
+        return self.last(x)  # type: ignore[no-any-return]
+
+
+def _twice(inputs: int, outputs: int) -> nn.Sequential:
+    layers: list[nn.Module] = []
+    for channels in (inputs, outputs):
+        layers += [
+            nn.Conv2d(channels, outputs, 3, padding=1, bias=False),
+            nn.BatchNorm2d(outputs),
+            nn.ReLU(inplace=True),
+        ]
+    return nn.Sequential(*layers)
