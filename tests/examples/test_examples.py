@@ -16,6 +16,7 @@ EXPECTED = {
     "compare_two_runs.py": "ops/add[",
     "benchmark_an_operator.py": "NP_Add_Forward_Time - ",
     "own_operators.py": "ops/swiglu[",
+    "spatial_training.py": "on two ranks",
 }
 
 

@@ -1,4 +1,4 @@
-"""What there is: runs, operators, models, machines, suites, launchers."""
+"""What there is: runs, operators, models, machines, suites, launchers, transports."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ examples:
   tessera list ops              operators with their categories
   tessera list ops --coverage   what of torch is covered, and why the rest is not
   tessera list backends         frameworks, and how to get those that are missing
+  tessera list transports       how ranks exchange borders here
   tessera list runs             what is in the store
   tessera list models --json
 """
@@ -148,6 +149,14 @@ def _launchers(store: str | None) -> Listing:
     return columns, [[found.name, "yes" if found.usable else "no", found.how] for found in launchers()]
 
 
+def _transports(store: str | None) -> Listing:
+    """ways for ranks to exchange borders, and why one cannot be used"""
+    from tessera.transport.choose import usable
+
+    columns = [Column("name"), Column("what"), Column("usable"), Column("how, or why not")]
+    return columns, [[found.name, found.title, "yes" if found.usable else "no", found.how] for found in usable()]
+
+
 def _runs(store: str | None) -> Listing:
     """runs in the store"""
     from tessera.results.store import Store
@@ -173,5 +182,6 @@ LISTINGS: dict[str, Callable[[str | None], Listing]] = {
     "machines": _machines,
     "suites": _suites,
     "launchers": _launchers,
+    "transports": _transports,
     "runs": _runs,
 }

@@ -118,18 +118,21 @@ def add_sampling(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--quick", action="store_true", help="a first look: one launch, 10%% target, 0.2 s per case")
 
 
-def add_launch(parser: argparse.ArgumentParser) -> None:
-    """Where the workers run."""
+def add_launch(parser: argparse.ArgumentParser, *, ranks: bool = True) -> None:
+    """Where the workers run; `ranks=False` where the cases themselves say how many there are and of which kind."""
     group = parser.add_argument_group("workers")
-    group.add_argument(
-        "--launcher", choices=SPAWNS, default="processes", help="how workers are started (default: processes)"
-    )
-    group.add_argument(
-        "--ranks",
-        type=int,
-        metavar="N",
-        help="workers that run every case together (default: 1; inside a job, all its ranks)",
-    )
+    if ranks:
+        group.add_argument(
+            "--launcher", choices=SPAWNS, default="processes", help="how workers are started (default: processes)"
+        )
+        group.add_argument(
+            "--ranks",
+            type=int,
+            metavar="N",
+            help="workers that run every case together (default: 1; inside a job, all its ranks)",
+        )
+    else:
+        parser.set_defaults(launcher="processes", ranks=None)
     group.add_argument("--threads", type=int, default=1, metavar="N", help="threads per worker (default: 1)")
     group.add_argument("--no-pin", action="store_true", help="do not pin workers to cores")
     group.add_argument(

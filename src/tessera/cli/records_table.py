@@ -22,7 +22,10 @@ FIGURES = (
     ("memory", "bandwidth"),
     ("allocated", "peak_allocated"),
     ("roofline", "roofline"),
+    ("efficiency", "efficiency"),
+    ("hidden", "hidden"),
 )
+SHARES = ("roofline", "efficiency", "hidden")
 
 
 def print_records(run: Run, records: Sequence[Record], form: Form, output: str | None) -> None:
@@ -43,6 +46,12 @@ def write_records(run: Run, records: Sequence[Record], form: Form, stream: TextI
 
 
 def records_table(records: Sequence[Record], form: Form, stream: TextIO = sys.stdout) -> None:
+    """A table for each feature: their parameters have little in common."""
+    for feature in dict.fromkeys(record.case.feature for record in records):
+        _table([record for record in records if record.case.feature == feature], form, stream)
+
+
+def _table(records: Sequence[Record], form: Form, stream: TextIO) -> None:
     varying, fixed = split_params([record.case for record in records])
     figures = [(head, name) for head, name in FIGURES if any(name in record.metrics for record in records)]
     columns = [
@@ -57,7 +66,7 @@ def records_table(records: Sequence[Record], form: Form, stream: TextIO = sys.st
     rows = [
         [
             f"{record.case.feature} {record.case.name}",
-            *(str(record.case.params.get(name, "")) for name in varying),
+            *(_word(record.case.params.get(name, "")) for name in varying),
             *_time(record),
             *(_figure(record, name) for _, name in figures),
             record.status.replace("_", " "),
@@ -80,4 +89,8 @@ def _figure(record: Record, name: str) -> str:
     metric = record.metrics.get(name)
     if metric is None:
         return ""
-    return format_percent(metric.value) if name == "roofline" else format_value(metric.value, metric.unit)
+    return format_percent(metric.value) if name in SHARES else format_value(metric.value, metric.unit)
+
+
+def _word(value: object) -> str:
+    return ",".join(map(str, value)) if isinstance(value, list) else str(value)

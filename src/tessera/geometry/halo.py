@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from itertools import product
 from typing import Literal
 
-import numpy as np
-
 from tessera.geometry.box import Box, Interval, disjoint
+from tessera.geometry.owners import Owners
 from tessera.geometry.partition import Partition
 from tessera.geometry.window import Window
 
@@ -33,6 +33,7 @@ class Move:
 
     @property
     def reverse(self) -> Move:
+        """The same pixels on their way back, as gradients go."""
         return Move(self.target, self.source, self.placed, self.taken)
 
     def __repr__(self) -> str:
@@ -42,7 +43,10 @@ class Move:
 
 @dataclass(frozen=True, slots=True)
 class Fill:
-    """Padding that repeats the worker's own frame along one dim: mirrored, or one pixel over and over."""
+    """Padding that repeats the worker's own frame along one dim: mirrored, or one pixel over and over.
+
+    Fills are made in their order: padding of a later dim repeats that of the earlier ones, and so has its corners.
+    """
 
     axis: int
     taken: Interval
@@ -87,19 +91,12 @@ class HaloPlan:
         mode: Mode = "zeros",
     ) -> None:
         self.inputs, self.window, self.outputs, self.mode = Partition.of(inputs), window, Partition.of(outputs), mode
-        if mode not in MODES:
-            raise ValueError(f"unknown padding mode {mode!r}; allowed: {', '.join(MODES)}")
-        if self.inputs.workers != self.outputs.workers:
-            raise ValueError(f"{self.inputs.workers} workers have the input, {self.outputs.workers} want the output")
-        size = self.inputs.sizes[1:]
-        if (self.inputs.sizes[0], *window.output_size(size)) != self.outputs.sizes:
-            raise ValueError(f"{window!r} makes {window.output_size(size)} of {size}, not {self.outputs.sizes[1:]}")
-        _check_mode(window, size, mode)
+        self._check()
         needs = [disjoint([window.needs(box) for box in shard]) for shard in self.outputs.shards]
         if mode in ("reflect", "replicate") and any(len(need) > 1 for need in needs):
             raise ValueError(f"{mode} padding needs one box of output per worker")
-        found = _Owners(self.inputs)
-        moves = [list(found.moves(worker, need, mode)) for worker, need in enumerate(needs)]
+        image, owners = Box.whole(self.inputs.sizes), Owners(self.inputs.shards)
+        moves = [list(_moves(owners, worker, need, image, mode)) for worker, need in enumerate(needs)]
         sends: list[list[Move]] = [[] for _ in needs]
         for received in moves:
             for move in received:
@@ -108,11 +105,29 @@ class HaloPlan:
             self._worker(worker, needs[worker], moves[worker], sends[worker]) for worker in range(len(needs))
         )
 
+    def _check(self) -> None:
+        inputs, outputs, window = self.inputs, self.outputs, self.window
+        if self.mode not in MODES:
+            raise ValueError(f"unknown padding mode {self.mode!r}; allowed: {', '.join(MODES)}")
+        if inputs.workers != outputs.workers:
+            raise ValueError(f"{inputs.workers} workers have the input, {outputs.workers} want the output")
+        size = inputs.sizes[1:]
+        makes = (inputs.sizes[0], *window.output_size(size))
+        if makes != outputs.sizes:
+            raise ValueError(f"{window!r} makes {_by(makes)} of {_by(inputs.sizes)}, not {_by(outputs.sizes)}")
+        if self.mode == "zeros":
+            return
+        if window.transposed or window.ceil_mode:
+            raise ValueError(f"{self.mode} padding goes with plain convolutions, not with {window!r}")
+        for padding, length in zip(window.padding, size, strict=True):  # torch refuses the same
+            most = {"reflect": length - 1, "circular": length}.get(self.mode, max(padding))
+            if max(padding) > most:
+                raise ValueError(f"{self.mode} padding of {max(padding)} pixels is more than an image of {length} has")
+
     def _worker(self, worker: int, needs: Sequence[Box], moves: list[Move], sends: list[Move]) -> WorkerPlan:
-        image, read = Box.whole(self.inputs.sizes), Box(tuple(Interval(0, 0) for _ in self.inputs.sizes))
-        for need in needs:
-            read = read.hull(need)
-        frame = read if self.mode in ("zeros", "circular") or not read else _with_sources(read, image, self.mode)
+        image, nothing = Box.whole(self.inputs.sizes), Box(tuple(Interval(0, 0) for _ in self.inputs.sizes))
+        read = reduce(Box.hull, needs, nothing)
+        frame = _with_sources(read, image, self.mode) if read else read
         return WorkerPlan(
             owned=self.inputs.hull(worker),
             need=read,
@@ -153,39 +168,15 @@ class HaloPlan:
         return f"HaloPlan({self.window!r}, {len(self.workers)} workers, {moved} pixels move)"
 
 
-class _Owners:
-    """Finds who has the pixels of a box, without asking everybody one by one."""
-
-    def __init__(self, inputs: Partition) -> None:
-        self.image = Box.whole(inputs.sizes)
-        self.boxes = [(worker, box) for worker, shard in enumerate(inputs.shards) for box in shard]
-        self.low = np.array([box.origin for _, box in self.boxes])
-        self.high = np.array([[dim.stop for dim in box.dims] for _, box in self.boxes])
-
-    def moves(self, target: int, needs: Sequence[Box], mode: Mode) -> Iterator[Move]:
-        """Where every pixel of the needs comes from; each comes once, from its own worker if it has it."""
-        for need in needs:
-            for placed, shift in _pieces(need, self.image, mode):
-                taken = placed.shifted(tuple(-step for step in shift))
-                for source, box in self._owners(taken, target):
-                    yield Move(source, target, box, box.shifted(shift))
-
-    def _owners(self, box: Box, asking: int) -> Iterator[tuple[int, Box]]:
-        low, high = np.array(box.origin), np.array([dim.stop for dim in box.dims])
-        near = np.flatnonzero(((self.low < high) & (self.high > low)).all(axis=1))
-        parts = [box]
-        for worker, owned in sorted((self.boxes[i] for i in near), key=lambda found: found[0] != asking):
-            left: list[Box] = []
-            for part in parts:
-                common = part & owned
-                if common:
-                    yield worker, common
-                    left.extend(part.minus(owned))
-                else:
-                    left.append(part)
-            parts = left
-        if parts:
-            raise ValueError(f"nobody owns {parts[0]!r}, which worker {asking} needs")
+def _moves(owners: Owners, target: int, needs: Sequence[Box], image: Box, mode: Mode) -> Iterator[Move]:
+    """Where every pixel of a worker's needs comes from; each comes once, from itself if it has it."""
+    for need in needs:
+        for placed, shift in _pieces(need, image, mode):
+            if not any(shift):
+                yield from (Move(source, target, box, box) for source, box in owners.of(placed, target))
+                continue
+            taken = placed.shifted([-step for step in shift])
+            yield from (Move(source, target, box, box.shifted(shift)) for source, box in owners.of(taken, target))
 
 
 def _pieces(need: Box, image: Box, mode: Mode) -> Iterator[tuple[Box, tuple[int, ...]]]:
@@ -195,8 +186,7 @@ def _pieces(need: Box, image: Box, mode: Mode) -> Iterator[tuple[Box, tuple[int,
         for chosen in product(*choices):
             yield Box(tuple(part for part, _ in chosen)), tuple(shift for _, shift in chosen)
         return
-    inside = (need if mode == "zeros" else _with_sources(need, image, mode)) & image
-    if inside:
+    if inside := _with_sources(need, image, mode) & image:
         yield inside, (0,) * len(need.dims)
 
 
@@ -212,39 +202,27 @@ def _periods(need: Interval, size: int) -> Iterator[tuple[Interval, int]]:
 
 def _with_sources(need: Box, image: Box, mode: Mode) -> Box:
     """A need and the pixels of the image that its padding repeats."""
-    dims = []
-    for axis, (dim, whole) in enumerate(zip(need.dims, image.dims, strict=True)):
-        for fill in _fills_of(axis, dim, whole, mode):
-            dim = dim.hull(fill.taken)
-        dims.append(dim)
+    dims = list(need.dims)
+    for fill in _fills(need, image, mode):
+        dims[fill.axis] = dims[fill.axis].hull(fill.taken)
     return Box(tuple(dims))
 
 
-def _fills(frame: Box, image: Box, mode: Mode) -> Iterator[Fill]:
-    if mode in ("reflect", "replicate"):
-        for axis, (dim, whole) in enumerate(zip(frame.dims, image.dims, strict=True)):
-            yield from _fills_of(axis, dim, whole, mode)
-
-
-def _fills_of(axis: int, need: Interval, image: Interval, mode: Mode) -> Iterator[Fill]:
-    """What a need holds before and after the image, and which pixels that repeats."""
-    before, after = need & Interval(need.start, image.start), need & Interval(image.stop, need.stop)
-    last = image.stop - 1
-    if len(before):
-        taken = Interval(1 - before.stop, 1 - before.start) if mode == "reflect" else Interval(0, 1)
-        yield Fill(axis, taken, before, mode == "reflect")
-    if len(after):
-        mirror = Interval(2 * last - after.stop + 1, 2 * last - after.start + 1)
-        yield Fill(axis, mirror if mode == "reflect" else Interval(last, last + 1), after, mode == "reflect")
-
-
-def _check_mode(window: Window, size: Sequence[int], mode: Mode) -> None:
-    """What torch refuses too: mirrored or repeated padding that is longer than the image."""
-    if mode == "zeros":
+def _fills(need: Box, image: Box, mode: Mode) -> Iterator[Fill]:
+    """What a need holds before and after the image along each dim, and which pixels that repeats."""
+    if mode not in ("reflect", "replicate"):
         return
-    if window.transposed or window.ceil_mode:
-        raise ValueError(f"{mode} padding goes with plain convolutions, not with {window!r}")
-    for (before, after), length in zip(window.padding, size, strict=True):
-        most = {"reflect": length - 1, "circular": length}.get(mode, max(before, after))
-        if max(before, after) > most:
-            raise ValueError(f"{mode} padding of {max(before, after)} pixels is more than an image of {length} has")
+    mirrored = mode == "reflect"
+    for axis, (dim, whole) in enumerate(zip(need.dims, image.dims, strict=True)):
+        before, after = Interval(dim.start, min(dim.stop, whole.start)), Interval(max(dim.start, whole.stop), dim.stop)
+        last = whole.stop - 1
+        if len(before):
+            mirror = Interval(1 - before.stop, 1 - before.start)
+            yield Fill(axis, mirror if mirrored else Interval(0, 1), before, mirrored)
+        if len(after):
+            mirror = Interval(2 * last - after.stop + 1, 2 * last - after.start + 1)
+            yield Fill(axis, mirror if mirrored else Interval(last, last + 1), after, mirrored)
+
+
+def _by(sizes: Sequence[int]) -> str:
+    return "x".join(map(str, sizes))

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
-from itertools import product
+from itertools import accumulate, pairwise, product
 from math import isqrt, prod
 
-from tessera.geometry.box import Box, Interval, disjoint
+from tessera.geometry.box import Box, Interval
 from tessera.geometry.mesh import Mesh
 
 SLICE_METHODS = ("vertical", "horizontal", "square", "RxC")
@@ -42,8 +41,7 @@ def cuts_at(size: int, lengths: Sequence[int]) -> tuple[Interval, ...]:
     """
     if sum(lengths) != size or min(lengths, default=0) < 0:
         raise ValueError(f"parts of {list(lengths)} pixels do not make {size}")
-    ends = [sum(lengths[:i]) for i in range(len(lengths) + 1)]
-    return tuple(Interval(a, b) for a, b in zip(ends, ends[1:], strict=False))
+    return tuple(Interval(a, b) for a, b in pairwise(accumulate(lengths, initial=0)))
 
 
 def mesh_of(slice_method: str, parts: int) -> Mesh:
@@ -61,19 +59,22 @@ def mesh_of(slice_method: str, parts: int) -> Mesh:
     if slice_method == "square":
         side = isqrt(parts)
         if side * side != parts:
-            possible = ", ".join(f"{r}x{parts // r}" for r in range(1, parts + 1) if parts % r == 0)
-            raise ValueError(f"{parts} parts do not make a square; possible are {possible}")
+            raise ValueError(f"{parts} parts do not make a square; possible are {_meshes(parts)}")
         return Mesh(side, side)
     try:
         mesh = Mesh.parse(slice_method)
     except ValueError:
         raise ValueError(f"unknown slice method {slice_method!r}; allowed: {', '.join(SLICE_METHODS)}") from None
     if mesh.size != parts:
-        raise ValueError(f"{slice_method} makes {mesh.size} parts, not {parts}")
+        raise ValueError(f"{slice_method} makes {mesh.size} parts, not {parts}; possible are {_meshes(parts)}")
     return mesh
 
 
-@dataclass(frozen=True)
+def _meshes(parts: int) -> str:
+    return ", ".join(f"{rows}x{parts // rows}" for rows in range(1, parts + 1) if parts % rows == 0)
+
+
+@dataclass(frozen=True, slots=True)
 class Partition:
     """The boxes that each worker owns of an image of these sizes, samples first.
 
@@ -110,8 +111,8 @@ class Partition:
         if len(sizes) == 2:
             return cls.product(sizes, [[Interval(0, sizes[0])], even_cuts(sizes[1], mesh.size, multiple)])
         *whole, height, width = sizes
-        cuts = [even_cuts(height, mesh.rows, multiple), even_cuts(width, mesh.cols, multiple)]
-        return cls.product(sizes, [[Interval(0, size)] for size in whole] + cuts)
+        rows, cols = even_cuts(height, mesh.rows, multiple), even_cuts(width, mesh.cols, multiple)
+        return cls.product(sizes, [*([Interval(0, size)] for size in whole), rows, cols])
 
     @classmethod
     def samples(cls, sizes: Sequence[int], workers: int) -> Partition:
@@ -149,12 +150,6 @@ class Partition:
         for box in self.shards[worker]:
             found = found.hull(box)
         return found
-
-    @cached_property
-    def is_complete(self) -> bool:
-        """Whether every pixel has an owner."""
-        owned = disjoint([box for box in {box: None for shard in self.shards for box in shard}])
-        return sum(box.size for box in owned) == prod(self.sizes)
 
     def __repr__(self) -> str:
         shards = (" + ".join(repr(b)[4:-1] for b in shard) for shard in self.shards)

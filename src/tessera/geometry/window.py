@@ -15,7 +15,7 @@ class Window:
     """A sliding window over the spatial dims of an image: of a convolution, a pool, a resampling.
 
     Everything is one entry per spatial dim; `padding` has a pair (before, after) for each. A transposed window
-    spreads each input over `kernel` outputs, as `torch.nn.ConvTranspose2d` does.
+    spreads each input over `kernel` outputs, as `torch.nn.ConvTranspose2d` does; it alone has `output_padding`.
 
     >>> Window.of(3, padding=1)
     Window(kernel 3x3, padding 1:1x1:1)
@@ -43,8 +43,11 @@ class Window:
             raise ValueError(f"kernel, stride and dilation are 1 or more; got {self!r}")
         if min(min(pair) for pair in self.padding) < 0 or min((0, *self.output_padding)) < 0:
             raise ValueError(f"padding is 0 or more; got {self!r}")
-        if self.output_padding and (not self.transposed or len(self.output_padding) != dims):
+        if len(self.output_padding) != (dims if self.transposed else 0):
             raise ValueError("output padding belongs to transposed windows, one entry per dim")
+        for more, stride, dilation in zip(self.output_padding, self.stride, self.dilation, strict=False):
+            if more >= max(stride, dilation):
+                raise ValueError(f"output padding is less than the stride or the dilation; got {self!r}")
         if self.transposed and self.ceil_mode:
             raise ValueError("ceil mode belongs to pools, not to transposed windows")
 
@@ -64,6 +67,7 @@ class Window:
         """From single numbers, which hold for every dim, or one entry per dim; a padding may be a pair per dim."""
         if not isinstance(kernel, int):
             dims = len(kernel)
+        more = _each(output_padding, dims)
         paddings: Sequence[int | tuple[int, int]] = [padding] * dims if isinstance(padding, int) else padding
         return cls(
             _each(kernel, dims),
@@ -72,7 +76,7 @@ class Window:
             tuple((p, p) if isinstance(p, int) else (int(p[0]), int(p[1])) for p in paddings),
             ceil_mode,
             transposed,
-            _each(output_padding, dims) if transposed else (),
+            more if transposed or any(more) else (),
         )
 
     @classmethod
@@ -103,9 +107,10 @@ class Window:
             found = (size - 1) * stride + reach - before - after + self.output_padding[axis]
         else:
             room = size + before + after - reach
-            found = room // stride + 1 if room >= 0 else 0
-            if self.ceil_mode and room >= 0 and -(-room // stride) * stride < size + before:
-                found = -(-room // stride) + 1  # the last window may stick out, if it begins inside
+            steps = -(-room // stride) if self.ceil_mode else room // stride
+            if self.ceil_mode and steps * stride >= size + before:
+                steps -= 1  # the last window may stick out, but it begins inside
+            found = steps + 1
         if found < 1:
             raise ValueError(
                 f"a window that spans {reach} pixels does not fit an image of {size} padded by {before} and {after}"

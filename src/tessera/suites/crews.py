@@ -1,8 +1,9 @@
-"""The workers of a run: one set for every interpreter that its cases need."""
+"""The workers of a run: one set for every way in which its cases have to be launched."""
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 
@@ -12,43 +13,87 @@ from tessera.launch.fresh import resolve
 from tessera.results.record import Case
 from tessera.suites.features import feature
 
+Key = tuple[str, str, int, int]
+
 
 class Crews:
-    """Workers by interpreter, started when a case first needs them and kept to the end of the run."""
+    """Workers by interpreter, launcher, number and threads, started when a case first needs them.
 
-    def __init__(self, launch: LaunchConfig) -> None:
-        self._launch = launch
-        self._crews: dict[str, Workers] = {}
+    Lone workers fork for every case and are kept to the end of the run. Ranks are launched anew for every pass over
+    the cases anyway, so only those of the last case are kept: idle ones would hold memory and sockets for nothing.
+    `own` are those that the run was asked for; they are started first, so that what cannot be had ends the run before
+    it begins, unless all cases bring a launch of their own.
+    """
+
+    def __init__(self, launch: LaunchConfig, cases: Sequence[Case] = ()) -> None:
+        self.own = Workers(launch)
+        self._needs_own = not cases or not all(feature(case.feature).launch for case in cases)
+        self._lone: dict[Key, Workers] = {}
+        self._ranks: tuple[Key, Workers] | None = None
 
     def __enter__(self) -> Crews:
         with ExitStack() as stack:
-            self.own = stack.enter_context(Workers(self._launch))
-            self._crews[self._launch.python] = self.own
+            self._stack = stack
+            if self.own.job is not None:  # the ranks of a job decide together, whatever their cases need
+                stack.enter_context(self.own)
+            elif self._needs_own:
+                self._crew(self.own.config)
             self._stack = stack.pop_all()
         return self
 
     def __exit__(self, *exc: object) -> None:
-        self._stack.__exit__(*exc)  # type: ignore[arg-type]
+        try:
+            self._leave_ranks(*exc)
+        finally:
+            self._stack.__exit__(*exc)  # type: ignore[arg-type]
 
     def of(self, case: Case) -> Workers:
         """The workers that run a case."""
-        python = self._python(case)
-        if python not in self._crews:
-            if self.own.job is not None:
-                raise TesseraError("another interpreter cannot join this job", got=python)
-            self._crews[python] = self._stack.enter_context(Workers(replace(self._launch, python=python)))
-        return self._crews[python]
-
-    def _python(self, case: Case) -> str:
-        """The interpreter that was asked for, or else the one that the case needs."""
-        named = feature(case.feature).interpreter
-        if self._launch.python != sys.executable or not named:
-            return self._launch.python
-        needed: str = resolve(named)(case)
-        return needed or self._launch.python
+        config, job = self._config(case), self.own.job
+        if job is None:
+            return self._crew(config)
+        if config.python != self.own.config.python:
+            raise TesseraError("another interpreter cannot join this job", got=config.python)
+        if config.workers != job.size:
+            raise TesseraError(
+                f"this {job.kind} job has {job.size} ranks",
+                got=f"a case for {config.workers}",
+                do=f"ask for {job.size}, or start Tessera outside of the job",
+            )
+        return self.own
 
     def restart(self) -> None:
-        """New ranks everywhere; a lone worker forks for every case and may stay."""
-        if self._launch.workers > 1:
-            for crew in self._crews.values():
-                crew.restart()
+        """New ranks for the next pass; a lone worker forks for every case and may stay."""
+        self._leave_ranks()
+
+    def _config(self, case: Case) -> LaunchConfig:
+        """What the case needs; an interpreter that was asked for is kept."""
+        doors, config = feature(case.feature), self.own.config
+        if doors.launch:
+            config = resolve(doors.launch)(case, config)
+        if doors.interpreter and config.python == sys.executable:
+            config = replace(config, python=resolve(doors.interpreter)(case) or config.python)
+        return config
+
+    def _crew(self, config: LaunchConfig) -> Workers:
+        key = _key(config)
+        if key in self._lone:
+            return self._lone[key]
+        if self._ranks is not None and self._ranks[0] == key:
+            return self._ranks[1]
+        workers = self.own if key == _key(self.own.config) else Workers(config)
+        if config.workers == 1:
+            self._lone[key] = self._stack.enter_context(workers)
+        else:
+            self._leave_ranks()
+            self._ranks = (key, workers.__enter__())
+        return workers
+
+    def _leave_ranks(self, *exc: object) -> None:
+        if self._ranks is not None:
+            (_, workers), self._ranks = self._ranks, None
+            workers.__exit__(*(exc or (None, None, None)))  # type: ignore[arg-type]
+
+
+def _key(config: LaunchConfig) -> Key:
+    return config.python, config.spawn, config.workers, config.threads

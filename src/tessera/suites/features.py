@@ -13,8 +13,9 @@ class Feature:
 
     `cases(**axes) -> list[Case]` expands what a suite file asks for; `run(worker, case, sampling) -> Record` measures
     one case inside a worker; `section(runs) -> Section` fills its part of the report. Where cases need it,
-    `preload(case)` imports what they do in the process that is forked for them, and `interpreter(case) -> str` names
-    another Python to run in; `program(record) -> str` writes a program that repeats a record without Tessera.
+    `preload(case)` imports what they do in the process that is forked for them, `interpreter(case) -> str` names
+    another Python to run in, and `launch(case, base) -> LaunchConfig` other workers than those the run has;
+    `program(record) -> str` writes a program that repeats a record without Tessera.
     """
 
     title: str
@@ -23,6 +24,7 @@ class Feature:
     section: str
     preload: str = ""
     interpreter: str = ""
+    launch: str = ""
     program: str = ""
 
 
@@ -35,6 +37,13 @@ FEATURES = {
         preload="tessera.operators.bench:preload",
         program="tessera.operators.repro:program",
         interpreter="tessera.operators.backends:interpreter",
+    ),
+    "halo": Feature(
+        title="Halo exchange",
+        cases="tessera.spatial.cases:cases",
+        run="tessera.spatial.bench:run_case",
+        section="tessera.spatial.section:section",
+        launch="tessera.spatial.cases:launch",
     ),
 }
 

@@ -9,15 +9,16 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from tessera.errors import BenchmarkFailed, TesseraError, TimedOut
+from tessera.errors import TesseraError
 from tessera.launch import Workers
 from tessera.measure.environment import environment
 from tessera.measure.sampler import joined
-from tessera.results.record import Case, Record, Status, merge_launches
+from tessera.results.figures import time_metrics
+from tessera.results.record import Case, Metric, Record, Status, merge_launches, record_of_error
 from tessera.results.run import Run
 from tessera.results.store import Store
 from tessera.suites.crews import Crews
@@ -35,7 +36,7 @@ class Listener(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """How many cases ended how, and how many were not reached within the budget."""
+    """How many cases ended how, and how many have not all of their launches within the budget."""
 
     statuses: Counter[Status]
     left: int
@@ -53,13 +54,13 @@ def run_plan(plan: Plan, store: Store, run: Run, listener: Listener, *, resume: 
     done = {r.case.key: r for r in store.records(run) if r.status in ("ok", "refused")} if resume else {}
     parts = {key: [record] for key, record in done.items()}
     deadline = time.monotonic() + plan.budget if plan.budget is not None else None
-    with Crews(plan.launch) as crews:
+    with Crews(plan.launch, plan.cases) as crews:
         for launch in range(1, plan.launches + 1):
             if launch > 1:
                 crews.restart()
             for case in plan.cases:
                 earlier = done.get(case.key)
-                complete = earlier is not None and (earlier.status != "ok" or len(earlier.launches) >= launch)
+                complete = earlier is not None and _complete(earlier, launch)
                 late = deadline is not None and bool(done) and time.monotonic() + plan.longest > deadline
                 complete, late = _as_rank_0(crews.own, (complete, late))
                 if complete:
@@ -75,6 +76,11 @@ def run_plan(plan: Plan, store: Store, run: Run, listener: Listener, *, resume: 
     return _outcome(plan, done)
 
 
+def _complete(record: Record, launches: int) -> bool:
+    """Whether there is nothing left to launch; what takes no samples, such as a validation, has no more to give."""
+    return record.status != "ok" or not record.launches or len(record.launches) >= launches
+
+
 def _as_rank_0(workers: Workers, decision: tuple[bool, bool]) -> tuple[bool, bool]:
     """What rank 0 of a job decided; outside a job there is nobody to ask."""
     if workers.job is None:
@@ -85,29 +91,43 @@ def _as_rank_0(workers: Workers, decision: tuple[bool, bool]) -> tuple[bool, boo
 
 def _one(crews: Crews, case: Case, plan: Plan) -> Record:
     """One launch of one case as a record, whatever happens to it."""
-    limit = plan.launch.time_limit or 60.0 + 20 * plan.longest
+    limit = plan.launch.time_limit
+    if limit is None and plan.sampling.iterations is None:  # so many iterations may take any time
+        limit = 60.0 + 20 * plan.longest
     began = time.monotonic()
     try:
         doors = feature(case.feature)
         records: list[Record] = crews.of(case).run(
             "tessera.suites.worker:measure", doors.run, doors.preload, case, plan.sampling, time_limit=limit
         )
-    except TesseraError as error:
-        status: Status = "refused"
-        if isinstance(error, BenchmarkFailed):
-            status = "timed_out" if isinstance(error, TimedOut) else "failed"
-        return Record(
-            case=case,
-            status=status,
-            reason=str(error),
-            environment=environment(),
-            seconds=time.monotonic() - began,
-        )
-    if len(records) == 1:
-        return records[0]
-    return replace(records[0], launches=(joined([record.launches[0] for record in records]),))
+        return _joined(records)
+    except (TesseraError, OSError) as error:
+        return replace(record_of_error(case, error), environment=environment(), seconds=time.monotonic() - began)
+
+
+def _joined(records: Sequence[Record]) -> Record:
+    """The ranks' records as one: sample by sample, unless the ranks have joined them already, or took none."""
+    first = records[0]
+    if len(records) == 1 or not first.launches or first.launches[0].ranks:
+        return first
+    samples = joined([record.launches[0] for record in records])
+    return replace(first, launches=(samples,), metrics=_of_joined(first.metrics, time_metrics(samples)))
+
+
+def _of_joined(metrics: Mapping[str, Metric], times: Mapping[str, Metric]) -> dict[str, Metric]:
+    """One rank's metrics with the joined times; what is per second, or a share of it, follows them."""
+    if "time" not in metrics:
+        return dict(metrics)
+    scale = metrics["time"].value / times["time"].value
+    rates = {
+        name: replace(metric, value=metric.value * scale)
+        for name, metric in metrics.items()
+        if metric.unit.endswith("/s") or name == "roofline"
+    }
+    return {**metrics, **rates, **{name: metric for name, metric in times.items() if name in metrics}}
 
 
 def _outcome(plan: Plan, done: dict[str, Record]) -> Outcome:
     found: Sequence[Record] = [done[case.key] for case in plan.cases if case.key in done]
-    return Outcome(statuses=Counter(record.status for record in found), left=len(plan.cases) - len(found))
+    complete = sum(_complete(record, plan.launches) for record in found)
+    return Outcome(statuses=Counter(record.status for record in found), left=len(plan.cases) - complete)

@@ -9,52 +9,57 @@ import torch.distributed as dist
 from torch import Tensor
 
 from tessera.transport.packed import parcels
+from tessera.transport.summing import sum_in_place
 from tessera.transport.transport import Connection, Strip
 
 
 class DistributedTransport:
-    """One message per neighbour each way; gloo's own threads carry them while this rank computes."""
+    """One message per neighbour each way; gloo's own threads carry them while this rank computes.
 
-    name = "gloo"
+    The process group is there already and belongs to who made it; the transport is named after its backend.
+    """
 
     def __init__(self) -> None:
-        self.rank, self.size = dist.get_rank(), dist.get_world_size()
+        self.rank, self.size, self.name = dist.get_rank(), dist.get_world_size(), str(dist.get_backend())
+        self._device = torch.device("cuda" if self.name == "nccl" else "cpu")
 
     def empty(self, count: int, dtype: torch.dtype) -> Tensor:
-        return torch.empty(count, dtype=dtype)
+        return torch.empty(count, dtype=dtype, device=self._device)
 
     def connect(self, sends: Sequence[Strip], receives: Sequence[Strip]) -> Connection:
         return _DistributedConnection(sends, receives)
 
     def all_reduce(self, values: Tensor) -> None:
-        if self.size > 1:
-            dist.all_reduce(values)
+        sum_in_place(values, dist.all_reduce)
 
     def barrier(self) -> None:
         dist.barrier()
 
     def close(self) -> None:
-        """The process group belongs to who made it."""
+        """Nothing is held."""
 
 
 class _DistributedConnection:
     def __init__(self, sends: Sequence[Strip], receives: Sequence[Strip]) -> None:
-        self._out, self._in = parcels(sends), parcels(receives)
-        self._requests: list[dist.Work] = []
+        out, into = parcels(sends), parcels(receives)
+        self._pack = [copy for parcel in out for copy in parcel.pack]
+        self._unpack = [copy for parcel in into for copy in parcel.unpack]
+        self._messages = [dist.P2POp(dist.irecv, parcel.bytes, parcel.peer) for parcel in into]
+        self._messages += [dist.P2POp(dist.isend, parcel.bytes, parcel.peer) for parcel in out]
+        self._under_way: list[dist.Work] = []
 
     def settle(self) -> None:
         """What was sent has left with `finish`."""
 
     def start(self) -> None:
-        requests = [dist.irecv(parcel.bytes, parcel.peer) for parcel in self._in]
-        for parcel in self._out:
-            parcel.pack()
-            requests.append(dist.isend(parcel.bytes, parcel.peer))
-        self._requests = [request for request in requests if request is not None]
+        for copy in self._pack:
+            copy()
+        if self._messages:  # in one batch, which on NCCL is what keeps two neighbours from waiting for each other
+            self._under_way = dist.batch_isend_irecv(self._messages)
 
     def finish(self) -> None:
-        for request in self._requests:
-            request.wait()
-        self._requests = []
-        for parcel in self._in:
-            parcel.unpack()
+        for work in self._under_way:
+            work.wait()
+        self._under_way = []
+        for copy in self._unpack:
+            copy()

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import threading
-from collections import defaultdict
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
 
 from tessera.errors import BenchmarkFailed
+from tessera.transport.summing import sum_in_place
 from tessera.transport.transport import Connection, Strip
 
 T = TypeVar("T")
-PATIENCE = 60.0  # seconds: a rank that waits longer waits for one that failed
+PATIENCE = 60.0  # seconds: a rank that waits longer waits for one that will not come
 
 
 def run_ranks(size: int, function: Callable[[InProcessTransport], T]) -> list[T]:
@@ -26,16 +27,27 @@ def run_ranks(size: int, function: Callable[[InProcessTransport], T]) -> list[T]
         try:
             return function(InProcessTransport(world, rank))
         except BaseException:
-            world.meeting.abort()
+            world.give_up()
             raise
 
     with ThreadPoolExecutor(size) as pool:
         found = [pool.submit(one, rank) for rank in range(size)]
-        errors = [future.exception() for future in found]
-    real = [error for error in errors if error is not None and not isinstance(error, threading.BrokenBarrierError)]
-    for error in real or [error for error in errors if error is not None]:
+        errors = [error for future in found if (error := future.exception()) is not None]
+    for error in sorted(errors, key=lambda error: isinstance(error, _LEFT_ALONE)):
         raise error
     return [future.result() for future in found]
+
+
+def alone() -> InProcessTransport:
+    """The transport of a single rank."""
+    return InProcessTransport(_World(1), 0)
+
+
+class _GivenUp(Exception):
+    """Another rank failed."""
+
+
+_LEFT_ALONE = (_GivenUp, threading.BrokenBarrierError)  # errors that only follow from another rank's
 
 
 class _World:
@@ -45,12 +57,29 @@ class _World:
         self.size = size
         self.meeting = threading.Barrier(size, timeout=PATIENCE)
         self.board: list[Any] = [None] * size
-        self.signals: dict[tuple[int, int, int, str], threading.Semaphore] = defaultdict(lambda: threading.Semaphore(0))
-        self.lock = threading.Lock()
+        self._signals: dict[tuple[object, ...], threading.Semaphore] = {}
+        self._lock = threading.Lock()
+        self._over = False
 
-    def signal(self, number: int, source: int, target: int, word: str) -> threading.Semaphore:
-        with self.lock:
-            return self.signals[number, source, target, word]
+    def signal(self, *name: object) -> threading.Semaphore:
+        """What one rank releases and another awaits, under a name that both know."""
+        with self._lock:
+            return self._signals.setdefault(name, threading.Semaphore(0))
+
+    def wait(self, signals: Sequence[threading.Semaphore]) -> None:
+        for signal in signals:
+            if not self._over and not signal.acquire(timeout=PATIENCE):
+                raise BenchmarkFailed(f"no sign of a neighbour for {PATIENCE:g} s")
+            if self._over:
+                raise _GivenUp
+
+    def give_up(self) -> None:
+        """A rank failed: nobody waits any longer."""
+        with self._lock:
+            self._over = True
+            self.meeting.abort()
+            for signal in self._signals.values():
+                signal.release()
 
 
 class InProcessTransport:
@@ -74,25 +103,28 @@ class InProcessTransport:
 
     def connect(self, sends: Sequence[Strip], receives: Sequence[Strip]) -> Connection:
         self._connections += 1
-        offered = self.exchange_objects([(strip.peer, strip.tensor) for strip in sends])
-        mine = {
-            peer: iter([tensor for target, tensor in strips if target == self.rank])
-            for peer, strips in enumerate(offered)
-        }
-        copies = [(strip.tensor, next(mine[strip.peer])) for strip in receives]
-        readers, read = ({strip.peer for strip in strips} for strips in (sends, receives))
-        at = self._connections, self._world.signal
+        offered = [
+            iter([strip.tensor for strip in strips if strip.peer == self.rank])
+            for strips in self.exchange_objects(list(sends))
+        ]
+        copies = [(strip.tensor, next(offered[strip.peer])) for strip in receives]
+        readers, read = (sorted({strip.peer for strip in strips}) for strips in (sends, receives))
+        signal = partial(self._world.signal, self._connections)
         return _InProcessConnection(
-            ready=[at[1](at[0], self.rank, peer, "ready") for peer in readers],
-            awaited=[at[1](at[0], peer, self.rank, "ready") for peer in read],
-            taken=[at[1](at[0], self.rank, peer, "taken") for peer in read],
-            settled=[at[1](at[0], peer, self.rank, "taken") for peer in readers],
+            self._world,
+            ready=[signal("ready", self.rank, peer) for peer in readers],
+            awaited=[signal("ready", peer, self.rank) for peer in read],
+            taken=[signal("taken", self.rank, peer) for peer in read],
+            settled=[signal("taken", peer, self.rank) for peer in readers],
             copies=copies,
         )
 
     def all_reduce(self, values: Tensor) -> None:
-        total = torch.stack(self.exchange_objects(values.detach().clone())).sum(0)
-        values.copy_(total)
+        def add(summed: Tensor) -> None:
+            everybody = self.exchange_objects(summed.clone())
+            summed.copy_(torch.stack(everybody).sum(0, dtype=summed.dtype))
+
+        sum_in_place(values, add)
 
     def barrier(self) -> None:
         self._world.meeting.wait()
@@ -104,6 +136,7 @@ class InProcessTransport:
 class _InProcessConnection:
     def __init__(
         self,
+        world: _World,
         *,
         ready: list[threading.Semaphore],
         awaited: list[threading.Semaphore],
@@ -111,12 +144,12 @@ class _InProcessConnection:
         settled: list[threading.Semaphore],
         copies: list[tuple[Tensor, Tensor]],
     ) -> None:
+        self._wait, self._copies, self._unsettled = world.wait, copies, False
         self._ready, self._awaited, self._taken, self._settled = ready, awaited, taken, settled
-        self._copies, self._unsettled = copies, False
 
     def settle(self) -> None:
         if self._unsettled:
-            _wait(self._settled)
+            self._wait(self._settled)
             self._unsettled = False
 
     def start(self) -> None:
@@ -125,15 +158,9 @@ class _InProcessConnection:
             signal.release()
 
     def finish(self) -> None:
-        _wait(self._awaited)
+        self._wait(self._awaited)
         for target, source in self._copies:
             target.copy_(source)
         for signal in self._taken:
             signal.release()
         self._unsettled = True
-
-
-def _wait(signals: list[threading.Semaphore]) -> None:
-    for signal in signals:
-        if not signal.acquire(timeout=PATIENCE):
-            raise BenchmarkFailed(f"no sign of a neighbour for {PATIENCE:g} s")

@@ -1,14 +1,18 @@
 """Between ranks on one host: every border is copied once, straight out of the neighbour's memory.
 
-What can be sent lies in memory that all ranks of the host map. It has no name in any file system, so that nothing
-stays behind whoever is killed. One-byte messages say "ready" and "taken": MPI waits well with a core to itself and
-gives way where ranks outnumber cores, which a spin of our own would have to learn.
+What can be sent lies in memory that the neighbours map. One-byte messages say "ready" and "taken": MPI waits well with
+a core to itself and gives way where ranks outnumber cores, which a spin of our own would have to learn. Borders that
+are small travel in the message itself; those that lie scattered over memory are gathered before they are read.
+
+The messages also order memory. What a rank wrote before it sent one is seen by who has received it: MPI could not
+carry a message's own bytes through shared memory otherwise, so its sending ends in a release and its receiving begins
+with an acquire, on every processor; over a socket the kernel does the same. A release holds back earlier reads too,
+so nobody who has been told "taken" can overwrite what is still being read.
 """
 
 from __future__ import annotations
 
 import mmap
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -17,18 +21,23 @@ import torch
 from torch import Tensor
 
 from tessera.errors import TesseraError
-from tessera.transport.mpi import MpiTransport
+from tessera.transport.copying import Copy, copy_of, joined_dims
+from tessera.transport.memory import Address, Memory, mapped
+from tessera.transport.mpi import Messages, MpiTransport, letter
+from tessera.transport.packed import parcels, peers
 from tessera.transport.transport import Connection, Strip
 
-CHUNK = 1 << 26  # bytes mapped at a time; pages that nobody writes cost nothing
+CHUNK = 1 << 26  # bytes asked for at a time; pages that nobody writes cost nothing
 ALIGNMENT = 4096
+EAGER = 4000  # bytes: strips up to here travel in the message that says "ready", which takes no longer for it
+LINE = 64  # bytes of a cache line
 
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """Where a strip lies in its rank's shared memory."""
+    """Where a strip lies in its rank's shared memory; the offset counts numbers, not bytes."""
 
-    chunk: int
+    address: Address
     offset: int
     shape: tuple[int, ...]
     stride: tuple[int, ...]
@@ -41,119 +50,123 @@ class SharedTransport(MpiTransport):
 
     def __init__(self) -> None:
         super().__init__()
-        node = self.comm.Split_type(self.mpi.COMM_TYPE_SHARED)
-        together = node.size == self.size
-        node.Free()
-        if not together:
-            raise TesseraError(
-                "shared memory joins the ranks of one host", got="ranks on several", do="use --transport mpi"
-            )
-        self._chunks: list[list[mmap.mmap]] = []  # by rank
-        self._free, self._room = 0, 0
+        if not on_one_host(self.comm):
+            got = "ranks on several"
+            raise TesseraError("shared memory joins the ranks of one host", got=got, do="use --transport mpi")
+        self._chunks: list[Memory] = []
+        self._free, self._room = 0, 0  # in the last of them
+        self._neighbours: dict[Address, mmap.mmap] = {}
+        self._connections: list[_SharedConnection] = []
 
     def empty(self, count: int, dtype: torch.dtype) -> Tensor:
         size = max(1, count) * dtype.itemsize
-        size = self.comm.allreduce(size, self.mpi.MAX)  # in step on all ranks: places are the same everywhere
         size += -size % ALIGNMENT
         if size > self._room:
-            self._grow(max(size, CHUNK))
-        found = torch.frombuffer(self._chunks[-1][self.rank], dtype=dtype, count=max(1, count), offset=self._free)
+            self._chunks.append(Memory(max(size, CHUNK)))
+            self._free, self._room = 0, max(size, CHUNK)
+        found = self._chunks[-1].tensor(self._free, max(1, count), dtype)
         self._free, self._room = self._free + size, self._room - size
         return found[:count]
 
-    def _grow(self, size: int) -> None:
-        """A new piece of memory of every rank, mapped by all; its descriptor is closed at once."""
-        handle = os.memfd_create("tessera", os.MFD_CLOEXEC)
-        try:
-            os.ftruncate(handle, size)
-            paths = self.comm.allgather(f"/proc/{os.getpid()}/fd/{handle}")
-            maps = []
-            for path in paths:
-                peer = os.open(path, os.O_RDWR | os.O_CLOEXEC)
-                try:
-                    maps.append(mmap.mmap(peer, size))
-                finally:
-                    os.close(peer)
-            self.comm.Barrier()
-        finally:
-            os.close(handle)
-        self._chunks.append(maps)
-        self._free, self._room = 0, size
-
     def connect(self, sends: Sequence[Strip], receives: Sequence[Strip]) -> Connection:
+        (small_out, out), (small_into, into) = _by_size(sends), _by_size(receives)
+        leaving, arriving = parcels(small_out), parcels(small_into)
+        pack = [copy for parcel in leaving for copy in parcel.pack]
         offers: list[list[_Place]] = [[] for _ in range(self.size)]
-        for strip in sends:
-            offers[strip.peer].append(self._place(strip.tensor))
-        offered = {peer: iter(places) for peer, places in enumerate(self.comm.alltoall(offers))}
-        copies = []
-        for strip in receives:
-            place = next(offered[strip.peer])
-            whole = torch.frombuffer(self._chunks[place.chunk][strip.peer], dtype=strip.tensor.dtype)
-            source = whole.as_strided(place.shape, place.stride, place.offset)
-            copies.append(joined_dims(strip.tensor, source))
-        readers, read = (sorted({strip.peer for strip in strips}) for strips in (sends, receives))
-        return _SharedConnection(self, readers, read, copies)
+        for strip in out:
+            offers[strip.peer].append(self._place(self._gathered(strip.tensor, pack)))
+        offered = [iter(places) for places in self.comm.alltoall(offers)]
+        copies = [copy_of(strip.tensor, self._view(next(offered[strip.peer]), strip.tensor.dtype)) for strip in into]
+        self.comm.Barrier()  # nobody closes what another has yet to map
+        readers, read = ([(peer, bytearray(1)) for peer in peers(strips)] for strips in (out, into))
+        connection = _SharedConnection(
+            pack=pack,
+            ready=self.messages([*readers, *map(letter, leaving)], [*read, *map(letter, arriving)]),
+            copies=copies + [copy for parcel in arriving for copy in parcel.unpack],
+            taken=self.messages(read, readers),
+        )
+        self._connections.append(connection)
+        return connection
+
+    def _gathered(self, strip: Tensor, pack: list[Copy]) -> Tensor:
+        """A strip, or if it lies scattered over memory a gathered copy of it.
+
+        A reader would fetch a whole line of the cache for each of its pieces, and lines in which this rank writes its
+        own borders at that.
+        """
+        pieces, _ = joined_dims(strip, strip)
+        if pieces.stride(-1) == 1 and pieces.shape[-1] * strip.itemsize >= LINE:
+            return strip
+        found = self.empty(strip.numel(), strip.dtype).view(strip.shape)
+        pack.append(copy_of(found, strip))
+        return found
 
     def _place(self, tensor: Tensor) -> _Place:
-        for number, maps in enumerate(self._chunks):
-            start = torch.frombuffer(maps[self.rank], dtype=torch.uint8).data_ptr()
-            if start <= tensor.data_ptr() < start + len(maps[self.rank]):
-                offset = (tensor.data_ptr() - start) // tensor.itemsize
-                return _Place(number, offset, tuple(tensor.shape), tensor.stride())
+        for chunk in self._chunks:
+            offset = tensor.data_ptr() - chunk.start
+            if 0 <= offset < chunk.address.size:
+                return _Place(chunk.address, offset // tensor.itemsize, tuple(tensor.shape), tensor.stride())
         raise TesseraError("only memory of the transport can be sent", do="make it with `transport.empty`")
+
+    def _view(self, place: _Place, dtype: torch.dtype) -> Tensor:
+        """A neighbour's strip."""
+        if place.address not in self._neighbours:
+            self._neighbours[place.address] = mapped(place.address)
+        whole = torch.frombuffer(self._neighbours[place.address], dtype=dtype)
+        return whole.as_strided(place.shape, place.stride, place.offset)
+
+    def close(self) -> None:
+        super().close()
+        for connection in self._connections:
+            connection.forget()
+        for chunk in self._chunks:
+            chunk.close()
+        self._connections, self._chunks, self._neighbours, self._room = [], [], {}, 0
 
 
 class _SharedConnection:
     """`ready` goes to who reads here, `taken` back to who was read."""
 
-    def __init__(
-        self, transport: SharedTransport, readers: list[int], read: list[int], copies: list[tuple[Tensor, Tensor]]
-    ) -> None:
-        mpi, comm = transport.mpi, transport.comm
-        self._start, self._wait = mpi.Prequest.Startall, mpi.Request.Waitall
-        ready, taken = transport.next_tag(), transport.next_tag()
-        room = (bytearray(1) for _ in range(2 * (len(readers) + len(read))))
-        self._ready = [comm.Recv_init(next(room), peer, ready) for peer in read]
-        self._ready += [comm.Send_init(next(room), peer, ready) for peer in readers]
-        self._taken = [comm.Recv_init(next(room), peer, taken) for peer in readers]
-        self._taken += [comm.Send_init(next(room), peer, taken) for peer in read]
-        transport.keep(self._ready + self._taken)
-        self._copies, self._unsettled = copies, False
+    def __init__(self, *, pack: list[Copy], ready: Messages, copies: list[Copy], taken: Messages) -> None:
+        self._pack, self._ready, self._copies, self._taken = pack, ready, copies, taken
+        self._unsettled = False
 
     def settle(self) -> None:
         if self._unsettled:
-            self._wait(self._taken)
+            self._taken.wait()
             self._unsettled = False
 
     def start(self) -> None:
         self.settle()
-        self._start(self._ready)
+        for copy in self._pack:
+            copy()
+        self._ready.start()
 
     def finish(self) -> None:
-        self._wait(self._ready)
-        for target, source in self._copies:
-            target.copy_(source)
-        self._start(self._taken)
+        self._ready.wait()
+        for copy in self._copies:
+            copy()
+        self._taken.start()
         self._unsettled = True
 
+    def forget(self) -> None:
+        """Let go of the neighbours' memory."""
+        self._copies = []
 
-def joined_dims(target: Tensor, source: Tensor) -> tuple[Tensor, Tensor]:
-    """The same two views with as few dims as their strides allow: a copy then finds its long rows at once."""
-    shape, strides = [1], [(1, 1)]
-    for size, a, b in zip(target.shape, target.stride(), source.stride(), strict=True):
-        if size == 1:
-            continue
-        if shape[-1] == 1:
-            shape[-1], strides[-1] = size, (a, b)
-        elif strides[-1] == (size * a, size * b):
-            shape[-1], strides[-1] = shape[-1] * size, (a, b)
-        else:
-            shape.append(size)
-            strides.append((a, b))
-    if 0 in target.shape:
-        return target, source
-    views = [
-        view.as_strided(shape, [pair[side] for pair in strides], view.storage_offset())
-        for side, view in enumerate((target, source))
-    ]
-    return views[0], views[1]
+
+def _by_size(strips: Sequence[Strip]) -> tuple[list[Strip], list[Strip]]:
+    """Those of peers whose strips a message can take along, and those of the others; both ends find the same."""
+    room = dict.fromkeys(peers(strips), EAGER)
+    for strip in strips:
+        room[strip.peer] -= strip.tensor.nbytes
+    return [s for s in strips if room[s.peer] >= 0], [s for s in strips if room[s.peer] < 0]
+
+
+def on_one_host(comm: Any) -> bool:
+    """Whether all ranks of a communicator can share memory; every rank asks, and all get the same answer."""
+    from mpi4py import MPI
+
+    together = comm.Split_type(MPI.COMM_TYPE_SHARED)
+    found: bool = together.size == comm.size
+    together.Free()
+    return found

@@ -1,4 +1,4 @@
-"""What moves the boxes of a plan between ranks: a way to share memory, and persistent connections between views of it."""
+"""What moves the boxes of a plan between ranks: memory that can be sent, persistent connections between views of it."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Connection(Protocol):
 
 
 class Transport(Protocol):
-    """One rank's access to the others. Every rank calls `empty`, `connect`, `all_reduce` and `barrier` alike."""
+    """One rank's access to the others. Every rank calls everything but the rounds of a connection alike."""
 
     @property
     def name(self) -> str: ...
@@ -50,8 +50,10 @@ class Transport(Protocol):
         """Strips to a peer arrive there in the order in which both name them."""
 
     def all_reduce(self, values: Tensor) -> None:
-        """Every rank gets the sum over the ranks, in place; `values` is contiguous."""
+        """Every rank gets the sum over the ranks, in place."""
 
-    def barrier(self) -> None: ...
+    def barrier(self) -> None:
+        """Return when every rank has come here."""
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """Give back what the transport holds; its connections end with it."""

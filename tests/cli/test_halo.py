@@ -1,0 +1,191 @@
+"""`tessera halo` as a user types it: options, sweeps, real ranks, joining a job, and one line for every mistake."""
+
+from __future__ import annotations
+
+import csv
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tessera.cli.main import main
+from tessera.results.store import Store
+from tessera.suites.features import FEATURES, Feature
+from tests.cli.test_commands import elsewhere, tessera  # noqa: F401
+
+pytestmark = pytest.mark.timeout(120)
+TWO = ("--num-spatial-parts", "2", "--slice-method", "vertical", "--image-size", "32", "--in-channels", "4")
+
+
+@pytest.mark.parametrize("name", ["exchange", "compute", "validate", "scale", "plan"])
+def test_every_benchmark_has_help_with_examples(name, capsys):
+    with pytest.raises(SystemExit, match="0"):
+        main(["halo", name, "--help"])
+    assert "examples:" in capsys.readouterr().out
+
+
+def test_the_benchmarks_are_listed(capsys):
+    assert main(["halo", "--list"]) == 0
+    shown = capsys.readouterr().out
+    assert all(name in shown for name in ("exchange", "compute", "validate", "scale", "plan"))
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        ([], "no halo benchmark named"),
+        (["exchnge"], "invalid choice: 'exchnge'"),
+        (["exchange", "--image-size", "big"], "not a size"),
+        (["exchange", "--image-size", "0"], "--image-size"),
+        (["exchange", "--num-spatial-parts", "100"], "more parts than pixels"),
+        (["exchange", "--num-spatial-parts", "many"], "not a number"),
+        (["exchange", "--slice-method", "diagonal"], "unknown slice method 'diagonal'"),
+        (["exchange", "--num-spatial-parts", "6"], "possible are 1x6, 2x3, 3x2, 6x1"),
+        (["exchange", "--kernel", "11", "--padding", "0"], "does not fit an image of 8"),
+        (["exchange", "--kernel", "3", "--halo-len", "2"], "both say how large"),
+        (["exchange", "--iterations", "0"], "iterations is too small"),
+        (["exchange", "--dtype", "int3"], "unknown dtype"),
+        (["exchange", "--transport", "pigeon"], "unknown transport"),
+        (["exchange", "--overlap", "none"], "unrecognized arguments: --overlap"),
+        (["exchange", "--sweep", "overlap=none,split"], "--overlap has no meaning for exchange"),
+        (["exchange", "--sweep", "image-sise=3"], "did you mean image-size"),
+        (["exchange", "--sweep", "image-size"], "OPTION=A,B"),
+        (["exchange", "--sweep", "image-size=,"], "no values"),
+        (["exchange", "--sweep", "image-size=8,9", "--image-size", "8"], "a value and a sweep"),
+        (["exchange", "--channels-last", "--layout", "contiguous"], "say two things"),
+        (["compute", "--overlap", "none,most"], "unknown overlap"),
+        (["validate", "--iterations", "0"], "3 or more"),
+        (["validate", "--target", "3%"], "unrecognized arguments: --target"),
+        (["exchange", "--launches", "0"], "launches: got 0"),
+        (["exchange", "--ranks", "2"], "unrecognized arguments: --ranks"),
+    ],
+)
+def test_a_mistake_is_one_line_and_exit_code_2(words, says, capsys):
+    assert main(["halo", *words]) == 2
+    captured = capsys.readouterr()
+    assert says in captured.err
+    assert captured.err.startswith("tessera: ")
+    assert captured.err.count("\n") == 1
+    assert captured.out == ""
+
+
+def test_ranks_of_a_job_have_to_be_as_many_as_the_parts(monkeypatch, capsys):
+    for name, value in (("OMPI_COMM_WORLD_SIZE", "2"), ("OMPI_COMM_WORLD_RANK", "0")):
+        monkeypatch.setenv(name, value)
+    monkeypatch.delenv("TESSERA_WORKER", raising=False)
+    assert main(["halo", "exchange"]) == 2
+    assert "this mpiexec job has 2 ranks: got '4 parts'; cut into --num-spatial-parts 2" in capsys.readouterr().err
+
+
+def test_a_transport_that_cannot_be_used_is_one_line(monkeypatch, capsys):
+    real = importlib.util.find_spec
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda name, *more: None if name == "mpi4py" else real(name, *more)
+    )
+    assert main(["halo", "exchange", "--transport", "shared"]) == 2
+    captured = capsys.readouterr()
+    assert captured.err.startswith("tessera: transport shared cannot be used here: mpi4py is not installed")
+    assert captured.err.count("\n") == 1
+
+
+def test_a_sweep_makes_all_combinations(capsys):
+    words = ("--sweep", "image-size=32,48x64", "--sweep", "slice-method=vertical,2x2", "--sweep", "halo-len=1,3")
+    assert main(["halo", "exchange", *words, "--list", "--json"]) == 0
+    keys = [row["case"] for row in json.loads(capsys.readouterr().out)]
+    assert len(set(keys)) == 8
+    assert sum("image_size=[48,64]" in key and "kernel=7" in key for key in keys) == 2
+
+
+def test_what_has_no_effect_is_said_and_not_swallowed(capsys):
+    words = ("--out-channels", "4", "--fp16-allreduce", "--list")
+    assert main(["halo", "exchange", *words]) == 0
+    assert main(["halo", "compute", "--fp16-allreduce", "--list"]) == 0
+    assert main(["halo", "validate", "--warmup", "3", "--fp16-allreduce", "--list"]) == 0
+    said = capsys.readouterr().err.splitlines()
+    assert [line.removeprefix("note: ").split()[0] for line in said] == [
+        "--out-channels",
+        "--fp16-allreduce",
+        "--fp16-allreduce",
+        "--fp16-allreduce",
+        "--warmup",
+    ]
+
+
+@pytest.mark.ranks
+def test_an_exchange_is_stored_and_shown_with_its_neighbours():
+    done = tessera("halo", "exchange", *TWO, "--launches", "2", "--iterations", "20", "--run-name", "one")
+    assert done.returncode == 0, done.stderr
+    assert "halo exchange" in done.stdout
+    assert "per neighbour" in done.stdout
+    assert "stored as run one" in done.stdout
+    with Store() as store:
+        (record,) = store.records(store.run("one"))
+    assert [(len(s.warmups), len(s.values), len(s.ranks)) for s in record.launches] == [(10, 20, 2)] * 2
+    page = tessera("report", "one", "-o", "one.html")
+    assert page.returncode == 0, page.stderr
+    assert "Halo exchange" in Path("one.html").read_text()
+
+
+@pytest.mark.ranks
+def test_a_sweep_of_computations_is_a_table():
+    words = ("--out-channels", "4", "--overlap", "none,recompute", "--sweep", "halo-len=1,2", "--quick", "--csv")
+    done = tessera("halo", "compute", *TWO, *words, "--transport", "gloo", "-o", "out.csv")
+    assert done.returncode == 0, done.stderr
+    rows = list(csv.DictReader(Path("out.csv").read_text().splitlines()))
+    found = [(json.loads(row["params"]), json.loads(row["metrics"])) for row in rows]
+    assert [(params["overlap"], params["kernel"]) for params, _ in found] == [
+        ("none", 3),
+        ("recompute", 3),
+        ("none", 5),
+        ("recompute", 5),
+    ]
+    assert all(row["status"] == "ok" for row in rows)
+    assert [("hidden" in metrics, "efficiency" in metrics) for _, metrics in found] == [(False, True), (True, True)] * 2
+
+
+@pytest.mark.ranks
+def test_a_validation_speaks_for_every_rank():
+    done = tessera("halo", "validate", "--image-size", "21x34", "--num-spatial-parts", "4", "--out-channels", "3")
+    assert done.returncode == 0, done.stderr
+    for rank in range(4):
+        assert f"Validation passed for rank: {rank}\n" in done.stdout
+
+
+@pytest.mark.ranks
+def test_a_failed_validation_exits_with_1_and_says_which_rank_box_and_how_far_off(monkeypatch, capsys):
+    real = FEATURES["halo"]
+    broken = Feature(
+        title=real.title, cases=real.cases, run="tests.spatial.broken:run_case", section="", launch=real.launch
+    )
+    monkeypatch.setitem(FEATURES, "halo", broken)
+    assert main(["halo", "validate", *TWO, "--out-channels", "2", "--overlap", "none"]) == 1
+    shown = capsys.readouterr().out
+    assert "Validation failed for rank: 1: received pixels of Box(0:1, 0:32, 15:16) off by 1 (round 2" in shown
+
+
+@pytest.mark.ranks
+def test_inside_a_job_the_command_joins_it():
+    words = ("halo", "validate", *TWO, "--out-channels", "2", "--run-name", "joined")
+    done = subprocess.run(
+        [
+            *(sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"),
+            *("-m", "tessera", *words),
+        ],
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
+    )
+    assert done.returncode == 0, done.stderr
+    assert [line for line in done.stdout.splitlines() if line.startswith("Validation")] == [
+        "Validation passed for rank: 0",
+        "Validation passed for rank: 1",
+    ]
+    with Store() as store:
+        (record,) = store.records(store.run("joined"))
+    assert record.conditions["transport"] == "gloo"

@@ -1,0 +1,242 @@
+"""Convolutions cut over ranks, of any window, against torch's own."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import nn
+
+from tessera.errors import TesseraError
+from tessera.geometry import HaloPlan, Mesh, Partition, Window
+from tessera.spatial.exchange import halo_exchange
+from tessera.spatial.layers.convolution import Convolution
+from tessera.spatial.layers.overlap import Stages
+from tessera.spatial.placed import OVERLAPS, Placed
+from tessera.transport.in_process import run_ranks
+from tests.spatial.layers.agreement import agrees, cut, meshes, on_ranks, quick, seeds
+
+CONVOLUTIONS: dict[int, Any] = {1: nn.Conv1d, 2: nn.Conv2d, 3: nn.Conv3d}
+
+
+@st.composite
+def convolutions(draw: st.DrawFn, dims: int = 2) -> tuple[nn.Module, tuple[int, ...]]:
+    """A convolution and the shape of a batch of images that it fits."""
+
+    def each(values: st.SearchStrategy[int]) -> tuple[int, ...]:
+        return tuple(draw(values) for _ in range(dims))
+
+    kernel, dilation = each(st.integers(1, 4)), each(st.integers(1, 2))
+    word = draw(st.sampled_from(["same", "valid", None, None, None]))
+    stride = (1,) * dims if word == "same" else each(st.integers(1, 3))
+    mode = draw(st.sampled_from(["zeros", "zeros", "reflect", "replicate", "circular"]))
+    reach = [(k - 1) * d + 1 for k, d in zip(kernel, dilation, strict=True)]
+    padding = each(st.integers(0, 3))
+    pads = {"same": [r - 1 for r in reach], "valid": [0] * dims}.get(word or "", list(padding))
+    least = [max(1, r - 2 * p, p + (mode != "zeros")) for r, p in zip(reach, pads, strict=True)]
+    sizes = [small + draw(st.integers(0, 9 if dims < 3 else 4)) for small in least]
+    groups = draw(st.integers(1, 2))
+    channels, filters = groups * draw(st.integers(1, 2)), groups * draw(st.integers(1, 2))
+    module = CONVOLUTIONS[dims](
+        channels,
+        filters,
+        kernel,
+        stride=stride,
+        dilation=dilation,
+        padding=word or padding,
+        padding_mode=mode,
+        groups=groups,
+        bias=draw(st.booleans()),
+    )
+    return module, (draw(st.integers(1, 2)), channels, *sizes)
+
+
+@quick
+@given(case=convolutions(), mesh=meshes, seed=seeds, overlap=st.sampled_from(OVERLAPS), last=st.booleans())
+def test_any_convolution_of_images(case: Any, mesh: Mesh, seed: int, overlap: Any, last: bool) -> None:
+    module, shape = case
+    agrees(module, shape, mesh, seed, overlap=overlap, channels_last=last)
+
+
+@quick
+@given(case=convolutions(dims=1), mesh=meshes, seed=seeds, overlap=st.sampled_from(OVERLAPS))
+def test_any_convolution_of_signals(case: Any, mesh: Mesh, seed: int, overlap: Any) -> None:
+    module, shape = case
+    agrees(module, shape, mesh, seed, overlap=overlap, rounds=1)
+
+
+@quick
+@given(case=convolutions(dims=3), mesh=meshes, seed=seeds, last=st.booleans())
+def test_any_convolution_of_volumes(case: Any, mesh: Mesh, seed: int, last: bool) -> None:
+    module, shape = case
+    agrees(module, shape, mesh, seed, channels_last=last, rounds=1)
+
+
+@quick
+@given(case=convolutions(), mesh=meshes, seed=seeds, kind=st.sampled_from(["samples", "whole"]))
+def test_whole_images_are_convolved_where_they_are(case: Any, mesh: Mesh, seed: int, kind: Any) -> None:
+    module, shape = case
+    agrees(module, shape, mesh, seed, kind=kind, rounds=1)
+
+
+@pytest.mark.parametrize("overlap", OVERLAPS)
+def test_the_first_layer_needs_no_gradient_of_its_image(overlap: Any) -> None:
+    agrees(nn.Conv2d(3, 4, 3, padding=1), (2, 3, 9, 8), Mesh(2, 2), 0, overlap=overlap, of_image=False)
+
+
+def test_more_ranks_than_rows() -> None:
+    agrees(nn.Conv2d(2, 3, 3, padding=1), (1, 2, 2, 1), Mesh(3, 2), 1)
+
+
+def test_frozen_weights_get_no_gradient() -> None:
+    module = nn.Conv2d(1, 1, 3, padding=1)
+    module.weight.requires_grad_(False)
+
+    def run(layer: Any, own: Any, transport: Any) -> None:
+        tile = torch.randn(1, 1, 4, 2, requires_grad=True)
+        layer(tile).sum().backward()
+        assert own.weight.grad is None
+        assert tile.grad is not None
+        assert float(own.bias.grad) == 8
+
+    on_ranks(module, (1, 4, 4), Mesh(1, 2), run)
+
+
+def test_a_window_of_one_pixel_needs_no_buffer() -> None:
+    def run(layer: Any, own: Any, transport: Any) -> bool:
+        assert isinstance(layer, Convolution)
+        return layer._frames.is_needed
+
+    assert on_ranks(nn.Conv2d(1, 1, 1), (1, 4, 4), Mesh(1, 2), run) == [False, False]
+    assert on_ranks(nn.Conv2d(1, 1, 1, stride=2), (1, 8, 8), Mesh(1, 2), run) == [False, False]
+    assert on_ranks(nn.Conv2d(1, 1, 1, stride=2), (1, 4, 3), Mesh(1, 3), run) == [True] * 3  # column 2 moves
+    assert on_ranks(nn.Conv2d(1, 1, 3, padding=1), (1, 8, 8), Mesh(1, 2), run) == [True, True]
+
+
+@pytest.mark.parametrize("make", [nn.Conv2d, nn.ConvTranspose2d])
+def test_a_second_forward_before_backward_is_refused(make: Any) -> None:
+    def run(layer: Any, own: Any, transport: Any) -> None:
+        first, second = (torch.randn(1, 1, 6, 3, requires_grad=True) for _ in range(2))
+        output = layer(first)
+        latest = layer(second)
+        with pytest.raises(TesseraError, match="run backward before the next forward"):
+            output.sum().backward()
+        latest.sum().backward()
+        assert first.grad is None
+        assert second.grad is not None
+
+    on_ranks(make(1, 1, 3, padding=1), (1, 6, 6), Mesh(1, 2), run)
+
+
+def test_a_frame_that_was_written_over_gives_no_gradient() -> None:
+    image = Partition.grid((1, 6, 6), Mesh(1, 2))
+    plan = HaloPlan(image, Window.of(3, padding=1), image)
+
+    def run(transport: Any) -> None:
+        first = torch.randn(1, 1, 6, 3, requires_grad=True)
+        weight = torch.randn(1, 1, 3, 3, requires_grad=True)
+        frame = halo_exchange(first, plan, transport)
+        linear, convolved = frame.sum(), nn.functional.conv2d(frame, weight).sum()
+        with torch.no_grad():
+            halo_exchange(first, plan, transport)
+        with pytest.raises(TesseraError, match="run backward before the next forward"):
+            linear.backward()
+        with pytest.raises(
+            RuntimeError, match="which is output 0 of HaloExchange"
+        ):  # torch sees to what it saved itself
+            torch.autograd.grad(convolved, weight)
+
+    run_ranks(2, run)
+
+
+@pytest.mark.parametrize("overlap", OVERLAPS)
+def test_another_tile_than_the_plan_says_is_refused(overlap: Any) -> None:
+    def run(layer: Any, own: Any, transport: Any) -> None:
+        with torch.no_grad(), pytest.raises(TesseraError, match="a tile is what its rank owns"):
+            layer(torch.randn(1, 1, 6, 1))  # would spread over all columns
+
+    on_ranks(nn.Conv2d(1, 1, 3, padding=1), (1, 6, 6), Mesh(1, 2), run, overlap=overlap)
+
+
+def test_buffers_made_without_gradients_serve_training() -> None:
+    module = nn.Conv2d(1, 1, 3, padding=1)
+
+    def run(layer: Any, own: Any, transport: Any) -> None:
+        tile = torch.randn(1, 1, 6, 3)
+        with torch.inference_mode():
+            expected = layer(tile).clone()
+        found = layer(tile.requires_grad_())
+        assert torch.equal(found, expected)
+        found.sum().backward()
+        assert tile.grad is not None
+
+    on_ranks(module, (1, 6, 6), Mesh(1, 2), run)
+
+
+def test_the_interior_follows_from_the_plan() -> None:
+    placed = Placed.of("tiles", Mesh(3, 3), (1, 12, 12))
+    middle = Stages.of(HaloPlan(placed.partition, Window.of(3, padding=1), placed.partition), 4)
+    assert repr(middle.interior) == "Box(0:1, 5:7, 5:7)"
+    assert sum(box.size for box in middle.borders) + middle.interior.size == 16
+    mirrored = Stages.of(HaloPlan(placed.partition, Window.of(3, padding=1), placed.partition, "reflect"), 0)
+    assert repr(mirrored.interior) == "Box(0:1, 1:3, 1:3)"  # what is mirrored is made at the end
+
+
+def test_auto_measures_once_and_all_ranks_agree() -> None:
+    def run(layer: Any, own: Any, transport: Any) -> str:
+        tile = torch.randn(1, 2, 8, 4)
+        layer(tile)
+        (exchange, _), chosen = next(iter(layer._chosen.items()))
+        rounds = exchange.rounds
+        layer(tile)
+        assert exchange.rounds == rounds + 1
+        return str(chosen)
+
+    assert len(set(on_ranks(nn.Conv2d(2, 2, 3, padding=1), (1, 8, 8), Mesh(1, 2), run, overlap="auto"))) == 1
+
+
+def test_weights_are_read_at_every_call() -> None:
+    module = nn.Conv2d(1, 1, 3, padding=1, bias=False)
+    image = torch.randn(1, 1, 4, 4)
+
+    def run(layer: Any, own: Any, transport: Any) -> None:
+        tile = cut(image, Placed.of("tiles", Mesh(1, 2), (1, 4, 4)).box(transport.rank))
+        layer(tile)
+        with torch.no_grad():
+            own.weight.zero_()
+        assert not layer(tile).any()
+
+    on_ranks(module, (1, 4, 4), Mesh(1, 2), run)
+
+
+@quick
+@given(case=convolutions(), mesh=meshes, seed=seeds, overlap=st.sampled_from(OVERLAPS), last=st.booleans())
+def test_inference_round_after_round(case: Any, mesh: Mesh, seed: int, overlap: Any, last: bool) -> None:
+    """Without gradients the frame may hold borders alone."""
+    module, shape = case
+    torch.manual_seed(seed)
+    layout = torch.channels_last if last else torch.contiguous_format
+    images = [torch.randn(shape).contiguous(memory_format=layout) for _ in range(3)]
+    sizes = (shape[0], *shape[2:])
+    given = Placed.of("tiles", mesh, sizes)
+
+    @torch.no_grad()
+    def run(layer: Any, own: Any, transport: Any) -> Any:
+        return [layer(cut(image, given.box(transport.rank))) for image in images], layer.placed
+
+    with torch.no_grad():
+        expected = [module(image) for image in images]
+    found = on_ranks(module, sizes, mesh, run, overlap=overlap, channels_last=last)
+    for rank, (outputs, placed) in enumerate(found):
+        for output, whole in zip(outputs, expected, strict=True):
+            torch.testing.assert_close(output, cut(whole, placed.box(rank)), rtol=1e-4, atol=1e-4, check_stride=False)
+
+
+def test_inference_takes_the_tile_where_it_lies() -> None:
+    placed = Placed.of("tiles", Mesh(1, 2), (1, 8, 8))
+    for window, has in ((Window.of(3, padding=1), True), (Window.of(2, padding=[(0, 1), (0, 1)]), False)):
+        stages = Stages.of(HaloPlan(placed.partition, window, placed.partition), 0)
+        assert (stages.shortcut is not None) == has

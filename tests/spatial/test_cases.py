@@ -1,0 +1,126 @@
+"""From options to cases: what follows from what, what is refused, and which ranks a case needs."""
+
+from __future__ import annotations
+
+import itertools
+import random
+
+import pytest
+
+from tessera.errors import TesseraError
+from tessera.launch import LaunchConfig
+from tessera.spatial import cases as module
+from tessera.spatial.bench_problem import Borders, Problem
+from tessera.spatial.cases import AXES, MEANINGLESS, cases, launch
+from tessera.spatial.placed import OVERLAPS
+from tessera.transport.choose import spawn_of
+
+
+def one(**axes):
+    (case,) = cases(["exchange"], **axes)
+    return case
+
+
+def test_without_a_word_the_cases_are_the_ones_everybody_knows():
+    params = one().params
+    assert params == params | {
+        "image_size": 8,
+        "batch_size": 1,
+        "in_channels": 1,
+        "kernel": 3,
+        "padding": 1,
+        "num_spatial_parts": 4,
+        "slice_method": "square",
+        "dtype": "float32",
+    }
+    assert cases(["compute"])[0].params["out_channels"] == 256
+    assert module.OVERLAPS == OVERLAPS
+
+
+@pytest.mark.parametrize("halo", [0, 1, 2, 5])
+def test_the_halo_is_half_a_kernel_and_its_padding(halo):
+    params = one(halo_len=[halo], image_size=[16]).params
+    assert (params["kernel"], params["padding"]) == (2 * halo + 1, halo)
+    assert Problem.of(params).output == (16, 16)
+
+
+def test_every_combination_is_a_case_and_none_comes_twice():
+    sizes, channels = random.sample(range(8, 200), 4), random.sample(range(1, 70), 3)
+    found = cases(["exchange", "compute"], image_size=sizes, in_channels=channels, overlap=["none", "auto"])
+    assert len(found) == len({case.key for case in found}) == 12 + 24
+    assert {case.params["image_size"] for case in found} == set(sizes)
+    assert len(cases(["exchange"], image_size=[8, 8, [8, 8]])) == 1
+
+
+def test_cases_for_the_same_ranks_follow_one_another():
+    found = cases(num_spatial_parts=[2, 4], slice_method=["vertical"], transport=["auto", "gloo"])
+    needed = [(case.params["transport"], case.params["num_spatial_parts"]) for case in found]
+    changes = sum(a != b for a, b in itertools.pairwise(needed))
+    assert changes == len(set(needed)) - 1
+
+
+def test_a_validation_takes_all_overlaps_in_one_case():
+    (case,) = cases(["validate"], overlap=["none", "split"])
+    assert case.params["overlap"] == ["none", "split"]
+
+
+def test_height_and_width_may_differ():
+    params = one(image_size=[[24, 40]], kernel=[[3, 5]], stride=[[1, 2]], dilation=[[2, 1]]).params
+    assert (params["image_size"], params["kernel"], params["padding"]) == ([24, 40], [3, 5], 2)
+    assert Problem.of(params).output == (24, 20)
+
+
+def test_borders_are_counted_per_rank():
+    params = one(image_size=[32], in_channels=[3], batch_size=[2], slice_method=["2x2"]).params
+    # a tile of 16x16: a row and a column of 16 pixels, and the corner between them
+    each = (16 + 16 + 1) * 2 * 3 * 4
+    assert Borders.of(Problem.of(params)) == Borders(received=each, neighbours=3, total=4 * each)
+
+
+@pytest.mark.parametrize(
+    ("names", "axes", "says"),
+    [
+        (["halo"], {}, "unknown halo benchmark"),
+        (["exchange"], {"colour": ["red"]}, "unknown axis"),
+        (["exchange"], {"image_sise": [3]}, "did you mean image_size"),
+        (["exchange"], {"slice_method": ["diagonal"]}, "unknown slice method 'diagonal'; allowed: vertical"),
+        (["exchange"], {"num_spatial_parts": [6]}, "possible are 1x6, 2x3, 3x2, 6x1"),
+        (["exchange"], {"slice_method": ["2x3"]}, "2x3 makes 6 parts, not 4"),
+        (["exchange"], {"num_spatial_parts": [0]}, "1 part or more"),
+        (["exchange"], {"num_spatial_parts": [9], "slice_method": ["vertical"]}, "more parts than pixels"),
+        (["exchange"], {"kernel": [11], "padding": [1]}, "does not fit an image of 8 padded by 1 and 1"),
+        (["exchange"], {"kernel": [3], "halo_len": [1]}, "both say how large"),
+        (["exchange"], {"halo_len": [-1]}, "--halo-len"),
+        (["exchange"], {"image_size": [0]}, "--image-size"),
+        (["exchange"], {"batch_size": [0]}, "--batch-size"),
+        (["exchange"], {"stride": [0]}, "--stride"),
+        (["exchange"], {"padding": [-1]}, "--padding"),
+        (["exchange"], {"padding": [8], "padding_mode": ["reflect"]}, "reflect padding of 8 pixels"),
+        (["exchange"], {"padding_mode": ["mirror"]}, "unknown padding mode"),
+        (["exchange"], {"dtype": ["int3"]}, "unknown dtype"),
+        (["exchange"], {"transport": ["pigeon"]}, "unknown transport"),
+        (["exchange"], {"layout": ["diagonal"]}, "unknown layout"),
+        (["compute"], {"overlap": ["most"]}, "unknown overlap"),
+        (["validate"], {"rounds": [2]}, "3 or more"),
+        (["exchange"], {"out_channels": [4]}, "no meaning for exchange"),
+        (["validate"], {"backward": [True]}, "no meaning for validate"),
+    ],
+)
+def test_what_makes_no_sense_is_one_clear_line(names, axes, says):
+    with pytest.raises(TesseraError) as caught:
+        cases(names, **axes)
+    assert says in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_meaningless_axes_are_axes():
+    assert all(axis in AXES for axes in MEANINGLESS.values() for axis in axes)
+
+
+def test_every_part_gets_a_rank_and_an_uncut_image_a_process():
+    base = LaunchConfig(threads=3, time_limit=7.0)
+    (cut,) = cases(["exchange"], transport=["gloo"], num_spatial_parts=[6], slice_method=["2x3"])
+    config = launch(cut, base)
+    assert (config.spawn, config.workers, config.threads, config.time_limit) == ("torchrun", 6, 3, 7.0)
+    assert launch(one(), base).spawn == spawn_of("auto")
+    assert launch(one(num_spatial_parts=[1]), base).spawn == "processes"
