@@ -19,8 +19,8 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from tests.parallel.two_hosts import NotAllowed, TwoHosts
 
-# Image, channels in and out, kernel: 3x3 convolutions of densely connected networks on images of 1024 pixels, growth 12
-# and 32. Few outputs read many inputs there, so that the exchange is a good part of the time.
+# Image, channels in and out, kernel: 3x3 convolutions of densely connected networks that grow by
+# 12 to 32 channels. Few outputs read many inputs there, so that the exchange is a good part of the time.
 SHAPES = ((256, 48, 12, 3), (192, 96, 24, 3), (128, 128, 32, 3))
 OVERLAPS = ("split", "recompute")
 LAUNCHES = 3

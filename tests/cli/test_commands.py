@@ -143,7 +143,7 @@ def test_every_form_goes_to_a_file(elsewhere, form):
     if form == "json":
         assert read_json("out").records[0].case.name == "add"
     elif form == "csv":
-        assert text.splitlines()[0].startswith("case,")
+        assert text.splitlines()[0].startswith("key,feature,name,")
     else:
         assert text.count("|") > 10
 

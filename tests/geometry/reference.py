@@ -106,7 +106,7 @@ def windowed(window: Window, weight: Array, read: Array, span: Box, output: Box)
     found = np.zeros(output.shape)
     samples = np.arange(output.dims[0].start, output.dims[0].stop) - span.dims[0].start
     for taps in product(*map(range, window.kernel)):
-        where, hit = [samples], np.ones((1,) * len(output.dims), dtype=bool)
+        where, hit, inside = [samples], np.ones((1,) * len(output.dims), dtype=bool), True
         for axis, tap in enumerate(taps):
             at = np.arange(output.dims[axis + 1].start, output.dims[axis + 1].stop)
             stride, dilation, before = window.stride[axis], window.dilation[axis], window.padding[axis][0]
@@ -116,9 +116,10 @@ def windowed(window: Window, weight: Array, read: Array, span: Box, output: Box)
                 at, left = at * stride - before + tap * dilation, np.zeros_like(at)
             hits = left == 0
             pixel = np.where(hits, at - span.dims[axis + 1].start, 0)
-            assert ((pixel >= 0) & (pixel < span.shape[axis + 1]) | ~hits).all(), "the need is too small"
+            inside &= bool(((pixel >= 0) & (pixel < span.shape[axis + 1]) | ~hits).all())
             where.append(np.minimum(pixel, max(0, span.shape[axis + 1] - 1)))
             hit = hit & hits.reshape([-1 if d == axis + 1 else 1 for d in range(len(output.dims))])
         if hit.any():
+            assert inside, "the need is too small"
             found += np.where(hit, weight[taps] * read[np.ix_(*where)], 0.0)
     return found

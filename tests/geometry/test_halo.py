@@ -65,7 +65,7 @@ def test_the_way_back_is_the_adjoint(plan: HaloPlan, seed: int) -> None:
     assert forward == backward
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(plans(), st.integers(1, 9))
 def test_what_is_sent_is_received_and_adds_up(plan: HaloPlan, pixel: int) -> None:
     between = plan.bytes_between(pixel)

@@ -49,7 +49,7 @@ def test_many_launches_do_not_make_few_interpreters_certain():
 @pytest.mark.timeout(100)
 def test_a_planted_change_is_found_and_nothing_is_left_behind():
     others = set(psutil.Process().children(recursive=True))
-    with Alternator(LaunchConfig(), LaunchConfig(), seed=1) as sides:
+    with Alternator(LaunchConfig(), LaunchConfig(), seed=1, interpreters=4) as sides:
         slower = sides.compare(f"{HERE}:hashing", (10,), (15,), budget=2.0)
         faster = sides.compare(f"{HERE}:hashing", (15,), (10,), budget=2.0)
         with pytest.raises(TesseraError, match="cannot be made"):
@@ -70,6 +70,6 @@ def test_another_interpreter_needs_numpy_and_not_tessera(tmp_path):
     for part in Path(np.__file__).parents[1].glob("numpy*"):
         os.symlink(part, packages / part.name)
     other = str(tmp_path / "other" / "bin" / "python")
-    with Alternator(LaunchConfig(), LaunchConfig(python=other)) as sides:
+    with Alternator(LaunchConfig(), LaunchConfig(python=other), interpreters=2) as sides:
         found = sides.compare("tessera.launch.selftest:make_work", budget=1.0)
     assert 0.3 < found.ratio().value < 3

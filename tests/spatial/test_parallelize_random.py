@@ -164,7 +164,7 @@ def runs_uncut(network: nn.Module, image: Tensor) -> bool:
     training=st.booleans(),
     seed=st.integers(0, 2**30),
 )
-@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
 @pytest.mark.timeout(300)
 def test_a_random_network_is_exact(
     network: nn.Module,

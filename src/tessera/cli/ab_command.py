@@ -16,7 +16,7 @@ from tessera.cli.execute import exit_code
 from tessera.cli.options import add_output, add_store, checked, command_line, interpreter, names, parse_fraction
 from tessera.errors import OK, REGRESSION, TesseraError
 from tessera.launch import LaunchConfig
-from tessera.launch.alternate import CONFIDENCE, Alternated, Alternator
+from tessera.launch.alternate import CONFIDENCE, INTERPRETERS, Alternated, Alternator
 from tessera.measure.allocator import ALLOCATORS, DEFAULT
 from tessera.measure.environment import environment
 from tessera.measure.samples import Samples
@@ -32,6 +32,7 @@ from tessera.results.record import Case, Metric, Record, record_of_error
 from tessera.results.store import Store
 from tessera.suites.suite import parse_duration
 
+QUICK = 3  # interpreters of each side
 LIMIT = 300.0  # seconds for one burst: an operator that hangs ends the comparison
 
 EPILOG = """\
@@ -93,7 +94,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="TIME",
         help="per operator (default: 5s)",
     )
-    parser.add_argument("--quick", action="store_true", help="1 s per operator")
+    parser.add_argument("--quick", action="store_true", help="1 s per operator, fewer interpreters")
     parser.add_argument(
         "--threshold",
         type=checked(parse_fraction),
@@ -125,7 +126,8 @@ def run(args: argparse.Namespace) -> int:
     a, b = (_side(args, which) for which in "ab")
     # of many operators some would be called changed by luck: all their intervals hold together
     confidence = 1 - (1 - CONFIDENCE) / len(wanted)
-    with Store(args.store) as store, Alternator(a, b) as sides:
+    interpreters = QUICK if args.quick else INTERPRETERS
+    with Store(args.store) as store, Alternator(a, b, interpreters=interpreters) as sides:
         stored = store.start_run(args.run, command=command_line(sys.argv), suite="ab", resume=args.resume)
         finished = store.finished_keys(stored)
         for case in wanted:

@@ -46,25 +46,34 @@ def size(text: str) -> tuple[int, int]:
 
 def configure(parser: argparse.ArgumentParser) -> None:
     cut = parser.add_argument_group("the image and its cut")
-    cut.add_argument("--image-size", type=checked(size), default=(64, 64), metavar="N|HxW", help="(default: 64)")
-    cut.add_argument("--num-spatial-parts", type=int, default=4, metavar="N", help="workers (default: 4)")
+    cut.add_argument(
+        "--image-size", type=checked(size), default=(64, 64), metavar="N|HxW", help="of the whole image (default: 64)"
+    )
+    cut.add_argument("--num-spatial-parts", type=int, default=4, metavar="N", help="workers that share it (default: 4)")
     cut.add_argument(
         "--slice-method", default="square", metavar="HOW", help=f"one of {', '.join(SLICE_METHODS)} (default: square)"
     )
     window = parser.add_argument_group("the convolution")
     width = window.add_mutually_exclusive_group()
     width.add_argument("--halo-len", type=int, metavar="N", help="a kernel of 2 N + 1 pixels (default: 1)")
-    width.add_argument("--kernel", type=checked(size), metavar="N|HxW")
-    window.add_argument("--stride", type=checked(size), default=(1, 1), metavar="N|HxW", help="(default: 1)")
-    window.add_argument("--dilation", type=checked(size), default=(1, 1), metavar="N|HxW", help="(default: 1)")
+    width.add_argument("--kernel", type=checked(size), metavar="N|HxW", help="the window itself")
     window.add_argument(
-        "--padding", type=checked(size), metavar="N|HxW", help="(default: so that an odd kernel keeps the size)"
+        "--stride", type=checked(size), default=(1, 1), metavar="N|HxW", help="of the window (default: 1)"
     )
-    window.add_argument("--padding-mode", choices=MODES, default="zeros", help="(default: zeros)")
+    window.add_argument(
+        "--dilation", type=checked(size), default=(1, 1), metavar="N|HxW", help="of the window (default: 1)"
+    )
+    window.add_argument(
+        "--padding",
+        type=checked(size),
+        metavar="N|HxW",
+        help="on every side (default: so that an odd kernel keeps the size)",
+    )
+    window.add_argument("--padding-mode", choices=MODES, default="zeros", help="what it holds (default: zeros)")
     moved = parser.add_argument_group("the bytes of a pixel")
-    moved.add_argument("--batch-size", type=int, default=1, metavar="N", help="(default: 1)")
-    moved.add_argument("--in-channels", type=int, default=1, metavar="N", help="(default: 1)")
-    moved.add_argument("--dtype", choices=tuple(DTYPES), default="float32", help="(default: float32)")
+    moved.add_argument("--batch-size", type=int, default=1, metavar="N", help="images at a time (default: 1)")
+    moved.add_argument("--in-channels", type=int, default=1, metavar="N", help="of the image (default: 1)")
+    moved.add_argument("--dtype", choices=tuple(DTYPES), default="float32", help="of a channel (default: float32)")
     add_output(parser)
 
 

@@ -86,7 +86,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="between machines (default: the machine's)",
     )
     where.add_argument(
-        "--ranks", type=checked(ranks), default=ranks("1..64"), metavar="1..N|A,B", help="(default: 1..64)"
+        "--ranks",
+        type=checked(ranks),
+        default=ranks("1..64"),
+        metavar="1..N|A,B",
+        help="doubling from one number to another, or a list (default: 1..64)",
     )
     what = parser.add_argument_group("the step")
     what.add_argument("--model", default="resnet50", metavar="NAME", help="or module:callable (default: resnet50)")
@@ -98,8 +102,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help=f"tile that a rank keeps in weak scaling (default: {WEAK_TILE})",
     )
-    what.add_argument("--batch-size", type=int, default=1, metavar="N", help="(default: 1)")
-    what.add_argument("--dtype", choices=tuple(DTYPES), default="float32", help="(default: float32)")
+    what.add_argument("--batch-size", type=int, default=1, metavar="N", help="images at a time (default: 1)")
+    what.add_argument(
+        "--dtype", choices=tuple(DTYPES), default="float32", help="of weights and activations (default: float32)"
+    )
     what.add_argument(
         "--slice-method", choices=METHODS, default="nearest", help="'nearest' to a square for any number (default)"
     )

@@ -163,7 +163,8 @@ def _check(args: argparse.Namespace) -> None:
     asked = {"--from-model": args.from_model, "--source opinfo": args.source == "opinfo", "--suite": args.suite}
     for source in (source for source, given in asked.items() if given):
         for name in CHOOSING:
-            if name not in TAKEN[source] and getattr(args, name) != args.defaults[name]:
+            given = getattr(args, name) or None  # no names are an empty list, and by default none
+            if name not in TAKEN[source] and given != (args.defaults[name] or None):
                 raise TesseraError(f"{source} chooses its own cases", got=f"--{name.replace('_', '-')}")
 
 

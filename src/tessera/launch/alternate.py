@@ -42,17 +42,20 @@ class Alternated:
     a: tuple[tuple[float, ...], ...]
     b: tuple[tuple[float, ...], ...]
     stopped_by: str
+    interpreters: int = INTERPRETERS
 
     def ratio(self, confidence: float = CONFIDENCE) -> Interval:
         """How many times longer B takes than A."""
-        found = launches_interval(self.log_ratios, confidence)
+        found = launches_interval(self.log_ratios, confidence, self.interpreters)
         return Interval(*(math.exp(v) for v in (found.value, found.low, found.high)))
 
 
-def launches_interval(log_ratios: Sequence[float], confidence: float = CONFIDENCE) -> Interval:
+def launches_interval(
+    log_ratios: Sequence[float], confidence: float = CONFIDENCE, interpreters: int = INTERPRETERS
+) -> Interval:
     """The middle of the launches' ratios; its interval adds that the few interpreters behind them lie apart."""
     found = trimmed_interval(log_ratios, confidence, TRIM)
-    apart = NormalDist().inv_cdf((1 + confidence) / 2) * APART / math.sqrt(INTERPRETERS)
+    apart = NormalDist().inv_cdf((1 + confidence) / 2) * APART / math.sqrt(interpreters)
     reach = math.hypot((found.high - found.low) / 2, apart)
     return Interval(found.value, found.value - reach, found.value + reach)
 
@@ -60,11 +63,13 @@ def launches_interval(log_ratios: Sequence[float], confidence: float = CONFIDENC
 class Alternator:
     """Keeps the interpreters of both sides alive over any number of comparisons."""
 
-    def __init__(self, a: LaunchConfig, b: LaunchConfig, seed: int | None = None) -> None:
-        self._configs, self._random = (a, b), random.Random(seed)
+    def __init__(
+        self, a: LaunchConfig, b: LaunchConfig, seed: int | None = None, interpreters: int = INTERPRETERS
+    ) -> None:
+        self._configs, self._random, self._count = (a, b), random.Random(seed), interpreters
 
     def __enter__(self) -> Alternator:
-        self._pairs = [tuple(Workers(config) for config in self._configs) for _ in range(INTERPRETERS)]
+        self._pairs = [tuple(Workers(config) for config in self._configs) for _ in range(self._count)]
         crews = [side for pair in self._pairs for side in pair]
         with ExitStack() as stack, ThreadPoolExecutor(len(crews)) as pool:
             started = [pool.submit(crew.__enter__) for crew in crews]
@@ -124,11 +129,17 @@ class Alternator:
             if progress:
                 progress(len(ratios))
             if len(ratios) >= 2 * LEAST_LAUNCHES:
-                found = launches_interval(ratios, confidence)
+                found = launches_interval(ratios, confidence, self._count)
                 if (found.high - found.low) / 2 <= target:
                     stopped_by = "target"
                     break
-        return Alternated(log_ratios=tuple(ratios), a=tuple(raw[0]), b=tuple(raw[1]), stopped_by=stopped_by)
+        return Alternated(
+            log_ratios=tuple(ratios),
+            a=tuple(raw[0]),
+            b=tuple(raw[1]),
+            stopped_by=stopped_by,
+            interpreters=self._count,
+        )
 
     def _launch(
         self, pair: tuple[Workers, ...], make: str, args: tuple[tuple[Any, ...], ...]

@@ -25,7 +25,7 @@ def with_summed_gradients(weights: Mapping[str, Tensor], transport: Transport, *
 def take_over_weights(model: nn.Module, transport: Transport) -> None:
     """Every rank gets the weights and buffers of rank 0: a cut network is one network."""
     own = [tensor.detach() for tensor in (*model.parameters(), *model.buffers())]
-    given = own if transport.rank == 0 else [torch.zeros_like(tensor) for tensor in own]
+    given = own if transport.rank == 0 else [None] * len(own)
     for tensor, agreed in zip(own, summed(given, own, transport), strict=True):
         tensor.copy_(agreed)
 

@@ -24,6 +24,7 @@ from tessera.models import lay_out
 Plane = tuple[int, int]
 aten = torch.ops.aten
 
+CHANNELS = 3  # of the images that models take
 LEAST_SUM_BYTES = 4  # statistics are summed in float32 at least
 
 # Operations that change the size of the image and yet read nothing beyond their own pixels, or sum over all of it.
@@ -68,7 +69,6 @@ class Work:
     """A training step: its operations, what the forward pass keeps for the backward pass, and its weights."""
 
     plane: Plane
-    batch: int
     operations: tuple[Operation, ...]
     saved: tuple[Piece, ...]
     weight_bytes: int
@@ -80,11 +80,11 @@ def step_of(model: str, plane: Plane, *, batch: int = 1, dtype: str = "float32")
     return trace(lay_out(model), plane, batch=batch, dtype=dtype)
 
 
-def trace(module: nn.Module, plane: Plane, *, batch: int = 1, dtype: str = "float32", channels: int = 3) -> Work:
+def trace(module: nn.Module, plane: Plane, *, batch: int = 1, dtype: str = "float32") -> Work:
     """The work of one step of a network, which is taken to the meta device and cannot compute afterwards."""
     kind = getattr(torch, dtype)
     module = module.to(device="meta", dtype=kind).train()
-    image = torch.empty((batch, channels, *plane), dtype=kind, device="meta")
+    image = torch.empty((batch, CHANNELS, *plane), dtype=kind, device="meta")
     recorder = _Recorder([*module.parameters(), *module.buffers()], image)
     try:
         with recorder, torch.autograd.graph.saved_tensors_hooks(recorder.save, lambda tensor: tensor):
@@ -99,7 +99,6 @@ def trace(module: nn.Module, plane: Plane, *, batch: int = 1, dtype: str = "floa
     state = [*module.parameters(), *module.buffers()]
     return Work(
         plane=plane,
-        batch=batch,
         operations=tuple(recorder.operations),
         saved=tuple(recorder.saved.values()),
         weight_bytes=sum(tensor.nbytes for tensor in state),

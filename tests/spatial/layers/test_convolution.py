@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from typing import Any
 
 import pytest
@@ -13,9 +15,10 @@ from torch import nn
 from tessera.errors import TesseraError
 from tessera.geometry import HaloPlan, Mesh, Partition, Window
 from tessera.spatial.exchange import halo_exchange
+from tessera.spatial.layers import layer_of
 from tessera.spatial.layers.convolution import Convolution
 from tessera.spatial.layers.overlap import Stages
-from tessera.spatial.placed import OVERLAPS, Placed
+from tessera.spatial.placed import OVERLAPS, Placed, Settings
 from tessera.transport.in_process import run_ranks
 from tests.spatial.layers.agreement import agrees, cut, meshes, on_ranks, quick, seeds
 
@@ -174,6 +177,21 @@ def test_buffers_made_without_gradients_serve_training() -> None:
         assert tile.grad is not None
 
     on_ranks(module, (1, 6, 6), Mesh(1, 2), run)
+
+
+def test_buffers_go_with_their_layer() -> None:
+    module = nn.Conv2d(1, 1, 3, padding=1)
+
+    def run(transport: Any) -> bool:
+        settings = Settings(transport=transport, mesh=Mesh(1, 2))
+        layer: Any = layer_of(module, Placed.of("tiles", settings.mesh, (1, 6, 6)), settings, "layer")
+        layer(torch.randn(1, 1, 6, 3))
+        buffers = weakref.ref(layer._frames.exchange(torch.randn(1, 1, 6, 3)))
+        del layer
+        gc.collect()
+        return buffers() is None
+
+    assert run_ranks(2, run) == [True, True]
 
 
 def test_the_interior_follows_from_the_plan() -> None:
