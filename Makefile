@@ -48,6 +48,7 @@ test-all: $(VENV)/.dev browser lint types
 bench: $(VENV)/.bench
 	$(BIN)/python benchmarks/measure.py
 	$(BIN)/python benchmarks/operators.py --only all --only peers --only ab
+	$(BIN)/python benchmarks/halo.py
 
 clean:
 	rm -rf $(VENV) build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis report.html

@@ -28,7 +28,7 @@ from tessera.launch.worker import Reply, unpack
 if TYPE_CHECKING:
     import psutil
 
-START_LIMIT = 60.0  # an interpreter, torch's agent and its rendezvous on a loaded machine
+START_LIMIT = 120.0  # an interpreter, torch's agent and its rendezvous on a loaded machine
 PATIENCE = 2.0  # after a first failure: for the other ranks to end, and for the death that explains it to show
 VERDICT = 4.0  # for mpiexec or torch's agent to say how its rank ended
 FAREWELL = 10.0  # for workers to leave by themselves

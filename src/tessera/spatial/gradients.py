@@ -45,7 +45,10 @@ def summed(
         for number, part in zip(chosen, parts, strict=True):
             found[number] = _laid_out_like(like[number], part)
             tensor = tensors[number]
-            found[number].zero_() if tensor is None else found[number].copy_(tensor)
+            if tensor is None:
+                found[number].zero_()
+            else:
+                found[number].copy_(tensor)
         if half:
             packed = flat.to(torch.float16)
             transport.all_reduce(packed)
