@@ -74,9 +74,7 @@ def checked(request: Request, backend: str, expression: str) -> Prepared:
     names = wide_names(request.arrays, request.attributes)  # before an operator in place changes the arrays
     prepared = backends.backend(backend).prepare(request, expression)
     check_outputs(operator, prepared.outputs, wanted, dtype=request.dtype, names=names)
-    if (
-        prepared.output_gradients and operator.check == "values"
-    ):  # random outputs cannot be held against gradients
+    if prepared.output_gradients and operator.check == "values":  # random outputs cannot be held against gradients
         check_gradients(request, prepared)
     return prepared
 
