@@ -176,7 +176,6 @@ def test_alerts_are_the_new_regressions(tessera: Tessera) -> None:
 def test_no_alert_is_exit_code_0(tessera: Tessera) -> None:
     assert tessera("--alerts", store="calm")[0] == 0
     assert tessera("--alerts", "conv2d", "--backend", "jax")[0] == 0
-    assert tessera("--alerts", "--newest", "2")[0] == 0
     assert tessera("--alerts", "--threshold", "30%")[0] == 0
 
 
