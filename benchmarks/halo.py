@@ -14,17 +14,16 @@ from __future__ import annotations
 
 import argparse
 import importlib
-import json
-import os
 import sys
-import time
-from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE))
 
-from measure import restart_with_steady_allocator, say, write  # noqa: E402
+from parts import run_parts  # noqa: E402
+
+from measure import restart_with_steady_allocator, say  # noqa: E402
 
 PARTS = ("exchange", "compute", "network", "two-hosts")
 
@@ -36,17 +35,11 @@ def main() -> None:
     args = parser.parse_args()
     restart_with_steady_allocator()
 
-    from tessera.measure.environment import environment
+    def run(part: str) -> dict[str, Any]:
+        found: dict[str, Any] = importlib.import_module(f"haloing.{part.replace('-', '_')}").run(say)
+        return found
 
-    results = json.loads(args.o.read_text()) if args.o.exists() else {}
-    for part in args.only or PARTS:
-        before, began = os.getloadavg(), time.monotonic()
-        found = importlib.import_module(f"haloing.{part.replace('-', '_')}").run(say)
-        when = datetime.now(UTC).isoformat(timespec="seconds")
-        about = {"when": when, "seconds": time.monotonic() - began, "load before": before, "environment": environment()}
-        results[part] = about | found
-        print(f"\n{part}\n" + "\n".join(found["lines"]), flush=True)
-        write(args.o, results)
+    run_parts(args.o, args.only or PARTS, run)
 
 
 if __name__ == "__main__":

@@ -13,19 +13,17 @@ benchmarks/results/operators.json with the machine described; a part that is run
 from __future__ import annotations
 
 import argparse
-import json
-import os
 import sys
-import time
 from collections.abc import Callable
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE))
 
-from measure import restart_with_steady_allocator, say, write  # noqa: E402
+from parts import run_parts  # noqa: E402
+
+from measure import restart_with_steady_allocator, say  # noqa: E402
 
 
 def main() -> None:
@@ -40,23 +38,13 @@ def main() -> None:
 
     from operating import everything, peers, planted
 
-    from tessera.measure.environment import environment
-
     run: dict[str, Callable[[], dict[str, Any]]] = {
         "all": lambda: everything.all_operators("torch", ["forward", "backward"], say),
         "peers": lambda: peers.against_peers(args.launches, say),
         "ab": lambda: planted.planted_slowdown(args.trials, say),
         "mxnet": lambda: everything.all_operators("mxnet", ["forward", "backward"], say),
     }
-    results = json.loads(args.o.read_text()) if args.o.exists() else {}
-    for part in args.only or parts:
-        before, began = os.getloadavg(), time.monotonic()
-        found = run[part]()
-        when = datetime.now(UTC).isoformat(timespec="seconds")
-        about = {"when": when, "seconds": time.monotonic() - began, "load before": before, "environment": environment()}
-        results[part] = about | found
-        print(f"\n{part}\n" + "\n".join(found["lines"]), flush=True)
-        write(args.o, results)
+    run_parts(args.o, args.only or parts, lambda part: run[part]())
 
 
 if __name__ == "__main__":

@@ -8,6 +8,15 @@ from collections.abc import Iterable
 OK, REGRESSION, USAGE, NOTHING_COMPARABLE, BENCHMARK_FAILED, TIMED_OUT = 0, 1, 2, 3, 4, 124
 
 
+def first_line(error: BaseException) -> str:
+    """What an error of a library says, in one line; its type where it says nothing.
+
+    >>> first_line(ValueError("first\\nsecond")), first_line(KeyboardInterrupt())
+    ('first', 'KeyboardInterrupt')
+    """
+    return (str(error).strip() or type(error).__name__).splitlines()[0]
+
+
 def did_you_mean(word: str, known: Iterable[str], instead: str = "") -> str:
     """What a user may have meant, as the end of an error; `instead` when nothing is near.
 

@@ -17,6 +17,15 @@ from tessera.results.store import Store
 pytestmark = pytest.mark.timeout(120)
 
 
+def in_a_job(*words: str) -> subprocess.CompletedProcess[str]:
+    """The command on two ranks that torchrun itself has started."""
+    launcher = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "tessera")
+    env = os.environ | {"OMP_NUM_THREADS": "1"}
+    return subprocess.run(
+        [sys.executable, *launcher, *words], capture_output=True, text=True, timeout=100, check=False, env=env
+    )
+
+
 @pytest.fixture(autouse=True)
 def elsewhere(tmp_path, monkeypatch):
     """Every command runs in a directory, a store and a data home of its own."""
@@ -255,18 +264,8 @@ def test_ops_on_ranks(elsewhere, launcher):
 @pytest.mark.ranks
 def test_inside_a_job_the_command_joins_it(elsewhere):
     """Two ranks started by torchrun itself: one store, one table, joined samples."""
-    done = subprocess.run(
-        [
-            *(sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"),
-            *("-m", "tessera", "ops", "add", "--size", "small", "--pass", "forward"),
-            *("--launches", "1", "--budget", "0.2s", "--run-name", "joined"),
-        ],
-        capture_output=True,
-        text=True,
-        timeout=100,
-        check=False,
-        env=os.environ | {"OMP_NUM_THREADS": "1"},
-    )
+    words = ("--size", "small", "--pass", "forward", "--launches", "1", "--budget", "0.2s", "--run-name", "joined")
+    done = in_a_job("ops", "add", *words)
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("ops add") == 1
     with Store() as store:

@@ -5,9 +5,6 @@ from __future__ import annotations
 import csv
 import importlib.util
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -15,7 +12,7 @@ import pytest
 from tessera.cli.main import main
 from tessera.results.store import Store
 from tessera.suites.features import FEATURES, Feature
-from tests.cli.test_commands import elsewhere, tessera  # noqa: F401
+from tests.cli.test_commands import elsewhere, in_a_job, tessera  # noqa: F401
 
 pytestmark = pytest.mark.timeout(120)
 TWO = ("--num-spatial-parts", "2", "--slice-method", "vertical", "--image-size", "32", "--in-channels", "4")
@@ -169,18 +166,7 @@ def test_a_failed_validation_exits_with_1_and_says_which_rank_box_and_how_far_of
 
 @pytest.mark.ranks
 def test_inside_a_job_the_command_joins_it():
-    words = ("halo", "validate", *TWO, "--out-channels", "2", "--run-name", "joined")
-    done = subprocess.run(
-        [
-            *(sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"),
-            *("-m", "tessera", *words),
-        ],
-        capture_output=True,
-        text=True,
-        timeout=100,
-        check=False,
-        env=os.environ | {"OMP_NUM_THREADS": "1"},
-    )
+    done = in_a_job("halo", "validate", *TWO, "--out-channels", "2", "--run-name", "joined")
     assert done.returncode == 0, done.stderr
     assert [line for line in done.stdout.splitlines() if line.startswith("Validation")] == [
         "Validation passed for rank: 0",

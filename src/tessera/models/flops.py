@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from tessera.errors import TesseraError
+from tessera.errors import TesseraError, first_line
 
 if TYPE_CHECKING:
     import torch
@@ -83,8 +83,7 @@ def count(module: nn.Module, input_shape: tuple[int, ...], *, dtype: str = "floa
         with torch.no_grad(), flops, activations:
             output = functional_call(module, state, (image,))
     except (RuntimeError, ValueError) as error:
-        reason = str(error).partition("\n")[0]
-        raise TesseraError(f"the model does not take this input: {reason}", got=tuple(input_shape)) from None
+        raise TesseraError(f"the model does not take this input: {first_line(error)}", got=tuple(input_shape)) from None
     shape = tuple(output.shape) if isinstance(output, torch.Tensor) else ()
     return ModelInfo(
         input_shape=tuple(input_shape),

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
-from tessera.errors import Refused, TesseraError
+from tessera.errors import Refused, TesseraError, first_line
 from tessera.measure.memory import available
 from tessera.operators import backends
 from tessera.operators.backends.backend import Prepared, Request
@@ -54,17 +54,16 @@ def prepare(case: Case) -> tuple[Request, Prepared]:
 
 
 @contextmanager
-def refusing(what: str) -> Iterator[None]:
+def refusing(what: str, got: object = None) -> Iterator[None]:
     """Turn what a library says of inputs that it does not take into a refusal."""
     try:
         yield
     except TesseraError:
         raise
     except MemoryError:
-        raise Refused(f"{what}: it takes more memory than there is") from None
+        raise Refused(f"{what}: it takes more memory than there is", got=got) from None
     except Exception as error:
-        words = (str(error).strip() or type(error).__name__).splitlines()[0]
-        raise Refused(f"{what}: {words}") from None
+        raise Refused(f"{what}: {first_line(error)}", got=got) from None
 
 
 def checked(request: Request, backend: str, expression: str) -> Prepared:

@@ -34,10 +34,7 @@ class CountedExchange(Exchange):
 
     def start_parts(self, tile: Tensor, parts: Sequence[Box]) -> None:
         """Start with some of the tile's pixels only: the frame then has no others of this rank's own."""
-        if tile.shape != self.home.shape:
-            raise TesseraError(
-                "a tile is what its rank owns", got=tuple(tile.shape), allowed=f"{tuple(self.home.shape)}"
-            )
+        self.check_tile(tile)
         self.settle()
         for part in parts:
             place = index(self.mine.owned, part)

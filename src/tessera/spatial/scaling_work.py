@@ -17,7 +17,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import flop_registry
 
-from tessera.errors import Refused, TesseraError
+from tessera.errors import Refused, TesseraError, first_line
 from tessera.geometry import Window
 from tessera.models import lay_out
 
@@ -94,8 +94,8 @@ def trace(module: nn.Module, plane: Plane, *, batch: int = 1, dtype: str = "floa
             recorder.forward = False
             torch.autograd.backward(output, torch.empty(output.shape, dtype=output.dtype, device="meta"))
     except (RuntimeError, ValueError) as error:
-        reason = str(error).partition("\n")[0]
-        raise TesseraError(f"the model does not take this image: {reason}", got="x".join(map(str, plane))) from None
+        got = "x".join(map(str, plane))
+        raise TesseraError(f"the model does not take this image: {first_line(error)}", got=got) from None
     state = [*module.parameters(), *module.buffers()]
     return Work(
         plane=plane,

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, fx, nn
 
-from tessera.errors import TesseraError
+from tessera.errors import TesseraError, first_line
 from tessera.spatial.layers.layer import LAYERS
 
 _one_at_a_time = threading.Lock()
@@ -38,7 +38,7 @@ def trace(model: nn.Module) -> fx.Graph:
             return _Tracer().trace(model)
     except Exception as error:
         raise TesseraError(
-            f"torch.fx cannot trace {type(model).__name__}: {_first_line(error)}",
+            f"torch.fx cannot trace {type(model).__name__}: {first_line(error)}",
             do="keep branches and loops on data out of `forward`, or give only the part of the model that is traceable",
         ) from error
 
@@ -53,7 +53,7 @@ def uncut_results(model: nn.Module, graph: fx.Graph, shape: Sequence[int], dtype
             found: dict[fx.Node, Any] = torch.func.functional_call(_Uncut(model, graph), bare, (image,))
     except Exception as error:
         size = "x".join(map(str, shape))
-        raise TesseraError(f"{type(model).__name__} does not run on images of {size}: {_first_line(error)}") from error
+        raise TesseraError(f"{type(model).__name__} does not run on images of {size}: {first_line(error)}") from error
     return found
 
 
@@ -87,7 +87,3 @@ class _Interpreter(fx.Interpreter):
 def _without_memory(tensor: Tensor) -> Tensor:
     """The same on the meta device; counters are copied, because normalisations read their value."""
     return torch.empty_like(tensor, device="meta") if tensor.is_floating_point() else tensor.clone()
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).strip().partition("\n")[0] or type(error).__name__

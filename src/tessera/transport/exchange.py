@@ -99,13 +99,17 @@ class Exchange:
         home = self.home
         return tile.data_ptr() == home.data_ptr() and tile.shape == home.shape and tile.stride() == home.stride()
 
-    def _put(self, tile: Tensor) -> None:
+    def check_tile(self, tile: Tensor) -> None:
+        """Refuse what is not a tile of this rank: a copy would spread or round it."""
         if tile.dtype != self.dtype or (tile.shape != self.home.shape and tile.numel() + self.home.numel()):
             raise TesseraError(
                 "a tile is what its rank owns",
                 got=f"{tuple(tile.shape)} of {tile.dtype}",
                 allowed=f"{tuple(self.home.shape)} of {self.dtype}",
             )
+
+    def _put(self, tile: Tensor) -> None:
+        self.check_tile(tile)
         self._connection.settle()
         if tile.numel():
             self.home.copy_(tile)

@@ -18,7 +18,7 @@ from torch._subclasses.fake_tensor import (
 from torch.func import functional_call
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from tessera.errors import TesseraError
+from tessera.errors import TesseraError, first_line
 from tessera.operators.sources.arguments import Json, to_json
 
 DEPENDS_ON_DATA = (DataDependentOutputException, DynamicOutputShapeException, UnsupportedOperatorException)
@@ -68,8 +68,7 @@ def capture(module: nn.Module, input_shape: tuple[int, ...], dtype: torch.dtype)
         except DEPENDS_ON_DATA:
             _forward(module, input_shape, dtype, calls)
     except Exception as error:  # whatever a model of the user's own raises
-        reason = str(error).partition("\n")[0] or type(error).__name__
-        raise TesseraError(f"the model does not take this input: {reason}", got=input_shape) from None
+        raise TesseraError(f"the model does not take this input: {first_line(error)}", got=input_shape) from None
     return list(calls.found.values())
 
 

@@ -73,6 +73,7 @@ def cases(
 
 def ready(case: Case) -> Ready:
     """The case's call on random tensors, checked. What it writes in place is put back before each sample."""
+    from tessera.operators.preparation import refusing
     from tessera.operators.sources import torch_call
 
     which, dtype = str(case.params["pass"]), str(case.params["dtype"])
@@ -83,14 +84,9 @@ def ready(case: Case) -> Ready:
         for tensor, values in zip(call.written, kept, strict=True):
             tensor.copy_(values)
 
-    try:
+    with refusing(f"{case.name} does not run", got=which):
         found = call.prepare(which, dtype)
         note = _check(call, wide, found, which=which, dtype=dtype)
-    except TesseraError:
-        raise
-    except Exception as error:
-        words = (str(error).strip() or type(error).__name__).splitlines()[0]
-        raise Refused(f"{case.name} does not run: {words}", got=which) from None
     flops, moved = torch_call.flops(found.call), torch_call.moved(call, found, which)
     restore()
     return Ready(

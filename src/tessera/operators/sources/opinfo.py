@@ -86,21 +86,20 @@ def cases(
 
 def ready(case: Case) -> Ready:
     """The largest sample of the case's entry that runs, checked."""
+    from tessera.operators.preparation import refusing
     from tessera.operators.sources import torch_call
-    from tessera.operators.sources.samples import first_line, largest
+    from tessera.operators.sources.samples import largest
 
     size, which, dtype, seed = (case.params[name] for name in ("size", "pass", "dtype", "seed"))
     entry = _supporting(case.name, which, dtype)
     with _quiet():
         sample = largest(entry, case.name, size=size, which=which, dtype=dtype, seed=seed)
         call = sample.call
-        try:
+        with refusing(
+            f"{case.name} does not run"
+        ):  # torch itself refuses some gradients, for the values they depend on
             found = call.prepare(which, dtype)
             checked = _check(entry, call, found, which=which, dtype=dtype)
-        except TesseraError:
-            raise
-        except Exception as error:  # some gradients are refused by torch itself, for the values they depend on
-            raise Refused(f"{case.name} does not run: {first_line(error)}") from None
         shapes = ", ".join(f"{tuple(tensor.shape)}" for tensor in call.tensors().values())
         return Ready(
             call=found.call,

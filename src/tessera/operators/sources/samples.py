@@ -20,7 +20,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from tessera.errors import Refused
+from tessera.errors import Refused, first_line
 from tessera.operators.sources.torch_call import TorchCall
 
 Lengths = tuple[int, int, int]
@@ -126,7 +126,3 @@ def _lengths(lengths: Lengths) -> Iterator[None]:
     finally:
         for module, name, length in before:
             setattr(module, name, length)
-
-
-def first_line(error: Exception) -> str:
-    return (str(error).strip() or type(error).__name__).splitlines()[0]

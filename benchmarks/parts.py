@@ -1,0 +1,28 @@
+"""A benchmark of several parts: each is run, printed and written down by itself, with the machine described."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Callable, Iterable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from measure import write
+
+
+def run_parts(path: Path, parts: Iterable[str], run: Callable[[str], dict[str, Any]]) -> None:
+    """Run the parts one after the other; each replaces its own results in the file, and prints its `lines`."""
+    from tessera.measure.environment import environment
+
+    results = json.loads(path.read_text()) if path.exists() else {}
+    for part in parts:
+        before, began = os.getloadavg(), time.monotonic()
+        found = run(part)
+        when = datetime.now(UTC).isoformat(timespec="seconds")
+        about = {"when": when, "seconds": time.monotonic() - began, "load before": before, "environment": environment()}
+        results[part] = about | found
+        print(f"\n{part}\n" + "\n".join(found["lines"]), flush=True)
+        write(path, results)
