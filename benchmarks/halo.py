@@ -21,9 +21,7 @@ from typing import Any
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE))
 
-from parts import run_parts  # noqa: E402
-
-from measure import restart_with_steady_allocator, say  # noqa: E402
+from parts import restart_with_steady_allocator, run_parts, say  # noqa: E402
 
 PARTS = ("exchange", "compute", "network", "two-hosts")
 

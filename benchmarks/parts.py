@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 import time
 from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
-
-from measure import write
 
 
 def run_parts(path: Path, parts: Iterable[str], run: Callable[[str], dict[str, Any]]) -> None:
@@ -26,3 +25,21 @@ def run_parts(path: Path, parts: Iterable[str], run: Callable[[str], dict[str, A
         results[part] = about | found
         print(f"\n{part}\n" + "\n".join(found["lines"]), flush=True)
         write(path, results)
+
+
+def restart_with_steady_allocator() -> None:
+    """The setting acts only on a process that was started with it."""
+    from tessera.measure.allocator import allocator_env, current_allocator
+
+    if current_allocator() != "steady":
+        os.environ.update(allocator_env("steady"), OMP_NUM_THREADS="1", MKL_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1")
+        os.execv(sys.executable, [sys.executable, *sys.argv])
+
+
+def say(text: str) -> None:
+    print(f"{time.strftime('%H:%M:%S')} {text}", file=sys.stderr, flush=True)
+
+
+def write(path: Path, results: dict[str, Any]) -> None:
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(json.dumps(results, indent=1) + "\n")

@@ -10,7 +10,7 @@ import pytest
 from tessera.cli.halo_tables import halo_table
 from tessera.results.record import Metric
 from tessera.spatial.cases import cases
-from tests.spatial.test_section import compute, exchange, validation
+from tests.spatial.section.test_section import compute, exchange, validation
 
 
 def shown(records, form="markdown") -> list[list[str]]:

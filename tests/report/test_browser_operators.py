@@ -9,7 +9,7 @@ import pytest
 from selenium.webdriver.common.by import By
 from selenium.webdriver.remote.webdriver import WebDriver
 
-from tessera.operators.section import section
+from tessera.operators.section.section import section
 from tessera.report.history_page import history_page
 from tessera.report.page import write_page
 from tessera.report.runs import RunView

@@ -8,7 +8,7 @@ from typing import Any
 from tessera.launch.worker import Worker
 from tessera.measure.samples import Sampling
 from tessera.results.record import Case, Record
-from tessera.spatial import bench
+from tessera.spatial.bench import run as bench
 from tessera.transport.transport import Strip
 
 BROKEN_RANK, BROKEN_ROUND = 1, 2

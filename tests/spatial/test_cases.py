@@ -10,7 +10,7 @@ import pytest
 from tessera.errors import TesseraError
 from tessera.launch import LaunchConfig
 from tessera.spatial import cases as module
-from tessera.spatial.bench_problem import Borders, Problem
+from tessera.spatial.bench.problem import Borders, Problem
 from tessera.spatial.cases import AXES, MEANINGLESS, cases, launch
 from tessera.spatial.placed import OVERLAPS
 from tessera.transport.choose import spawn_of

@@ -25,6 +25,7 @@ from tessera.geometry import Box, HaloPlan, Interval, Mesh, Partition, Window
 from tessera.launch import Worker
 from tessera.transport.choose import open_transport
 from tessera.transport.exchange import Exchange
+from tessera.transport.half_sum import HalfSum
 from tessera.transport.layout import index
 from tessera.transport.transport import Transport
 from tests.geometry.reference import Array, folded, needed, padded
@@ -242,6 +243,12 @@ def check_sums(transport: Transport) -> None:
     assert weight.tolist() == [transport.size] * 3
     with pytest.raises(TesseraError, match="ranks add numbers: got 'bool'; allowed: float64, "):
         transport.all_reduce(torch.ones(2, dtype=torch.bool))
+    half = HalfSum(transport)
+    for number, count in enumerate((1, 5, 4096, 5)):
+        parts = [np.random.default_rng((number, rank)).integers(0, 12, count) for rank in ranks]
+        values = torch.from_numpy(parts[transport.rank]).to(torch.float32)
+        half(values)
+        assert torch.equal(values, torch.from_numpy(sum(parts)).to(torch.float32)), f"{count} numbers as float16"
 
 
 def die_in_mid_exchange(worker: Worker, name: str, which: int) -> None:

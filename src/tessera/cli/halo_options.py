@@ -11,7 +11,7 @@ from tessera.cli.options import add_launch, add_output, add_sampling, add_store,
 from tessera.errors import TesseraError, did_you_mean
 from tessera.geometry.halo import MODES
 from tessera.geometry.partition import SLICE_METHODS
-from tessera.spatial.bench_problem import DTYPES
+from tessera.spatial.bench.problem import DTYPES
 from tessera.spatial.cases import AXES, LAYOUTS, LEAST_ROUNDS, MEANINGLESS, OVERLAPS
 from tessera.transport.choose import TRANSPORTS
 

@@ -15,7 +15,7 @@ from tessera.cli.options import add_output, checked
 from tessera.errors import OK, TesseraError
 from tessera.geometry.halo import MODES
 from tessera.geometry.partition import SLICE_METHODS
-from tessera.spatial.bench_problem import DTYPES, Problem
+from tessera.spatial.bench.problem import DTYPES, Problem
 
 if TYPE_CHECKING:
     from tessera.geometry import Box, HaloPlan
@@ -118,8 +118,8 @@ def _problem(args: argparse.Namespace) -> Problem:
 
 def _draw(plan: HaloPlan, pixel_bytes: int, path: Path) -> None:
     from tessera.report.page import write_page
-    from tessera.spatial.picture import plan_svg
-    from tessera.spatial.picture_page import plan_page
+    from tessera.spatial.picture.page import plan_page
+    from tessera.spatial.picture.plan import plan_svg
 
     if len(plan.workers) > MOST_DRAWN:
         raise TesseraError(
@@ -133,7 +133,7 @@ def _write(plan: HaloPlan, problem: Problem, form: str, output: str | None) -> N
     from tessera.report.figures import format_bytes
     from tessera.report.tables import Column, Form, render
     from tessera.spatial.network_cost import link_table
-    from tessera.spatial.picture import describe
+    from tessera.spatial.picture.plan import describe
 
     links = link_table(plan, problem.pixel_bytes)
     with destination(output) as stream:

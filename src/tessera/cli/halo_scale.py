@@ -19,13 +19,13 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 from tessera.cli.options import add_output, checked
 from tessera.errors import OK, TesseraError
-from tessera.spatial.bench_problem import DTYPES
+from tessera.spatial.bench.problem import DTYPES
 
 if TYPE_CHECKING:
     from tessera.machine import Machine
     from tessera.report.tables import Form
-    from tessera.spatial.scaling import Point
-    from tessera.spatial.scaling_table import Measured, Scaling
+    from tessera.spatial.scaling.points import Point
+    from tessera.spatial.scaling.table import Measured, Scaling
 
 EPILOG = """\
 examples:
@@ -144,7 +144,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _scaling(args: argparse.Namespace) -> Scaling:
-    from tessera.spatial.scaling_table import Scaling
+    from tessera.spatial.scaling.table import Scaling
 
     machine = _machine(args)
     strong, weak = _predict(args, machine)
@@ -176,8 +176,8 @@ def _machine(args: argparse.Namespace) -> Machine:
 
 
 def _predict(args: argparse.Namespace, machine: Machine) -> tuple[list[Point], list[Point]]:
-    from tessera.spatial.scaling import mesh_for, predict_step
-    from tessera.spatial.scaling_work import step_of
+    from tessera.spatial.scaling.points import mesh_for, predict_step
+    from tessera.spatial.scaling.work import step_of
 
     wanted = [n for n in args.ranks if args.slice_method != "square" or isqrt(n) ** 2 == n]
     if not wanted:
@@ -198,11 +198,11 @@ def _predict(args: argparse.Namespace, machine: Machine) -> tuple[list[Point], l
 def _measure(args: argparse.Namespace) -> list[Measured]:
     from tessera.machine import load_machine
     from tessera.measure.environment import environment, host_fingerprint
-    from tessera.spatial.bench_prediction import machine_over
-    from tessera.spatial.scaling import mesh_for, predict_step
-    from tessera.spatial.scaling_measure import QUICK, SAMPLING, measure_step
-    from tessera.spatial.scaling_table import Measured
-    from tessera.spatial.scaling_work import step_of
+    from tessera.spatial.bench.prediction import machine_over
+    from tessera.spatial.scaling.measure import QUICK, SAMPLING, measure_step
+    from tessera.spatial.scaling.points import mesh_for, predict_step
+    from tessera.spatial.scaling.table import Measured
+    from tessera.spatial.scaling.work import step_of
 
     here = load_machine("host", host_fingerprint(environment()))
     image = (args.measure_size, args.measure_size)
@@ -224,8 +224,8 @@ def _measure(args: argparse.Namespace) -> list[Measured]:
 def _write(found: Scaling, form: Form, stream: TextIO) -> None:
     from tessera.report.line_chart import line_chart
     from tessera.report.tables import render
-    from tessera.spatial.scaling import efficiencies
-    from tessera.spatial.scaling_table import plain
+    from tessera.spatial.scaling.points import efficiencies
+    from tessera.spatial.scaling.table import plain
 
     if form == "json":
         json.dump(plain(found), stream, indent=1)
@@ -258,8 +258,8 @@ def _write_csv(found: dict[str, Any], stream: TextIO) -> None:
 
 def _draw(found: Scaling, path: Path) -> None:
     from tessera.report.page import write_page
-    from tessera.spatial.scaling_page import scaling_page
-    from tessera.spatial.scaling_plot import scaling_svg
+    from tessera.spatial.scaling.page import scaling_page
+    from tessera.spatial.scaling.plot import scaling_svg
 
     write_page(scaling_svg(found) if path.suffix == ".svg" else scaling_page(found), path)
 

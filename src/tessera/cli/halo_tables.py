@@ -14,7 +14,7 @@ from tessera.report.measured import measured
 from tessera.report.tables import Column, Form, render
 from tessera.results.record import Case, Record
 from tessera.results.run import Run
-from tessera.spatial.bench_problem import Problem
+from tessera.spatial.bench.problem import Problem
 from tessera.spatial.network_cost import link_table
 
 # headings and metrics, in the order in which a reader asks for them

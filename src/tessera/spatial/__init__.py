@@ -10,7 +10,7 @@ import typing
 
 def __getattr__(name: str) -> typing.Any:
     if name in ("ParallelModel", "parallelize"):
-        from tessera.spatial import parallel_model
+        from tessera.spatial.network import parallel_model
 
         return getattr(parallel_model, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

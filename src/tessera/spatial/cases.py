@@ -10,7 +10,7 @@ from typing import Any
 from tessera.errors import TesseraError, did_you_mean
 from tessera.launch import LaunchConfig
 from tessera.results.record import Case
-from tessera.spatial.bench_problem import DTYPES, Problem, pair
+from tessera.spatial.bench.problem import DTYPES, Problem, pair
 from tessera.transport.choose import TRANSPORTS, spawn_of
 
 BENCHMARKS = {

@@ -16,7 +16,7 @@ from tessera.geometry import Box, HaloPlan, Interval, Mesh, Window
 from tessera.geometry.partition import even_cuts
 from tessera.machine.cost import compute_time
 from tessera.machine.machine import Machine
-from tessera.spatial.bench_problem import DTYPES
+from tessera.spatial.bench.problem import DTYPES
 from tessera.spatial.network_cost import Traffic, along, exchange_seconds
 
 

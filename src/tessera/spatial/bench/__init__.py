@@ -1,0 +1,1 @@
+"""The halo benchmarks: exchange and compute, measured on ranks."""

@@ -1,0 +1,1 @@
+"""An ordinary torch network as one that runs on tiles."""

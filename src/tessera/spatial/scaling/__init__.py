@@ -1,0 +1,1 @@
+"""How a network scales over ranks: predicted, and measured where it can be."""

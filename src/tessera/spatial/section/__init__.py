@@ -1,0 +1,1 @@
+"""The halo benchmarks' part of the report."""

@@ -1,0 +1,1 @@
+"""Every pixel and gradient of a cut convolution against the uncut one."""
