@@ -17,6 +17,9 @@ EXPECTED = {
     "benchmark_an_operator.py": "NP_Add_Forward_Time - ",
     "own_operators.py": "ops/swiglu[",
     "spatial_training.py": "on two ranks",
+    "core_grid.py": "on the grid: PCC 0.9",
+    "larger_than_memory.py": "right, with weights of 4 times its memory",
+    "images_per_second.py": "images/s",
 }
 
 

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from tessera.operators.section.section import section
 from tessera.operators.section.categories import by_category, main_backend
+from tessera.operators.section.section import section
 from tessera.report.blocks import Cell, Plot, Section, Table
 from tessera.report.page import page
 from tests.operators.invented import full, fused_record, names, nights, operator_record, operator_records, run

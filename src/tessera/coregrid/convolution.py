@@ -62,8 +62,7 @@ class Convolution:
     @property
     def is_matmul(self) -> bool:
         """Every output reads one stick, its own: no halo, no windows."""
-        plain = self.kernel == self.stride == (1, 1) and self.padding == ((0, 0), (0, 0))
-        return plain and self.groups == 1
+        return self.kernel == self.stride == (1, 1) and self.padding == ((0, 0), (0, 0))
 
     @property
     def flops(self) -> int:

@@ -1,4 +1,4 @@
-"""Number formats of a core: how many bytes a tile takes, and what rounding to a format does to the numbers.
+"""Number formats of a core: how many bytes a tile takes, what rounding does to the numbers, and their very bytes.
 
 The block formats keep sixteen neighbours of a row with one exponent, the largest of theirs: each has a sign and
 seven (or three) bits of mantissa, the leading one included.
@@ -42,6 +42,12 @@ class DataType:
             return rows * columns * self.torch.itemsize
         return -(-rows // TILE) * -(-columns // TILE) * self.tile_bytes
 
+    def row_bytes(self, columns: int) -> int:
+        """What a row of a matrix takes; rows of a block format are whole tiles wide."""
+        if self.is_block:
+            return -(-columns // TILE) * self.tile_bytes // TILE
+        return columns * self.torch.itemsize
+
     def __repr__(self) -> str:
         return self.name
 
@@ -60,20 +66,54 @@ def rounded(values: Tensor, dtype: DataType) -> Tensor:
     tensor([1.0000, 0.3008])
     """
     values = values.to(torch.float32)
-    if dtype.is_block:
-        return _shared_exponent(values, dtype.mantissa)
-    return values.to(dtype.torch).to(torch.float32)
-
-
-def _shared_exponent(values: Tensor, mantissa: int) -> Tensor:
-    """Sixteen neighbours along the last dim with the exponent of the largest of them.
-
-    Each mantissa is moved to that exponent by cutting bits off, then rounded to nearest, ties to even; one that
-    would need a bit more stays at the largest there is.
-    """
+    if not dtype.is_block:
+        return values.to(dtype.torch).to(torch.float32)
     columns = values.shape[-1]
-    padded = torch.nn.functional.pad(values, (0, -columns % BLOCK)).contiguous()
-    bits = padded.view(torch.int32).view(*padded.shape[:-1], -1, BLOCK)
+    padded = torch.nn.functional.pad(values, (0, -columns % BLOCK))
+    sign, kept, shared = _blocks(padded, dtype.mantissa)
+    found = _scaled(sign, kept, shared.unsqueeze(-1), dtype.mantissa)
+    return found.flatten(-2)[..., :columns].reshape(values.shape)
+
+
+def stored(values: Tensor, dtype: DataType) -> Tensor:
+    """The bytes of a matrix of numbers, a row of them for each of its rows.
+
+    Thirty-two columns at a time, of a block format two exponents and then the mantissas: so thirty-two rows of
+    thirty-two columns are just the bytes of a tile. Block formats need whole tiles of columns.
+    """
+    rows = values.shape[0]
+    if not dtype.is_block:
+        return values.to(dtype.torch).contiguous().view(torch.uint8).view(rows, -1)
+    assert values.shape[1] % TILE == 0, "block formats come in whole tiles"
+    sign, kept, shared = _blocks(values.to(torch.float32), dtype.mantissa)
+    whole = (sign << dtype.mantissa | kept).view(rows, -1, TILE)
+    if dtype.mantissa == 3:  # two to a byte, the first in the low half
+        whole = whole[..., 0::2] | whole[..., 1::2] << 4
+    exponents = shared.view(rows, -1, TILE // BLOCK)
+    return torch.cat([exponents, whole], -1).to(torch.uint8).view(rows, -1)
+
+
+def numbers(raw: Tensor, dtype: DataType) -> Tensor:
+    """The numbers in the bytes of a matrix, as `stored` makes them; those of a block format as float32."""
+    rows = raw.shape[0]
+    if not dtype.is_block:
+        return raw.contiguous().view(dtype.torch).view(rows, -1)
+    chunks = raw.reshape(rows, -1, dtype.tile_bytes // TILE).to(torch.int32)
+    exponents, whole = chunks[..., : TILE // BLOCK], chunks[..., TILE // BLOCK :]
+    if dtype.mantissa == 3:
+        whole = torch.stack([whole & 15, whole >> 4], -1).flatten(-2)
+    kept = whole & (1 << dtype.mantissa) - 1
+    shared = exponents.repeat_interleave(BLOCK, -1)
+    return _scaled(whole >> dtype.mantissa, kept, shared, dtype.mantissa).view(rows, -1)
+
+
+def _blocks(values: Tensor, mantissa: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Signs and mantissas of sixteen neighbours along the last dim (`..., blocks, 16`), and the exponents they share.
+
+    Each mantissa is moved to the exponent of the largest by cutting bits off, then rounded to nearest, ties to even;
+    one that would need a bit more stays at the largest there is.
+    """
+    bits = values.contiguous().view(torch.int32).view(*values.shape[:-1], -1, BLOCK)
     exponent = (bits >> 23) & 0xFF
     shared = exponent.amax(-1, keepdim=True)
     whole = torch.where(exponent > 0, (bits & 0x7FFFFF) | 0x800000, 0)
@@ -83,7 +123,10 @@ def _shared_exponent(values: Tensor, mantissa: int) -> Tensor:
     tie = 1 << (cut - 1)
     up = (rest > tie) | ((rest == tie) & (kept & 1 == 1))
     kept = (kept + up.to(torch.int32)).clamp(max=(1 << mantissa) - 1)
-    # a value is kept * 2 ** (exponent - 127 - (mantissa - 1))
+    return (bits < 0).to(torch.int32), kept, shared.squeeze(-1)
+
+
+def _scaled(sign: Tensor, kept: Tensor, shared: Tensor, mantissa: int) -> Tensor:
+    """Numbers from their parts: a mantissa times 2 ** (exponent - 127 - (mantissa - 1)), with its sign."""
     found = torch.ldexp(kept.to(torch.float64), shared - 126 - mantissa).to(torch.float32)
-    found = torch.where(bits < 0, -found, found)
-    return found.flatten(-2)[..., :columns].reshape(values.shape)
+    return torch.where(sign > 0, -found, found)

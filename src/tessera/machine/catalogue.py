@@ -32,12 +32,13 @@ def machines(fingerprint: str | None = None) -> dict[str, Machine]:
 def load_machine(name_or_path: str, fingerprint: str | None = None) -> Machine:
     """A machine by name or from a TOML file; `host` is this one, which its fingerprint finds.
 
-    >>> load_machine("wormhole-n150").workers
-    Mesh(8x8)
+    >>> load_machine("wormhole-n150").workers, load_machine("wormhole_n150").name
+    (Mesh(8x8), 'wormhole-n150')
     """
     files = shipped()
-    if name_or_path in files:
-        return Machine.read(files[name_or_path])
+    name = name_or_path.replace("_", "-")  # programs write wormhole_n150
+    if name in files:
+        return Machine.read(files[name])
     if name_or_path == HOST:
         host = load_host(fingerprint) if fingerprint else None
         if host is None:

@@ -33,7 +33,7 @@ FEATURES = {
         title="Operators",
         cases="tessera.operators.cases:cases",
         run="tessera.operators.bench:run_case",
-        section="tessera.operators.section:section",
+        section="tessera.operators.section.section:section",
         preload="tessera.operators.bench:preload",
         program="tessera.operators.repro:program",
         interpreter="tessera.operators.backends:interpreter",
@@ -41,9 +41,29 @@ FEATURES = {
     "halo": Feature(
         title="Halo exchange",
         cases="tessera.spatial.cases:cases",
-        run="tessera.spatial.bench:run_case",
-        section="tessera.spatial.section:section",
+        run="tessera.spatial.bench.run:run_case",
+        section="tessera.spatial.section.section:section",
         launch="tessera.spatial.cases:launch",
+    ),
+    "conv": Feature(
+        title="Core grid",
+        cases="tessera.coregrid.cases:cases",
+        run="tessera.coregrid.bench:run_case",
+        section="tessera.coregrid.section:section",
+    ),
+    "phases": Feature(
+        title="Phased execution",
+        cases="tessera.phased.cases:cases",
+        run="tessera.phased.bench.run:run_case",
+        section="tessera.phased.section.section:section",
+        launch="tessera.phased.cases:launch",
+    ),
+    "infer": Feature(
+        title="Inference",
+        cases="tessera.inference.cases:cases",
+        run="tessera.inference.bench:run_case",
+        section="tessera.inference.section.section:section",
+        launch="tessera.inference.cases:launch",
     ),
 }
 

@@ -1,0 +1,157 @@
+"""Engines as their users call them, tuned by hand: no code of ours between the loop and the engine.
+
+Each is tried in two processes of one thread and one of two threads, with several batches; the best of that is what a
+careful user would run. `benchmark_app` is OpenVINO's own program and tunes itself by its throughput hint.
+"""
+
+from __future__ import annotations
+
+import re
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from inferring.networks import BATCHES, PLACES
+from tessera.inference.measures.windows import Stretch, Window
+from tessera.launch import LaunchConfig, Worker, Workers
+from tessera.models import image_size_of
+
+KINDS = ("onnxruntime", "torch.compile", "torch eager")
+BURST = 1.5  # seconds, or one batch where that takes longer
+APP_SECONDS = 8
+TIME_LIMIT = 900.0
+
+_call: list[Callable[[], Any]] = []  # in a worker: one batch
+
+
+@dataclass(slots=True)
+class Peer:
+    """An engine in one placement with one batch, alive and ready for bursts."""
+
+    kind: str
+    batch: int
+    workers: Workers
+
+    def rate(self) -> float:
+        """Images per second of one burst, all its processes together while all of them work."""
+        stretches = self.workers.run("inferring.peers:burst", BURST)
+        return Window(batch=self.batch, stretches=tuple(stretches)).rate
+
+    def close(self) -> None:
+        self.workers.__exit__(None, None, None)
+
+
+def hand_tuned(kind: str, network: str, file: Path, say: Callable[[str], None]) -> tuple[Peer, list[dict[str, Any]]]:
+    """The best placement and batch of an engine, alive, and what was tried."""
+    best: tuple[float, Peer] | None = None
+    tried = []
+    for processes, threads in PLACES:
+        for batch in BATCHES:
+            say(f"{network}: {kind}, {processes} x {threads}, batch {batch}")
+            workers = Workers(LaunchConfig(workers=processes, threads=threads, time_limit=TIME_LIMIT)).__enter__()
+            workers.run("inferring.peers:prepare", kind, network, str(file), batch)
+            peer = Peer(kind, batch, workers)
+            rate = statistics.median(peer.rate() for _ in range(3))
+            tried.append({"processes": processes, "threads": threads, "batch": batch, "images/s": rate})
+            if best is None or rate > best[0]:
+                if best is not None:
+                    best[1].close()
+                best = rate, peer
+            else:
+                peer.close()
+    assert best is not None
+    return best[1], tried
+
+
+def prepare(worker: Worker, kind: str, network: str, file: str, batch: int) -> None:
+    """In a worker: the engine's own call on one batch, warm."""
+    import numpy as np
+
+    size = image_size_of(network)
+    images = np.random.default_rng(0).standard_normal((batch, 3, size, size), dtype=np.float32)
+    makers = {"onnxruntime": _onnxruntime, "torch.compile": _compiled, "torch eager": _eager}
+    _call[:] = [makers[kind](network, file, images, worker.threads)]
+    for _ in range(3):
+        _call[0]()
+
+
+def _onnxruntime(network: str, file: str, images: Any, threads: int) -> Callable[[], Any]:
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = threads
+    session = onnxruntime.InferenceSession(file, options, providers=["CPUExecutionProvider"])
+    return lambda: session.run(None, {"images": images})
+
+
+def _eager(network: str, file: str, images: Any, threads: int) -> Callable[[], Any]:
+    import torch
+
+    from tessera.models import build
+
+    torch.set_num_threads(threads)
+    module, image = build(network), torch.from_numpy(images)
+
+    def call() -> None:
+        with torch.inference_mode():
+            module(image)
+
+    return call
+
+
+def _compiled(network: str, file: str, images: Any, threads: int) -> Callable[[], Any]:
+    import torch
+    import torch._inductor.config
+
+    from tessera.models import build
+
+    torch.set_num_threads(threads)
+    torch._inductor.config.freezing = True
+    module = build(network).to(memory_format=torch.channels_last)
+    image = torch.from_numpy(images).contiguous(memory_format=torch.channels_last)
+    compiled = torch.compile(module)
+
+    def call() -> None:
+        with torch.no_grad():
+            compiled(image)
+
+    return call
+
+
+def burst(worker: Worker, seconds: float) -> Stretch:
+    """In a worker: batches for some time, from a barrier on."""
+    begun, ended, call = [], [], _call[0]
+    worker.sync.barrier()
+    now = time.perf_counter_ns()
+    until = now + round(seconds * 1e9)
+    while now < until:
+        begun.append(now)
+        call()
+        now = time.perf_counter_ns()
+        ended.append(now)
+    return Stretch(begun=tuple(begun), ended=tuple(ended))
+
+
+def benchmark_app(network: str, file: Path, batch: int) -> float:
+    """Images per second as OpenVINO's own program measures and tunes them, by its throughput hint."""
+    size = image_size_of(network)
+    program = Path(sys.executable).parent / "benchmark_app"
+    words = [str(program), "-m", str(file), "-d", "CPU", "-hint", "throughput", "-t", str(APP_SECONDS)]
+    words += ["-shape", f"[{batch},3,{size},{size}]", "-infer_precision", "f32"]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=TIME_LIMIT, check=True)
+    (found,) = re.findall(r"Throughput:\s+([0-9.]+) FPS", done.stdout)
+    return float(found)
+
+
+def best_app_batch(network: str, file: Path, say: Callable[[str], None]) -> tuple[int, list[dict[str, Any]]]:
+    """The batch at which benchmark_app is fastest, and what was tried."""
+    tried = []
+    for batch in BATCHES:
+        say(f"{network}: benchmark_app, batch {batch}")
+        tried.append({"batch": batch, "images/s": benchmark_app(network, file, batch)})
+    return int(max(tried, key=lambda one: one["images/s"])["batch"]), tried

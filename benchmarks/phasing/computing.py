@@ -1,0 +1,41 @@
+"""Compute-bound: a chain with many rows of input against the same with everything in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from phasing.chains import chain, opened
+from phasing.turns import in_turns, medians, ratio, said, summary, verdict
+
+SIZE, LAYERS, ROWS, ROUNDS = 2048, 32, 1024, 7
+OF_RESIDENT = 1.05
+STREAMED = ("overlapped", "phased")
+
+
+def run(say: Callable[[str], None], *, small: bool = False) -> dict[str, Any]:
+    size, layers, rows, rounds = (256, 8, 256, 2) if small else (SIZE, LAYERS, ROWS, ROUNDS)
+    found: dict[str, Any] = {}
+    lines = [f"{layers} layers of {size} x {size} float32, {rows} rows: times the pass with everything in memory"]
+    with chain(size, layers) as made:
+        x = made.rows(rows)
+        for threads in (1, 2):
+            torch.set_num_threads(threads)
+            streamed = (
+                STREAMED if threads == 1 else ("overlapped",)
+            )  # two devices of two threads are more than there are
+            for cold in (False, True):
+                name = f"{'cold' if cold else 'warm'}, {threads} compute thread{'s' * (threads > 1)}"
+                say(f"computing, {name}")
+                with opened(made, ("resident", *streamed), rows=rows, cold=cold, threads=threads) as models:
+                    ways = {one: lambda one=one, models=models: models[one](x) for one in models}
+                    values = in_turns(ways, rounds)
+                ratios = {one: ratio(values, one, "resident") for one in streamed}
+                found[name] = summary(values, ratios=ratios)
+                lines.append(f"  {name}: resident {medians(values)['resident']:.3f} s")
+                lines += [
+                    f"    {one:11} {said(of)} ({verdict(of['ratio'], OF_RESIDENT)})" for one, of in ratios.items()
+                ]
+    return {"size": size, "layers": layers, "rows": rows, "found": found, "lines": lines}

@@ -1,0 +1,61 @@
+"""I/O and compute equal: how near phased and overlapped come to the ideal, and how far below one after the other.
+
+The ideal is the sum over phases of max(I/O, compute), of a sequential pass in the same round: each by itself. A call
+is several passes in a row, as in use: what is loaded ahead at the end of one serves the next.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from phasing.chains import balanced_rows, chain, ideal, opened
+from phasing.turns import in_turns, medians, ratio, said, summary, verdict
+
+SIZE, LAYERS, ROUNDS, PASSES = 2048, 32, 9, 4
+OF_IDEAL, OF_SEQUENTIAL = 1.10, 0.60
+OVERLAPPING = ("phased", "overlapped")
+
+
+def run(say: Callable[[str], None], *, small: bool = False) -> dict[str, Any]:
+    size, layers, rounds, passes = (256, 8, 2, 2) if small else (SIZE, LAYERS, ROUNDS, PASSES)
+    torch.set_num_threads(1)
+    found: dict[str, Any] = {}
+    lines = [f"{layers} layers of {size} x {size} float32, one compute thread, rows so that I/O and compute are equal"]
+    with chain(size, layers) as made:
+        for cold in (False, True):
+            name = "cold" if cold else "warm"
+            say(f"overlap, {name}")
+            rows = balanced_rows(made, cold=cold)
+            x = made.rows(rows)
+            with opened(made, ("sequential", *OVERLAPPING), rows=rows, cold=cold, threads=1) as models:
+                ideals: list[float] = []
+                expected = models["sequential"](x)
+                for schedule in OVERLAPPING:
+                    assert torch.equal(models[schedule](x), expected), schedule
+
+                def sequential(models: Any = models, x: Any = x, ideals: list[float] = ideals) -> None:
+                    ideals.append(sum(ideal(models["sequential"], x) for _ in range(passes)))
+
+                def several(schedule: str, models: Any = models, x: Any = x) -> Callable[[], None]:
+                    return lambda: [models[schedule](x) for _ in range(passes)] and None
+
+                ways = {"sequential": sequential, **{one: several(one) for one in OVERLAPPING}}
+                values = in_turns(ways, rounds)
+            values["ideal"] = tuple(ideals[1:])  # as with the others, not the first
+            ratios = {one: {base: ratio(values, one, base) for base in ("ideal", "sequential")} for one in OVERLAPPING}
+            found[name] = summary(values, rows=rows, passes=passes, ratios=ratios)
+            middle = medians(values)
+            lines.append(
+                f"  {name}, {rows} rows: ideal {middle['ideal'] / passes:.4f} s a pass,"
+                f" sequential {middle['sequential'] / passes:.4f} s"
+            )
+            for one in OVERLAPPING:
+                of_ideal, of_sequential = ratios[one]["ideal"], ratios[one]["sequential"]
+                lines.append(
+                    f"    {one:11} {said(of_ideal)} of the ideal ({verdict(of_ideal['ratio'], OF_IDEAL)}),"
+                    f" {said(of_sequential)} of sequential ({verdict(of_sequential['ratio'], OF_SEQUENTIAL)})"
+                )
+    return {"size": size, "layers": layers, "found": found, "lines": lines}

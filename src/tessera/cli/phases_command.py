@@ -1,0 +1,74 @@
+"""What it costs to stream the weights of a network through a small working memory, and how much of that is hidden.
+
+The weights stay on disk or in host memory and come into working memory phase by phase. While one phase is computed
+the next one is loaded, so that a phase takes the longer of both instead of their sum. Without --model the network is
+a chain of matrix products, whose batch and matrix size decide how much is computed for each byte that is loaded.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from tessera.cli.execute import closing_lines, execute, exit_code, is_root
+from tessera.cli.options import launch_of
+from tessera.cli.phases_options import add_options, axes_of, sampling_of
+from tessera.cli.phases_tables import print_phases
+from tessera.errors import TesseraError
+from tessera.phased.cases import cases
+from tessera.phased.profile.directory import prepare, profile_of, write_profile
+from tessera.report.destination import destination
+from tessera.report.tables import Column, render
+from tessera.results.record import Record
+from tessera.suites.plan import Plan
+
+EPILOG = """\
+examples:
+  tessera phases                                         three layers of 250 x 250 in float16, phased over two devices
+  tessera phases --schedule all --quick                  every schedule side by side
+  tessera phases --dsize 2048 --batch-size 1 --batches-per-step 1 --dtype float32 --cold --advise
+  tessera phases --sharded-execution                     divided over two devices, nothing streamed
+  tessera phases --model resnet50 --budget 32MB --schedule overlapped,sequential,resident
+  tessera phases --model resnet50 --weights mine.safetensors --profile --profile-dir out
+  tessera phases --batch-size 1,4,16,64 --advise         where I/O and compute balance
+
+An iteration is a step: --batches-per-step mini-batches, all of them through each phase while its weights are there.
+"""
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    add_options(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    networks, axes, notes = axes_of(args)
+    found = cases(networks, **axes)
+    if is_root():
+        for note in notes:
+            print(f"note: {note}", file=sys.stderr)
+    if args.list:
+        with destination(args.output) as stream:
+            render([Column("case")], [[case.key] for case in found], args.form, stream)
+        return 0
+    launches = 1 if args.quick else args.launches
+    if launches < 1:
+        raise TesseraError("launches", got=launches, allowed="1 or more")
+    folder = prepare(Path(args.profile_dir or ".")) if args.profile else None
+    plan = Plan(cases=tuple(found), sampling=sampling_of(args), launch=launch_of(args), launches=launches)
+    stored, records, outcome = execute(plan, store_path=args.results, name=args.run, suite="phases", resume=args.resume)
+    if is_root():
+        print_phases(stored, records, args.form, args.output, advise=args.advise, profile=args.profile)
+        if args.form == "terminal":
+            print("\n".join(closing_lines(stored, outcome, records)))
+        if folder is not None:
+            _write(records, folder, quiet=args.form != "terminal")
+    return exit_code(records)
+
+
+def _write(records: list[Record], folder: Path, *, quiet: bool) -> None:
+    profiles = {record.case.key: profile for record in records if (profile := profile_of(record)) is not None}
+    if not profiles:
+        return
+    written = write_profile(profiles, folder)
+    print("profile: " + ", ".join(map(str, written)), file=sys.stderr if quiet else sys.stdout)

@@ -1,0 +1,137 @@
+"""What a user says about a convolution on the grid besides its shape: buffers, blocks, sharding, arithmetic, slices."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum, StrEnum
+
+from tessera.coregrid.device.grids import CoreRangeSet
+from tessera.coregrid.formats import TILE, DataType, Layout, bfloat16
+from tessera.coregrid.planning.sharding import ShardLayout
+from tessera.coregrid.planning.sticks import Mode
+from tessera.errors import TesseraError
+from tessera.geometry import Mesh
+
+# What may follow a convolution on the same core before its output is stored; "" is nothing.
+ACTIVATIONS = ("", "relu", "relu6", "silu", "gelu", "sigmoid", "tanh", "hardswish")
+CHANNELS_ALIGNMENTS = (8, 16, 32)
+
+
+class MathFidelity(Enum):
+    """How many passes the matrix engine makes over the bits of its operands; the value is their number."""
+
+    LoFi = 1
+    HiFi2 = 2
+    HiFi3 = 3
+    HiFi4 = 4
+
+
+class SliceAxis(StrEnum):
+    """Along which dim of the image a convolution goes through global memory in slices."""
+
+    HEIGHT = "height"
+    WIDTH = "width"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ComputeConfig:
+    """The settings of a core's arithmetic.
+
+    `dst_full_sync_en` gives all registers to one side at a time, so that packing waits for the arithmetic;
+    `fp32_dest_acc_en` accumulates in 32 bits and halves the registers; `packer_l1_acc` adds partial sums in the
+    core's memory, in 32 bits if those of the registers are, in 16 otherwise.
+    """
+
+    math_fidelity: MathFidelity = MathFidelity.HiFi4
+    math_approx_mode: bool = True
+    dst_full_sync_en: bool = False
+    fp32_dest_acc_en: bool = False
+    packer_l1_acc: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Conv2dConfig:
+    """The parameters of `conv2d`: every field with its default; those without meaning for a layout are not read.
+
+    `act_block_h_override` (sticks, 0 for the whole shard) is not read with WIDTH, `act_block_w_div` and only with it;
+    `transpose_shards` lays the shards in rows, as if it were not set in columns, of BLOCK only.
+    `full_inner_dim` takes all rows of the kernel in one block of a BLOCK convolution. `halo_mode` is `span`, one range
+    of sticks per core as the chip moves them, or `exact`, only those that a window touches.
+    """
+
+    dtype: DataType = bfloat16
+    weights_dtype: DataType = bfloat16
+    activation: str = ""
+    input_channels_alignment: int = TILE
+    deallocate_activation: bool = False
+    reallocate_halo_output: bool = False
+    act_block_h_override: int = 0
+    act_block_w_div: int = 1
+    reshard_if_not_optimal: bool = False
+    override_sharding_config: bool = False
+    shard_layout: ShardLayout | None = None
+    core_grid: Mesh | CoreRangeSet | None = None
+    transpose_shards: bool = True
+    output_layout: Layout = Layout.TILE
+    enable_act_double_buffer: bool = False
+    enable_weights_double_buffer: bool = False
+    enable_split_reader: bool = False
+    full_inner_dim: bool = False
+    halo_mode: Mode = "span"
+
+    def __post_init__(self) -> None:
+        self._normalise()
+        if self.activation not in ACTIVATIONS:
+            raise TesseraError("unknown activation", got=self.activation, allowed=[repr(a) for a in ACTIVATIONS])
+        if self.input_channels_alignment not in CHANNELS_ALIGNMENTS:
+            got = self.input_channels_alignment
+            raise TesseraError("input_channels_alignment", got=got, allowed=CHANNELS_ALIGNMENTS)
+        if self.act_block_h_override < 0 or self.act_block_h_override % TILE:
+            raise TesseraError("act_block_h_override is a multiple of 32", got=self.act_block_h_override)
+        if self.act_block_w_div < 1:
+            raise TesseraError("act_block_w_div divides a block", got=self.act_block_w_div, allowed="1 or more")
+        if self.reshard_if_not_optimal and self.override_sharding_config:
+            raise TesseraError(
+                "reshard_if_not_optimal and override_sharding_config contradict each other",
+                do="set one: reshard to what is best, or to what shard_layout and core_grid say",
+            )
+        if self.override_sharding_config and (self.shard_layout is None or self.core_grid is None):
+            raise TesseraError(
+                "override_sharding_config needs the sharding",
+                got=f"shard_layout={self.shard_layout}, core_grid={self.core_grid}",
+                do="set shard_layout and core_grid",
+            )
+        if self.output_layout is Layout.ROW_MAJOR and self.dtype.is_block:
+            raise TesseraError(
+                "a block format exists in tiles only", got=self.dtype, do="use output_layout=TILE_LAYOUT or bfloat16"
+            )
+        if self.halo_mode not in ("span", "exact"):
+            raise TesseraError("unknown halo_mode", got=self.halo_mode, allowed=("span", "exact"))
+
+    def _normalise(self) -> None:
+        """Take the names of tensor memory layouts and sets of cores as well: a rectangle of them is a grid."""
+        if self.shard_layout is not None:
+            try:
+                object.__setattr__(self, "shard_layout", ShardLayout(self.shard_layout))
+            except ValueError:
+                raise TesseraError("shard_layout", got=self.shard_layout, allowed=list(ShardLayout)) from None
+        if isinstance(self.core_grid, CoreRangeSet):
+            object.__setattr__(self, "core_grid", self.core_grid.as_mesh())
+
+    @property
+    def grid(self) -> Mesh | None:
+        """The cores that the user chose, if they override the sharding."""
+        assert not isinstance(self.core_grid, CoreRangeSet)
+        return self.core_grid if self.override_sharding_config else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SliceConfig:
+    """How a convolution goes through global memory: `axis` None is guessed, `num_slices` 0 counts up till it fits."""
+
+    axis: SliceAxis | None = None
+    num_slices: int = 0
+
+    def __post_init__(self) -> None:
+        if self.num_slices < 0:
+            raise TesseraError("num_slices is 0 (as many as it takes) or more", got=self.num_slices)

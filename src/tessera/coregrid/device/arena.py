@@ -1,0 +1,121 @@
+"""The cores' own memories: bounded, allocated in step on all cores, with real bytes behind every buffer.
+
+Every buffer has the same address on every core, as on the chip, so one list of what is free serves all of them and a
+buffer seen across cores is one strided tensor. Pages that nothing is written to cost nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from tessera.coregrid.device.freelist import FreeList, aligned
+from tessera.errors import TesseraError
+from tessera.geometry import Interval, Mesh
+
+
+class OutOfMemory(TesseraError):
+    """A buffer does not fit a core's memory, or the banks."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Buffer:
+    """A range of bytes on every core."""
+
+    place: Interval
+    what: str
+
+
+class Arena:
+    """The memories of a grid of cores, `size` bytes each."""
+
+    def __init__(self, grid: Mesh, size: int) -> None:
+        self.grid, self.size = grid, size
+        self._free = FreeList(size)
+        self._stride = -(-size // 64) * 64
+        self._memory = torch.empty(grid.size * self._stride, dtype=torch.uint8)
+        self._typed: dict[torch.dtype, Tensor] = {}
+
+    @property
+    def used(self) -> int:
+        """Bytes that are allocated on every core."""
+        return self._free.used
+
+    @property
+    def peak(self) -> int:
+        """The high-water mark of every core."""
+        return self._free.peak
+
+    def reset_peak(self) -> None:
+        """Begin a new high-water mark at what is allocated now."""
+        self._free.reset_peak()
+
+    def allocate(self, size: int, what: str, *, from_bottom: bool = False, do: str = "") -> Buffer:
+        """A buffer on every core: of a tensor from the top down, of a running operation `from_bottom` up."""
+        place = self._free.take(aligned(size), from_bottom=from_bottom)
+        if place is None:
+            room = f"{self._free.largest_gap:,} bytes in one piece, {self.size - self.used:,} of {self.size:,} free"
+            raise OutOfMemory(
+                f"core (0, 0) of {self.grid.rows}x{self.grid.cols} is out of memory for the {what}, as every other",
+                got=f"needs {size:,} bytes",
+                allowed=f"has {room}",
+                do=do or "deallocate tensors that are not needed any more",
+            )
+        return Buffer(place, what)
+
+    def free(self, buffer: Buffer) -> None:
+        self._free.give(buffer.place)
+
+    def raised(self, buffer: Buffer) -> Buffer:
+        """Move a buffer as high as it goes, to join the gaps around it; its bytes come along."""
+        self._free.give(buffer.place)
+        place = self._free.take(len(buffer.place))
+        assert place is not None
+        if place != buffer.place:
+            memory = self._memory.view(self.grid.size, self._stride)
+            memory[:, place.start : place.stop] = memory[:, buffer.place.start : buffer.place.stop].clone()
+        return Buffer(place, buffer.what)
+
+    def view(self, core: int, buffer: Buffer, dtype: torch.dtype, shape: Sequence[int], start: int = 0) -> Tensor:
+        """A matrix in a core's buffer, from a byte of it on."""
+        rows, columns = shape
+        flat, at = self._flat(dtype), core * self._stride + buffer.place.start + start
+        assert rows * columns * dtype.itemsize + start <= len(buffer.place), f"beyond the {buffer.what}"
+        return flat.as_strided((rows, columns), (columns, 1), at // dtype.itemsize)
+
+    def across(self, cores: range, buffer: Buffer, dtype: torch.dtype, shape: Sequence[int], start: int = 0) -> Tensor:
+        """The same matrix of several cores at once, `(cores, rows, columns)`."""
+        rows, columns = shape
+        flat, at = self._flat(dtype), cores.start * self._stride + buffer.place.start + start
+        assert rows * columns * dtype.itemsize + start <= len(buffer.place), f"beyond the {buffer.what}"
+        step = cores.step * self._stride // dtype.itemsize
+        return flat.as_strided((len(cores), rows, columns), (step, columns, 1), at // dtype.itemsize)
+
+    def _flat(self, dtype: torch.dtype) -> Tensor:
+        if dtype not in self._typed:
+            self._typed[dtype] = self._memory.view(dtype)
+        return self._typed[dtype]
+
+
+def progressions(cores: Sequence[int]) -> list[range]:
+    """The cores in order as runs of equal steps, so that each can be seen as one tensor.
+
+    >>> progressions([0, 1, 2, 8, 9, 10])
+    [range(0, 3), range(8, 11)]
+    >>> progressions([0, 8, 16, 1, 9])
+    [range(0, 24, 8), range(1, 17, 8)]
+    """
+    runs: list[range] = []
+    at = 0
+    while at < len(cores):
+        step = cores[at + 1] - cores[at] if at + 1 < len(cores) else 1
+        stop = at + 1
+        while step > 0 and stop < len(cores) and cores[stop] - cores[stop - 1] == step:
+            stop += 1
+        step = max(step, 1)
+        runs.append(range(cores[at], cores[at] + (stop - at) * step, step))
+        at = stop
+    return runs

@@ -1,0 +1,86 @@
+"""Runs a convolution through global memory, slice after slice: a part of the input in, its output out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from tessera.coregrid.config import SliceAxis
+from tessera.coregrid.device.device import Device
+from tessera.coregrid.device.memory_config import DRAM_MEMORY_CONFIG
+from tessera.coregrid.device.placement import place
+from tessera.coregrid.device.storage import Matrix, Shards, Storage, collect, deal
+from tessera.coregrid.device.tensors import Tensor, empty
+from tessera.coregrid.execution.execute import execute
+from tessera.coregrid.execution.prepared import Operands
+from tessera.coregrid.execution.program import Program
+from tessera.coregrid.planning.ledger import Ledger
+from tessera.coregrid.planning.plan import ConvPlan
+from tessera.coregrid.planning.slicing import global_ledger
+from tessera.geometry import Interval
+
+
+def execute_slices(
+    plan: ConvPlan,
+    programs: Sequence[Program],
+    device: Device,
+    source: Storage,
+    operands: Operands,
+) -> Tensor:
+    """The output of a convolution in slices, in global memory."""
+    conv = plan.conv
+    shape = 1, 1, conv.outputs, conv.out_channels
+    matrix = Matrix.of(shape, plan.output_dtype, plan.config.output_layout)
+    output = empty(device, matrix, shape, DRAM_MEMORY_CONFIG, "output")
+    moved = Ledger()
+    try:
+        for cut, program in zip(plan.slices, programs, strict=True):
+            shards = _taken(source, sticks(conv.batch, (conv.height, conv.width), cut.axis, cut.input), program, device)
+            weights, bias = operands.pages(program.weights)
+            made = execute(program, device, shards, weights, bias, release=shards.free)
+            _put(made, output.storage, sticks(conv.batch, conv.output, cut.axis, cut.output))
+            made.free()
+            crossed = global_ledger(cut.plan)
+            device.count(crossed)
+            moved += cut.plan.ledger + crossed
+    except Exception:
+        output.placed.free()
+        raise
+    assert moved == plan.ledger, f"moved {moved}, planned {plan.ledger}"
+    return output
+
+
+def sticks(batch: int, size: tuple[int, int], axis: SliceAxis, part: Interval) -> list[Interval]:
+    """The sticks of some rows, or some columns, of all images, as runs.
+
+    >>> sticks(2, (4, 3), SliceAxis.HEIGHT, Interval(1, 3))
+    [Interval(3:9), Interval(15:21)]
+    >>> sticks(1, (2, 5), SliceAxis.WIDTH, Interval(0, 2))
+    [Interval(0:2), Interval(5:7)]
+    """
+    height, width = size
+    if axis is SliceAxis.HEIGHT:
+        return [Interval((n * height + part.start) * width, (n * height + part.stop) * width) for n in range(batch)]
+    return [part + row * width for row in range(batch * height)]
+
+
+def _taken(source: Storage, runs: list[Interval], program: Program, device: Device) -> Shards:
+    """Sticks of the input in shards, as a slice's plan needs them."""
+    given, conv = source.matrix, program.plan.conv
+    (everything,) = source.parts()
+    raw = torch.cat([source.read(everything, run, everything.columns) for run in runs])
+    matrix = Matrix(rows=conv.inputs, columns=given.columns, dtype=given.dtype, layout=given.layout)
+    shards = place(device, matrix, program.input, "input")
+    assert isinstance(shards, Shards)
+    deal(shards, raw)
+    return shards
+
+
+def _put(made: Shards, output: Storage, runs: list[Interval]) -> None:
+    """The output of a slice, to where it belongs."""
+    raw, at = collect(made), 0
+    (everything,) = output.parts()
+    for run in runs:
+        output.write(everything, run, everything.columns, raw[at : at + len(run)])
+        at += len(run)

@@ -1,0 +1,211 @@
+"""A whole network on the grid: how every layer lies, chosen so that layers and resharding together take least time.
+
+Every layer has a few ways to lie; between two layers that lie differently a tensor is resharded. The cheapest way
+through is a shortest path, found layer by layer: for every way in which a tensor can lie, the least time in which it
+can be there. A residual block is a step of its own: both its ways begin where its input lies and end where its sum
+does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from tessera.coregrid.config import ComputeConfig, Conv2dConfig, MathFidelity
+from tessera.coregrid.cost.moves import Lying, reshard
+from tessera.coregrid.cost.rates import Rates, rates_of
+from tessera.coregrid.formats import Layout, bfloat8_b
+from tessera.coregrid.networks.layers import Layer, Network, Residual
+from tessera.coregrid.networks.options import Option, added, averaged, chips_own, options, shard_bytes
+from tessera.coregrid.networks.published import Published, published
+from tessera.coregrid.planning.plan import Setup
+from tessera.errors import TesseraError
+from tessera.machine.machine import Machine
+
+# How the published figures were taken: block formats, the fastest arithmetic, sums in the packer.
+CONFIG = Conv2dConfig(dtype=bfloat8_b, weights_dtype=bfloat8_b, activation="relu", deallocate_activation=True)
+COMPUTE = ComputeConfig(math_fidelity=MathFidelity.LoFi, packer_l1_acc=True)
+
+Ways = Callable[[Layer, Setup], list[Option]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """One operation of a planned network: its own time, and that of resharding its input before it."""
+
+    name: str
+    kind: str
+    seconds: float
+    resharding: float = 0.0
+    option: Option | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Path:
+    """The least time in which a tensor can lie in a certain way, and the steps that lead there."""
+
+    seconds: float
+    steps: tuple[Step, ...] = ()
+
+    def then(self, *steps: Step) -> Path:
+        return Path(self.seconds + sum(step.seconds + step.resharding for step in steps), self.steps + steps)
+
+
+Paths = Mapping[Lying | None, Path]  # None: before the first layer, a tensor lies as that one wants it
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NetworkPlan:
+    """A network on a machine, step by step."""
+
+    network: Network
+    machine: Machine
+    steps: tuple[Step, ...]
+
+    @property
+    def seconds(self) -> float:
+        return sum(step.seconds + step.resharding for step in self.steps)
+
+    @property
+    def resharding(self) -> float:
+        """Seconds that go into resharding."""
+        return sum(step.resharding for step in self.steps)
+
+    @property
+    def images_per_second(self) -> float:
+        return self.network.batch / self.seconds
+
+    @property
+    def published(self) -> Published | None:
+        return published(self.network.name, self.machine.name)
+
+    @property
+    def error(self) -> float | None:
+        """How far the prediction is above (positive) or below what was published, as a fraction."""
+        known = self.published
+        return None if known is None else self.images_per_second / known.compared - 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NetworkSearch:
+    """The shortest path, and what it is held against: every layer at its own best, and the chip's own choices."""
+
+    best: NetworkPlan
+    greedy: NetworkPlan
+    auto: NetworkPlan | None
+
+    @property
+    def gain(self) -> float:
+        """How many times as long it takes if every layer is chosen for itself."""
+        return self.greedy.seconds / self.best.seconds
+
+
+def plan_network(
+    network: Network, machine: Machine, config: Conv2dConfig = CONFIG, compute: ComputeConfig = COMPUTE
+) -> NetworkSearch:
+    """Choose how every layer of a network lies."""
+    setup = Setup(machine=machine, config=config, compute=compute, bias=True)
+    known: dict[object, list[Option]] = {}
+
+    def ways(layer: Layer, setup: Setup) -> list[Option]:
+        key = layer.kind, layer.conv, setup.config, setup.input_layout
+        if key not in known:
+            known[key] = options(layer, setup)
+        return known[key]
+
+    def greedy(layer: Layer, setup: Setup) -> list[Option]:
+        return ways(layer, setup)[:1]
+
+    best, alone = (_Walk(setup, choice).through(network) for choice in (ways, greedy))
+    try:
+        auto = _Walk(setup, chips_own).through(network)
+    except TesseraError:
+        auto = None  # what takes least memory in each layer still does not fit beside a shortcut
+    return NetworkSearch(best=best, greedy=alone, auto=auto)
+
+
+class _Walk:
+    """One pass through a network with a choice of ways for every layer."""
+
+    def __init__(self, setup: Setup, ways: Ways) -> None:
+        self.setup, self.ways = setup, ways
+        self.rates: Rates = rates_of(setup.machine, setup.compute, setup.dtype)
+
+    def through(self, network: Network) -> NetworkPlan:
+        paths: Paths = {None: Path(0.0)}
+        for number, part in enumerate(network.parts):
+            if isinstance(part, Residual):
+                paths = self._block(paths, part)
+            elif part.kind == "global_pool":
+                paths = self._average(paths, part, network.batch)
+            else:
+                # images come row by row, everything after the first layer lies in tiles
+                setup = replace(self.setup, input_layout=Layout.ROW_MAJOR) if number == 0 else self.setup
+                paths = self._layer(paths, part, setup)
+        best = min(paths.values(), key=lambda path: path.seconds)
+        return NetworkPlan(network=network, machine=self.setup.machine, steps=best.steps)
+
+    def _layer(self, paths: Paths, layer: Layer, setup: Setup, beside: int = 0) -> Paths:
+        """Go through one layer, with so many bytes of every core taken by a tensor that waits."""
+        found: dict[Lying | None, Path] = {}
+        for option in self.ways(layer, setup):
+            if option.memory + beside > setup.machine.local_memory:
+                continue
+            for lying, path in paths.items():
+                moving = self._resharded(lying, option.source)
+                step = Step(name=layer.name, kind=layer.kind, seconds=option.seconds, resharding=moving, option=option)
+                _keep(found, option.target, path.then(step))
+        if not found:
+            raise TesseraError(f"{layer.name} does not fit {setup.machine.name} beside the shortcut", got=layer.conv)
+        return found
+
+    def _block(self, paths: Paths, block: Residual) -> Paths:
+        found: dict[Lying | None, Path] = {}
+        for lying, path in paths.items():
+            assert lying is not None, "a network does not begin with a residual block"
+            waiting = shard_bytes(lying, self.setup)
+            body: Paths = {lying: Path(0.0)}
+            for number, layer in enumerate(block.body):
+                # the first layer reads the very tensor that the shortcut needs again
+                kept = replace(self.setup, config=replace(self.setup.config, deallocate_activation=False))
+                body = self._layer(body, layer, self.setup if number else kept, waiting if number else 0)
+            shortcut: Paths = {lying: Path(0.0)}
+            for layer in block.shortcut:
+                shortcut = self._layer(shortcut, layer, self.setup)
+            for target, way in body.items():
+                assert target is not None
+                beside = self._sum(shortcut, target, block.name)
+                _keep(found, target, path.then(*beside.steps[:-1], *way.steps, beside.steps[-1]))
+        return found
+
+    def _sum(self, shortcut: Paths, target: Lying, name: str) -> Path:
+        """The cheapest way for a shortcut to come to lie where the sum is taken, and the addition."""
+
+        def summed(lying: Lying | None, path: Path) -> Path:
+            moving = self._resharded(lying, target)
+            return path.then(Step(name=name, kind="add", seconds=added(target, self.setup), resharding=moving))
+
+        return min((summed(*way) for way in shortcut.items()), key=lambda path: path.seconds)
+
+    def _average(self, paths: Paths, layer: Layer, batch: int) -> Paths:
+        found: dict[Lying | None, Path] = {}
+        for lying, path in paths.items():
+            assert lying is not None
+            target, seconds = averaged(lying, self.setup, batch)
+            _keep(found, target, path.then(Step(name=layer.name, kind=layer.kind, seconds=seconds)))
+        return found
+
+    def _resharded(self, source: Lying | None, target: Lying) -> float:
+        if source is None or source == target:
+            return 0.0
+        return self.rates.launch + reshard(source, target).seconds(self.rates, self.setup.config.dtype)
+
+
+def _keep(paths: dict[Lying | None, Path], lying: Lying, path: Path) -> None:
+    if lying not in paths or path.seconds < paths[lying].seconds:
+        paths[lying] = path
+
+
+def slowest(steps: Sequence[Step], count: int = 10) -> list[Step]:
+    """The steps that take longest, with their resharding."""
+    return sorted(steps, key=lambda step: step.seconds + step.resharding, reverse=True)[:count]

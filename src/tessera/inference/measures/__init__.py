@@ -1,0 +1,1 @@
+"""What is measured of replicas at work: windows, rates, latencies, memory, energy."""

@@ -1,0 +1,1 @@
+"""One case of phased execution measured in a worker."""

@@ -1,0 +1,117 @@
+"""What is run: the network of a case, its mini-batches, its weights in a file, and the same in plain torch."""
+
+from __future__ import annotations
+
+import tempfile
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from tessera.models import build, lay_out
+from tessera.models.weights import read_weights
+from tessera.phased.cases import CHAIN
+from tessera.phased.chain import MatrixChain
+from tessera.phased.writing import write_weights
+from tessera.results.record import Case
+
+DRAWN = 4  # mini-batches that differ; a longer step goes through them again, for hundreds would fill the memory
+COMPUTED = {"float16": torch.float32, "bfloat16": torch.float32}  # 16 bits are for storing and streaming
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Workload:
+    """A network by name, the shape of a mini-batch, how many of them a step has, and how its weights are stored.
+
+    Without a dtype its weights are stored as the file that was given has them.
+    """
+
+    name: str
+    input_shape: tuple[int, ...]
+    batches: int
+    dtype: str | None
+    weights: str | None = None
+    num_layers: int = 0
+
+    @classmethod
+    def of(cls, case: Case) -> Workload:
+        """The workload of a case."""
+        params: Any = case.params
+        size = params["dsize"] if case.name == CHAIN else params["image_size"]
+        return cls(
+            name=case.name,
+            input_shape=(params["batch_size"], *((size, size) if case.name == CHAIN else (3, size, size))),
+            batches=params["batches_per_step"],
+            dtype=params.get("dtype"),
+            weights=params.get("weights"),
+            num_layers=params.get("num_layers", 0),
+        )
+
+    @property
+    def items(self) -> int:
+        """Matrices or images of one step."""
+        return self.input_shape[0] * self.batches
+
+    @property
+    def computed(self) -> torch.dtype:
+        """The dtype of inputs and arithmetic."""
+        if self.dtype is None:
+            return torch.float32
+        stored: torch.dtype = getattr(torch, self.dtype)
+        return COMPUTED.get(self.dtype, stored)
+
+    def inputs(self) -> list[Tensor]:
+        """The mini-batches of a step."""
+        generator = torch.Generator().manual_seed(0)
+        count = min(DRAWN, self.batches)
+        drawn = [torch.randn(self.input_shape, generator=generator).to(self.computed) for _ in range(count)]
+        return [drawn[number % count] for number in range(self.batches)]
+
+    def phases(self) -> list[str] | None:
+        """The modules at which phases begin: every layer of the chain; of a network they are found."""
+        return [f"layers.{number}" for number in range(self.num_layers)] if self.name == CHAIN else None
+
+    def skeleton(self) -> nn.Module:
+        """The network without values."""
+        if self.name != CHAIN:
+            return lay_out(self.name).to("meta").eval()
+        with torch.device("meta"):
+            return MatrixChain(self.input_shape[-1], self.num_layers)
+
+    def plain(self) -> nn.Module:
+        """The network as plain torch runs it: all values in memory, rounded to what is stored."""
+        if self.name == CHAIN:
+            network = self.skeleton().to_empty(device="cpu")
+            network.load_state_dict({name: self._drawn(name) for name in network.state_dict()})
+        elif self.weights is None:
+            network = build(self.name)
+        else:  # the engine has seen that nothing is missing; counters, which it leaves out, are not read either
+            network = lay_out(self.name).to_empty(device="cpu").eval()
+            network.load_state_dict(read_weights(Path(self.weights)), strict=False)
+        return network if self.dtype is None else network.to(getattr(torch, self.dtype)).to(self.computed)
+
+    @contextmanager
+    def file(self) -> Iterator[Path]:
+        """The file of its weights: the one that was given, or one that is written now and gone afterwards."""
+        if self.weights is not None:
+            yield Path(self.weights)
+            return
+        with tempfile.TemporaryDirectory(prefix="tessera-phases-") as folder:
+            path = Path(folder) / "weights.safetensors"
+            if self.name == CHAIN:  # one layer at a time: a chain may be larger than the memory
+                write_weights(path, self.skeleton(), self._drawn, dtype=self.dtype)
+            else:
+                write_weights(path, build(self.name), dtype=self.dtype)
+            yield path
+
+    def _drawn(self, name: str) -> Tensor:
+        """A layer of the chain, the same each time; scaled so that numbers stay in range over any depth."""
+        size = self.input_shape[-1]
+        generator = torch.Generator().manual_seed(zlib.crc32(name.encode()))
+        drawn: Tensor = torch.randn(size, size, generator=generator) * size**-0.5
+        return drawn

@@ -1,0 +1,1 @@
+"""What computes: devices as threads or as processes."""

@@ -1,0 +1,143 @@
+"""The schedules `phased` and `sharded` with devices that are processes, each pinned to cores of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from tessera.errors import BenchmarkFailed, TesseraError
+from tessera.launch import LaunchConfig, Workers
+from tessera.phased.choices import HOLD_ALL
+from tessera.phased.devices.process import Blueprint
+from tessera.phased.devices.shared_values import Table, table_of
+from tessera.phased.events import Timeline
+from tessera.phased.memory.activations import Values
+from tessera.phased.memory.budget import Division
+from tessera.phased.memory.working import wide_bytes
+from tessera.phased.network.network import Network
+from tessera.phased.plan import Plan
+from tessera.phased.store.layout import Layout
+from tessera.phased.store.reader import Reading
+from tessera.transport.memory import Memory
+
+PROCESS = "tessera.phased.devices.process"
+
+
+def divided(division: Division, layouts: Sequence[Layout], schedule: str, devices: int) -> tuple[Division, ...]:
+    """The working memory of each device, of that of all of them."""
+    if schedule not in HOLD_ALL:
+        return (replace(division, buffers=1, areas=min(division.areas, 1)),) * devices
+    found = []
+    for number in range(devices):
+        own = tuple(range(number, len(layouts), devices))
+        sizes = [wide_bytes([t for t, _ in layouts[phase].places]) or layouts[phase].nbytes for phase in own]
+        found.append(replace(division, resident=own, resident_bytes=sum(sizes)))
+    return tuple(found)
+
+
+def open_processes(
+    schedule: str, network: Network, plan: Plan, reading: Reading, timeline: Timeline, *, devices: int, threads: int
+) -> DeviceProcesses:
+    """Start the devices of a schedule."""
+    programs = network.programs()
+    blueprint = Blueprint(
+        schedule=schedule,
+        modules=tuple(program.module for program in programs),
+        borders=tuple(program.border for program in programs),
+        layouts=plan.layouts,
+        names=plan.names,
+        divisions=divided(plan.division, plan.layouts, schedule, devices),
+        path=reading.file.path,
+        direct=reading.direct,
+        checksums=reading.checksums,
+        mapped=reading.mapped,
+    )
+    return DeviceProcesses(network, blueprint, timeline, devices, threads)
+
+
+class DeviceProcesses:
+    """Sends every device its part of the network once, and then mini-batches through memory that all of them map.
+
+    A device that dies, or is killed, is an error of the step that it was in; the others are ended as well. The next
+    step starts new ones.
+    """
+
+    def __init__(self, network: Network, blueprint: Blueprint, timeline: Timeline, devices: int, threads: int) -> None:
+        self._network, self._blueprint, self._timeline = network, blueprint, timeline
+        self._workers = Workers(LaunchConfig(spawn="processes", workers=devices, threads=threads))
+        self._prepared = False
+        self._tables: dict[tuple[object, ...], Table] = {}
+        self._memory: Memory | None = None
+        self._workers.__enter__()
+        try:
+            self._prepare()
+        except BaseException:
+            self.close()
+            raise
+
+    def run(self, batches: list[Values]) -> list[Values]:
+        table = self._table(batches)
+        memory = self._room(table.nbytes * len(batches))
+        for number, values in enumerate(batches):
+            for name, place in table.places.items():
+                if name in values:
+                    place.view(memory.tensor, number * table.nbytes).copy_(values[name])
+        self._step(memory.address, table, len(batches))
+        return [self._results(memory, table, number) for number in range(len(batches))]
+
+    def close(self) -> None:
+        self._workers.__exit__(None)
+        if self._memory is not None:
+            self._memory.close()
+            self._memory = None
+
+    def _room(self, nbytes: int) -> Memory:
+        """Memory for the values of a step: that of the last one if it is large enough, for fresh pages cost time."""
+        if self._memory is None or self._memory.address.size < nbytes:
+            if self._memory is not None:
+                self._memory.close()
+            self._memory = Memory(max(1, nbytes))
+        return self._memory
+
+    def _prepare(self) -> None:
+        self._workers.run(f"{PROCESS}:prepare", self._blueprint)
+        self._prepared = True
+
+    def _step(self, *args: object) -> None:
+        try:
+            if not self._prepared:
+                self._prepare()
+            self._prepared = False  # a step that fails ends the processes
+            found = self._workers.run(f"{PROCESS}:step", *args)
+            self._prepared = True
+        except BenchmarkFailed as error:
+            raise BenchmarkFailed(f"a device failed: {error}", do="call again: new ones are started") from None
+        for events in found:
+            self._timeline.extend(events)
+
+    def _table(self, batches: list[Values]) -> Table:
+        """Where the values of a mini-batch lie; all of a step have to be alike."""
+        kinds = {tuple((name, _kind(value)) for name, value in values.items()) for values in batches}
+        if len(kinds) > 1:
+            raise TesseraError("device processes take mini-batches of one shape in a step", do="use workers threads")
+        [kind] = kinds
+        if kind not in self._tables:
+            self._tables[kind] = table_of(self._network, self._blueprint.layouts, self._blueprint.names, batches[0])
+        return self._tables[kind]
+
+    def _results(self, memory: Memory, table: Table, number: int) -> Values:
+        found: Values = dict(table.constants)
+        for name in self._network.results:
+            if name in table.places:
+                found[name] = table.places[name].view(memory.tensor, number * table.nbytes).clone()
+        return found
+
+
+def _kind(value: object) -> object:
+    """What decides about the shapes of all that is computed from a value."""
+    if isinstance(value, Tensor):
+        return tuple(value.shape), value.stride(), value.dtype
+    return repr(value) if not isinstance(value, torch.Size) else tuple(value)

@@ -1,0 +1,104 @@
+"""Activations in memory that all device processes map: where each value lies, and where its place is used again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from tessera.errors import TesseraError, first_line
+from tessera.phased.memory.activations import Values, is_dense
+from tessera.phased.network.network import Network, mapped
+from tessera.phased.store.dtypes import computed_dtype
+from tessera.phased.store.layout import Layout
+
+ALIGNMENT = 64
+Numbers = Callable[[int, int, torch.dtype], Tensor]  # of a memory: from a byte on, how many, of which kind
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """A tensor in the memory of one mini-batch."""
+
+    at: int
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    dtype: torch.dtype
+    nbytes: int
+
+    def view(self, numbers: Numbers, base: int) -> Tensor:
+        """The tensor itself, of a mini-batch that begins at a byte of the memory; nothing is copied."""
+        if self.nbytes == 0:
+            return torch.empty_strided(self.shape, self.strides, dtype=self.dtype)
+        flat = numbers(base + self.at, self.nbytes // self.dtype.itemsize, self.dtype)
+        return flat.as_strided(self.shape, self.strides)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Table:
+    """The places of all values of a mini-batch, what is no tensor as it is, and the bytes of one mini-batch."""
+
+    places: Mapping[str, Place]
+    constants: Mapping[str, Any]
+    nbytes: int
+
+
+def table_of(network: Network, layouts: Sequence[Layout], names: Sequence[Sequence[str]], given: Values) -> Table:
+    """Follow a mini-batch through all phases on the meta device, and find places for what crosses."""
+    values = {name: v.to("meta") if isinstance(v, Tensor) else v for name, v in given.items()}
+    found = dict(values)
+    born = dict.fromkeys(values, 0)
+    last: dict[str, int] = {}
+    for phase, program in enumerate(network.programs()):
+        tensors = [tensor for tensor, _ in layouts[phase].places]
+        bare = [torch.empty(t.shape, dtype=computed_dtype(t.dtype), device="meta") for t in tensors]
+        program.set_weights(dict(zip(names[phase], bare, strict=True)))
+        try:
+            with torch.no_grad():
+                found |= program.run(dict(found))
+        except Exception as error:
+            raise TesseraError(f"phase {phase} does not run on this input: {first_line(error)}") from error
+        born |= dict.fromkeys(program.border.outputs, phase)
+        last |= dict.fromkeys(program.border.last_use, phase)
+    for name, value in found.items():
+        inner: list[Any] = []
+        mapped(value, inner.append)
+        if not isinstance(value, Tensor) and any(isinstance(one, Tensor) for one in inner):
+            raise TesseraError(
+                f"{name} crosses phases as a {type(value).__name__} of tensors, which processes do not share",
+                do="use workers threads, or cut elsewhere",
+            )
+    return _placed(found, born, last, len(network.parts))
+
+
+def _placed(found: Values, born: Mapping[str, int], last: Mapping[str, int], phases: int) -> Table:
+    places: dict[str, Place] = {}
+    free: list[tuple[int, int]] = []  # where, how much
+    end = 0
+    tensors = {name: value for name, value in found.items() if isinstance(value, Tensor)}
+    for phase in range(phases):
+        for name in [name for name in tensors if born[name] == phase]:
+            tensor = tensors[name] if is_dense(tensors[name]) else tensors[name].contiguous()
+            room = tensor.nbytes + -tensor.nbytes % ALIGNMENT
+            fitting = [hole for hole in free if hole[1] >= room]
+            if fitting:
+                hole = min(fitting, key=lambda hole: hole[1])
+                free.remove(hole)
+                at = hole[0]
+                if hole[1] > room:
+                    free.append((at + room, hole[1] - room))
+            else:
+                at, end = end, end + room
+            places[name] = Place(
+                at=at,
+                shape=tuple(tensor.shape),
+                strides=tensor.stride(),
+                dtype=tensor.dtype,
+                nbytes=tensor.nbytes,
+            )
+        for name in [name for name, when in last.items() if when == phase and name in places]:
+            free.append((places[name].at, places[name].nbytes + -places[name].nbytes % ALIGNMENT))
+    return Table(places=places, constants={n: v for n, v in found.items() if n not in tensors}, nbytes=end)

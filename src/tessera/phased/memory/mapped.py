@@ -1,0 +1,71 @@
+"""Weights where they lie in the page cache: a phase is loaded by mapping its pages, and nothing is copied.
+
+A phase that is no longer computed with is unmapped, so that the process never holds more of the file than its budget.
+The pages are those of the file: one that is cut off while it is mapped ends the process, as it does for every program
+that maps files. Where files may change, read them instead.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import mmap
+import os
+
+import torch
+from torch import Tensor
+
+from tessera.errors import TesseraError
+from tessera.phased.memory.arena import Region
+from tessera.phased.store.layout import Layout
+from tessera.phased.store.reader import Block, Loading, Reader, Reading
+
+POPULATE_READ = 22  # of madvise, since Linux 5.14: map pages now, and report what cannot be read
+
+
+class MappedReader(Reader):
+    """Maps phases of one file. `regions` of it are all the whole file, each for one phase at a time."""
+
+    def __init__(self, reading: Reading) -> None:
+        super().__init__(reading)
+        # private: a network that writes into its weights changes its own copy of a page, never the file
+        self._map = mmap.mmap(self._fd, 0, access=mmap.ACCESS_COPY)
+        self._data = torch.frombuffer(self._map, dtype=torch.uint8)
+        self._madvise = ctypes.CDLL(None, use_errno=True).madvise  # unlike that of `mmap` it holds no interpreter lock
+        self._madvise.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
+        self._held: dict[int, Layout] = {}
+
+    def region(self) -> Region:
+        """A region to load phases into; the one before is unmapped."""
+        return Region(memoryview(self._map), self._data)
+
+    def holds(self, tensor: Tensor) -> bool:
+        """Whether a tensor lies in the file."""
+        return 0 <= tensor.untyped_storage().data_ptr() - self._data.data_ptr() < self._data.nbytes
+
+    def start(self, layout: Layout, memory: memoryview) -> Loading:
+        before = self._held.pop(id(memory), None)
+        for run in before.runs if before is not None else ():
+            self._advise(run.start, run.stop - run.start, mmap.MADV_DONTNEED)
+        self._held[id(memory)] = layout
+        return super().start(layout, memory)
+
+    def close(self) -> None:
+        super().close()
+        self._held.clear()
+
+    def _read(self, block: Block) -> None:
+        self._file.check_unchanged()
+        failed = self._advise(block.start, len(block.into), POPULATE_READ)
+        self._file.check_unchanged()
+        if failed not in (0, errno.EINVAL):  # an older kernel maps the pages when they are first read
+            raise TesseraError(f"cannot map weights: {os.strerror(failed)}", got=str(self._file.path))
+
+    def _advise(self, start: int, count: int, advice: int) -> int:
+        address = ctypes.c_void_p(self._data.data_ptr() + start)
+        return ctypes.get_errno() if self._madvise(address, ctypes.c_size_t(count), advice) else 0
+
+
+def open_reader(reading: Reading) -> Reader:
+    """The reader that is asked for."""
+    return MappedReader(reading) if reading.mapped else Reader(reading)

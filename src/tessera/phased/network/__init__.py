@@ -1,0 +1,1 @@
+"""A network without its weights, and its cutting into phases."""

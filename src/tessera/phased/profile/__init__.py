@@ -1,0 +1,1 @@
+"""What happened in a pass: its timeline, and the directory that `--profile` writes."""

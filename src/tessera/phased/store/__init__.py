@@ -1,0 +1,1 @@
+"""Streaming memory: weights in files, how they lie there, and how they are read."""

@@ -1,0 +1,141 @@
+"""`tessera conv` as a user types it: plans, pictures, tables, real execution, and one line for every mistake."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+from tessera.cli.conv_options import HELP, USUAL
+from tessera.cli.main import main
+from tests.cli.test_commands import elsewhere  # noqa: F401
+
+pytestmark = pytest.mark.timeout(120)
+SMALL = ("--image-size", "14", "--in-channels", "64", "--out-channels", "64")
+
+
+def test_every_setting_has_an_option_and_a_line():
+    assert set(HELP) == set(USUAL)
+
+
+def test_help_has_examples(capsys):
+    with pytest.raises(SystemExit, match="0"):
+        main(["conv", "--help"])
+    shown = capsys.readouterr().out
+    assert "examples:" in shown
+    assert "--act-block-h-override" in shown
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["--kernel", "9", "--image-size", "4", "--padding", "0"], "does not fit an image of 4"),
+        (["--image-size", "big"], "not a size"),
+        (["--machine", "wormhol"], "did you mean"),
+        (["--shard-layout", "DEPTH"], "invalid choice: 'DEPTH'"),
+        (["--grid", "12x12", "--shard-layout", "HEIGHT", "--plan-only"], "larger than wormhole-n150"),
+        (["--in-channels", "30", "--groups", "4"], "evenly over the groups"),
+        (["--act-block-h-override", "40"], "multiple of 32"),
+        (["--padding", "1,2"], "TOP,BOTTOM,LEFT,RIGHT"),
+        (["--table", "resnet5"], "did you mean resnet50"),
+        (["--table", "resnet50", "--kernel", "3"], "a table has its own shapes"),
+        (["--layers", "conv1"], "layers are those of a table"),
+        (["--sweep", "grids=1x1"], "did you mean grid"),
+        (["--sweep", "grid=1x1", "--grid", "1x1"], "a value and a sweep"),
+        (["--sweep", "grid"], "OPTION=A;B"),
+        (["--table", "resnet50", "--picture", "a.svg"], "a picture is of one convolution"),
+        ([*SMALL, "--plan-only", "--picture", "a.gif"], "ends in .svg or .html"),
+        (["--network", "resnet50", "--kernel", "3"], "its own shapes"),
+        (["--network", "efficientnet_b0"], "does not plan"),
+    ],
+)
+def test_a_mistake_is_one_line(words, says, capsys, elsewhere):  # noqa: F811
+    assert main(["conv", *words]) == 2
+    err = capsys.readouterr().err
+    assert err.count("\n") == 1
+    assert says in err
+
+
+def test_a_plan_in_words(capsys, elsewhere):  # noqa: F811
+    assert main(["conv", "--image-size", "56", "--batch-size", "8", "--plan-only"]) == 0
+    shown = capsys.readouterr().out
+    for word in ("plan ", "blocks ", "fit ", "memory ", "bytes ", "time ", "candidates", "the chip's own choice"):
+        assert word in shown
+
+
+def test_a_layout_that_does_not_fit_says_what_would_help(capsys, elsewhere):  # noqa: F811
+    words = ["--image-size", "112", "--batch-size", "8", "--shard-layout", "HEIGHT", "--plan-only"]
+    assert main(["conv", *words]) == 0
+    shown = capsys.readouterr().out
+    assert "HEIGHT does not fit: needs" in shown
+    assert "saves" in shown
+
+
+def test_plans_as_json_and_csv(capsys, elsewhere):  # noqa: F811
+    words = ["--sweep", "shard-layout=HEIGHT,BLOCK", *SMALL, "--plan-only"]
+    assert main(["conv", *words, "--json"]) == 0
+    plans = json.loads(capsys.readouterr().out)
+    assert [plan["layout"] for plan in plans] == ["HEIGHT", "BLOCK"]
+    assert all(plan["high_water"] <= plan["have"] for plan in plans)
+    assert main(["conv", *words, "--csv"]) == 0
+    assert len(list(csv.DictReader(capsys.readouterr().out.splitlines()))) == 2
+
+
+def test_a_table_of_plans(capsys, elsewhere):  # noqa: F811
+    assert main(["conv", "--table", "resnet50", "--shard-layout", "auto", "--plan-only"]) == 0
+    shown = capsys.readouterr().out
+    assert "layer1.0.conv2" in shown
+    assert shown.count("yes") + shown.count(" no ") >= 23
+
+
+def test_pictures_and_a_trace(capsys, elsewhere):  # noqa: F811
+    words = ["conv", *SMALL, "--plan-only", "--shard-layout", "HEIGHT"]
+    assert main([*words, "--picture", "plan.svg", "--trace", "plan.json"]) == 0
+    assert ElementTree.parse("plan.svg").getroot().tag.endswith("svg")
+    assert json.loads(Path("plan.json").read_text())["traceEvents"]
+    assert main([*words, "--picture", "plan.html"]) == 0
+    assert "<svg" in Path("plan.html").read_text()
+    assert "picture: plan.html" in capsys.readouterr().out
+
+
+def test_cases_are_listed(capsys, elsewhere):  # noqa: F811
+    assert main(["conv", "--table", "resnet50", "--layers", "conv1,layer1.0.conv2", "--list"]) == 0
+    assert capsys.readouterr().out.count("conv/conv2d[") == 2
+
+
+def test_it_is_executed_and_held_against_torch(capsys, elsewhere):  # noqa: F811
+    words = [
+        "--image-size",
+        "12",
+        "--in-channels",
+        "32",
+        "--out-channels",
+        "32",
+        "--iterations",
+        "2",
+        "--launches",
+        "1",
+    ]
+    assert main(["conv", *words, "--dtype", "float32", "--weights-dtype", "float32"]) == 0
+    shown = capsys.readouterr().out
+    assert "1.000000" in shown
+    assert "stored as run" in shown
+
+
+def test_a_refused_case_is_a_usage_error(capsys, elsewhere):  # noqa: F811
+    words = ["--image-size", "112", "--batch-size", "8", "--shard-layout", "HEIGHT", "--quick"]
+    assert main(["conv", *words]) == 2
+    assert "HEIGHT does not fit" in capsys.readouterr().out
+
+
+@pytest.mark.slow
+def test_a_network(capsys, elsewhere):  # noqa: F811
+    assert main(["conv", "--network", "resnet50", "--batch-size", "16"]) == 0
+    shown = capsys.readouterr().out
+    assert "images/s predicted" in shown
+    assert "published for batch 16: 6,335 images/s on the device" in shown
+    assert main(["conv", "--network", "resnet18", "--batch-size", "1", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["published"] is None

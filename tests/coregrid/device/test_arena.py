@@ -1,0 +1,69 @@
+"""The cores' memories: bounded, in step, with real bytes."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tessera.coregrid.device.arena import Arena, OutOfMemory, progressions
+from tessera.coregrid.device.freelist import FreeList
+from tessera.geometry import Mesh
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(st.tuples(st.integers(1, 40), st.booleans(), st.integers(0, 99)), max_size=40))
+def test_what_is_taken_never_overlaps(steps: list[tuple[int, bool, int]]) -> None:
+    memory, held = FreeList(200), []
+    for size, from_bottom, which in steps:
+        place = memory.take(size, from_bottom=from_bottom)
+        if place is None:
+            assert memory.largest_gap < size
+            if held:
+                memory.give(held.pop(which % len(held)))
+            continue
+        assert all(not len(place & other) for other in held)
+        assert place.start >= 0
+        assert place.stop <= 200
+        held.append(place)
+        assert memory.used == sum(map(len, held))
+        assert memory.used + sum(map(len, memory.gaps())) == 200
+    for place in held:
+        memory.give(place)
+    assert [len(gap) for gap in memory.gaps()] == [200]
+
+
+def test_out_of_memory_says_core_need_and_have() -> None:
+    arena = Arena(Mesh(2, 2), 1000)
+    arena.allocate(600, "tensor")
+    with pytest.raises(OutOfMemory, match=r"core \(0, 0\).*haloed input.*needs 500 bytes.*392 bytes.*use less"):
+        arena.allocate(500, "haloed input", do="use less")
+    assert arena.used == arena.peak == 608
+
+
+def test_buffers_of_cores_are_apart() -> None:
+    arena = Arena(Mesh(2, 3), 4096)
+    first, second = arena.allocate(256, "a"), arena.allocate(256, "b", from_bottom=True)
+    for core in range(6):
+        arena.view(core, first, torch.float32, (8, 8)).fill_(core)
+        arena.view(core, second, torch.float32, (8, 8)).fill_(-core)
+    every = arena.across(range(0, 6, 2), first, torch.float32, (8, 8))
+    assert torch.equal(every[:, 0, 0], torch.tensor([0.0, 2.0, 4.0]))
+    assert torch.equal(arena.view(5, second, torch.float32, (8, 8)), torch.full((8, 8), -5.0))
+
+
+def test_a_buffer_is_raised_with_its_bytes() -> None:
+    arena = Arena(Mesh(1, 2), 1024)
+    above, buffer = arena.allocate(128, "above"), arena.allocate(256, "moved")
+    numbers = torch.randn(2, 8, 8)
+    arena.across(range(2), buffer, torch.float32, (8, 8)).copy_(numbers)
+    arena.free(above)
+    moved = arena.raised(buffer)
+    assert moved.place.stop == 1024
+    assert torch.equal(arena.across(range(2), moved, torch.float32, (8, 8)), numbers)
+
+
+@given(st.lists(st.integers(0, 50), unique=True, max_size=20))
+def test_progressions_keep_the_order(cores: list[int]) -> None:
+    assert [core for run in progressions(cores) for core in run] == cores

@@ -1,0 +1,106 @@
+"""Tensors on a device: every place and format gives back the numbers that went in."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import tessera.coregrid as ttnn
+from tessera.coregrid.device.banks import BankPages
+from tessera.coregrid.formats import DTYPES, DataType, rounded
+from tessera.errors import TesseraError
+from tests.coregrid.machines import small
+
+PLACES = [
+    ttnn.DRAM_MEMORY_CONFIG,
+    ttnn.L1_MEMORY_CONFIG,
+    ttnn.L1_HEIGHT_SHARDED_MEMORY_CONFIG,
+    ttnn.L1_WIDTH_SHARDED_MEMORY_CONFIG,
+    ttnn.L1_BLOCK_SHARDED_MEMORY_CONFIG,
+]
+shapes = st.tuples(st.integers(1, 2), st.integers(1, 3), st.integers(1, 70), st.integers(1, 100))
+
+
+@settings(max_examples=60, deadline=None)
+@given(shapes, st.sampled_from(list(DTYPES.values())), st.sampled_from(PLACES), st.sampled_from(PLACES), st.booleans())
+def test_there_and_back(
+    shape: tuple[int, ...], dtype: DataType, first: ttnn.MemoryConfig, second: ttnn.MemoryConfig, tiled: bool
+) -> None:
+    device = ttnn.open_device(small())
+    numbers = torch.randn(shape)
+    layout = ttnn.TILE_LAYOUT if tiled or dtype.is_block else ttnn.ROW_MAJOR_LAYOUT
+    host = ttnn.from_torch(numbers, dtype, layout=layout)
+    here = ttnn.to_device(host, device, first)
+    there = ttnn.to_memory_config(here, second)
+    for tensor in (host, here, there, ttnn.from_device(there)):
+        assert torch.equal(ttnn.to_torch(tensor).float(), rounded(numbers, dtype))
+    ttnn.deallocate(here)
+    ttnn.deallocate(there)
+    assert device.arena.used == device.banks.used == 0
+
+
+def test_pages_are_dealt_round_robin() -> None:
+    device = ttnn.open_device("wormhole_n150")
+    numbers = torch.randn(40, 8)
+    tensor = ttnn.from_torch(numbers, ttnn.float32, device=device)
+    pages = tensor.storage.pages
+    assert isinstance(pages, BankPages)
+    for bank in range(12):
+        rows = pages.bank(bank).contiguous().view(torch.float32)[: len(range(bank, 40, 12)), :8]
+        assert torch.equal(rows, numbers[bank::12])
+
+
+def test_shards_lie_where_the_spec_says() -> None:
+    device = ttnn.open_device(small())
+    numbers = torch.randn(128, 96)
+    cores = ttnn.CoreRangeSet([ttnn.CoreRange(ttnn.CoreCoord(0, 0), ttnn.CoreCoord(2, 1))])
+    spec = ttnn.ShardSpec(cores, (64, 32), ttnn.ShardOrientation.ROW_MAJOR)
+    config = ttnn.MemoryConfig(ttnn.BLOCK_SHARDED, ttnn.BufferType.L1, spec)
+    storage = ttnn.from_torch(numbers, ttnn.float32, device=device, memory_config=config).storage
+    assert storage.cores == (0, 1, 2, 4, 5, 6)
+    assert torch.equal(storage.view(1, 2), numbers[64:, 64:])
+    turned = ttnn.ShardSpec(cores, (64, 64), ttnn.ShardOrientation.COL_MAJOR)
+    config = ttnn.MemoryConfig(ttnn.BLOCK_SHARDED, ttnn.BufferType.L1, turned)
+    storage = ttnn.from_torch(numbers, ttnn.float32, device=device, memory_config=config).storage
+    assert storage.cores == (0, 4, 1, 5, 2, 6)  # a row of shards is a column of cores
+    assert torch.equal(storage.view(1, 0), numbers[64:, :64])
+
+
+def test_mistakes() -> None:
+    device = ttnn.open_device(small())
+    tensor = ttnn.from_torch(torch.randn(64, 64), ttnn.bfloat16, device=device)
+    for cores, said in ((ttnn.CoreGrid(y=4, x=9), "4x9 cores"), (ttnn.CoreGrid(y=1, x=1), "whole tensor")):
+        config = ttnn.MemoryConfig(ttnn.HEIGHT_SHARDED, ttnn.BufferType.L1, ttnn.ShardSpec(cores, (32, 64)))
+        with pytest.raises(TesseraError, match=said):
+            ttnn.to_memory_config(tensor, config)
+    with pytest.raises(TesseraError, match="tiles only"):
+        ttnn.from_torch(torch.randn(4, 4), ttnn.bfloat8_b, layout=ttnn.ROW_MAJOR_LAYOUT)
+    ttnn.deallocate(tensor)
+    with pytest.raises(TesseraError, match="deallocated"):
+        ttnn.to_torch(tensor)
+    other = ttnn.from_torch(torch.randn(64, 64), ttnn.bfloat16, device=device)
+    ttnn.close_device(device)
+    with pytest.raises(TesseraError, match="closed"):
+        ttnn.to_torch(other)
+    with pytest.raises(TesseraError, match="closed"):
+        ttnn.to_device(ttnn.from_torch(torch.randn(4, 4)), device)
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_reshape(place: ttnn.MemoryConfig) -> None:
+    device = ttnn.open_device(small())
+    numbers = torch.randn(2, 3, 8, 32)
+    tensor = ttnn.from_torch(numbers, ttnn.float32, device=device, memory_config=place)
+    assert torch.equal(ttnn.to_torch(ttnn.reshape(tensor, (1, 1, -1, 32))), numbers.reshape(1, 1, 48, 32))
+    assert torch.equal(ttnn.to_torch(ttnn.reshape(tensor, (48 * 2, 16))), numbers.reshape(96, 16))
+    with pytest.raises(TesseraError, match="keeps the number"):
+        ttnn.reshape(tensor, (5, 5))
+
+
+def test_out_of_local_memory() -> None:
+    device = ttnn.open_device(small(memory=8192))
+    with pytest.raises(ttnn.OutOfMemory, match="needs 12,288 bytes"):
+        ttnn.from_torch(torch.randn(32 * 12 * 3, 32), device=device, memory_config=ttnn.L1_HEIGHT_SHARDED_MEMORY_CONFIG)
+    assert device.arena.used == 0

@@ -1,0 +1,86 @@
+"""Cases as they are measured: executed, right, with memory and bytes as predicted; and their section."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tessera.coregrid.bench import run_case
+from tessera.coregrid.cases import cases
+from tessera.coregrid.section import section
+from tessera.errors import Refused
+from tessera.launch.worker import Worker
+from tessera.measure.samples import Sampling
+from tessera.measure.sync import ALONE
+from tessera.report.blocks import Picture, Section, Table
+from tessera.report.runs import RunView
+from tessera.results.record import Record
+
+WORKER = Worker(rank=0, size=1, spawn="inline", cpus=(), threads=1, sync=ALONE)
+SAMPLING = Sampling(warmup=1, iterations=2)
+SMALL = {"image_size": [12], "in_channels": [40], "out_channels": [48], "batch_size": [2]}
+
+
+def measured(**axes: Any) -> list[Record]:
+    return [run_case(WORKER, case, SAMPLING) for case in cases(**{**SMALL, **axes})]
+
+
+@pytest.mark.parametrize("layout", ["search", "auto", "HEIGHT", "BLOCK", "WIDTH"])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "bfloat8_b"])
+def test_memory_and_bytes_are_as_predicted(layout: str, dtype: str) -> None:
+    (record,) = measured(shard_layout=[layout], dtype=[dtype], weights_dtype=[dtype], activation=["relu"])
+    assert record.metrics["wrong"].value == 0
+    for name in ("local", "remote", "multicast", "global"):
+        assert record.metrics[name].value == record.predicted[name].value, name
+    assert abs(record.metrics["high_water"].value - record.predicted["high_water"].value) < 1024  # alignment
+    assert record.predicted["chip_time"].value > 0
+
+
+def test_slices_and_settings() -> None:
+    sliced, freed, striding = (
+        measured(**axes)[0]
+        for axes in (
+            {"num_slices": [3], "shard_layout": ["HEIGHT"]},
+            {"deallocate_activation": [True], "shard_layout": ["BLOCK"]},
+            {"stride": [2], "halo_mode": ["exact"], "kernel": [1], "padding": [0]},
+        )
+    )
+    assert sliced.conditions["slices"] == 3
+    assert all(record.metrics["wrong"].value == 0 for record in (sliced, freed, striding))
+
+
+def test_what_does_not_fit_is_refused() -> None:
+    with pytest.raises(Refused, match="HEIGHT does not fit: needs"):
+        measured(image_size=[112], batch_size=[8], in_channels=[64], out_channels=[64], shard_layout=["HEIGHT"])
+
+
+def test_a_network_is_predicted_beside_what_was_published() -> None:
+    (case,) = cases(["network"], network=["resnet18"], batch_size=[1])
+    record = run_case(WORKER, case, Sampling(warmup=0, iterations=1))
+    assert record.predicted["images_per_second"].value > 0
+    assert "images_per_second" not in record.metrics  # nothing was published
+
+
+def view(records: list[Record]) -> RunView:
+    return RunView(name="one", created="", command="", records=records)
+
+
+def test_the_section() -> None:
+    records = measured(shard_layout=["search", "WIDTH"])
+    found = section([view(records)])
+    names = [block.title for block in found.blocks if isinstance(block, Section)]
+    assert names == [
+        "Shards and halos",
+        "Memory of a core",
+        "Timeline of the busiest core",
+        "Candidates of the search",
+        "All records",
+    ]
+    inner = [block for part in found.blocks if isinstance(part, Section) for block in part.blocks]
+    assert sum(isinstance(block, Picture) for block in inner) == 3
+    assert sum(isinstance(block, Table) for block in inner) == 2
+
+
+def test_a_section_of_nothing() -> None:
+    assert section([view([])]).blocks == []

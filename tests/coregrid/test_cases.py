@@ -1,0 +1,106 @@
+"""Cases: what a user asks for, expanded; and the problems they are."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from tessera.coregrid.cases import cases
+from tessera.coregrid.config import MathFidelity
+from tessera.coregrid.formats import Layout, bfloat8_b
+from tessera.coregrid.planning.sharding import ShardLayout
+from tessera.coregrid.problem import Problem, padding_of
+from tessera.errors import TesseraError
+from tessera.geometry import Mesh
+
+
+def test_all_combinations() -> None:
+    found = cases(image_size=[7, [14, 28]], shard_layout=["HEIGHT", "auto"], enable_split_reader=[True])
+    assert len(found) == 4
+    assert {str(case.params["shard_layout"]) for case in found} == {"HEIGHT", "auto"}
+    assert all(case.params["enable_split_reader"] is True for case in found)
+    assert "weights_dtype" not in found[0].params
+
+
+def test_a_table() -> None:
+    found = cases(table=["resnet50"], batch_size=[8])
+    assert len(found) == 23
+    assert found[0].params["layer"] == "resnet50:conv1"
+    some = cases(table=["resnet50"], layers=["layer1.0.conv2", "conv1"])
+    assert len(some) == 2
+    for wrong in ({"kernel": [3]}, {"layers": ["layer9"]}):
+        with pytest.raises(TesseraError):
+            cases(table=["resnet50"], **wrong)
+    with pytest.raises(TesseraError, match="table"):
+        cases(layers=["conv1"])
+
+
+def test_networks() -> None:
+    (case,) = cases(["network"], machine=["grayskull-e150"], batch_size=[20])
+    assert case.key == "conv/network[batch_size=20,machine=grayskull-e150,network=resnet50]"
+
+
+@pytest.mark.parametrize(
+    ("axes", "said"),
+    [
+        ({"image_sizes": [3]}, "did you mean image_size"),
+        ({"shard_layout": ["DEPTH"]}, "unknown shard_layout"),
+        ({"machine": ["wormhole"]}, "unknown machine"),
+        ({"kernel": [9], "image_size": [4], "padding": [0]}, "does not fit"),
+        ({"in_channels": [30], "groups": [4]}, "evenly over the groups"),
+        ({"grid": ["9x9"], "shard_layout": ["HEIGHT"]}, "larger than"),
+        ({"grid": ["nine"]}, "ROWSxCOLS"),
+        ({"act_block_h_override": [40]}, "multiple of 32"),
+    ],
+)
+def test_mistakes(axes: dict[str, list[object]], said: str) -> None:
+    def plans() -> None:
+        for case in cases(**axes):
+            Problem.of(case.params).plan()
+
+    with pytest.raises(TesseraError, match=said):
+        plans()
+
+
+def test_a_problem() -> None:
+    (case,) = cases(
+        image_size=[[14, 28]],
+        kernel=[[3, 5]],
+        padding=[[0, 1, 2, 3]],
+        dtype=["bfloat8_b"],
+        math_fidelity=["LoFi"],
+        shard_layout=["BLOCK"],
+        grid=["2x4"],
+        packer_l1_acc=[True],
+    )
+    problem = Problem.of(case.params)
+    assert (problem.conv.height, problem.conv.width, problem.conv.kernel) == (14, 28, (3, 5))
+    assert problem.conv.padding == ((0, 1), (2, 3))
+    assert problem.setup.config.dtype is bfloat8_b
+    assert problem.setup.input_layout is Layout.TILE
+    assert problem.setup.compute.math_fidelity is MathFidelity.LoFi
+    assert problem.setup.compute.packer_l1_acc
+    plan = problem.plan()
+    assert (plan.layout, plan.grid, plan.sharding.rows) == (ShardLayout.BLOCK, Mesh(2, 4), 2)
+
+
+def test_who_chooses() -> None:
+    searched, own, sliced = (
+        Problem.of(cases(**axes)[0].params)
+        for axes in ({}, {"shard_layout": ["auto"]}, {"shard_layout": ["HEIGHT"], "num_slices": [2]})
+    )
+    assert searched.plan() == searched.search().best.plan
+    assert own.plan().footprint.total <= searched.plan().footprint.total
+    assert len(sliced.plan().slices) == 2
+
+
+def test_padding() -> None:
+    assert padding_of([1, 2]) == ((1, 1), (2, 2))
+
+
+def test_listing_cases_needs_no_torch() -> None:
+    program = "import sys, tessera.coregrid.cases; print('torch' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout.strip() == "False"

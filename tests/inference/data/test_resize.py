@@ -1,0 +1,38 @@
+"""Resizing against torch's own, and what is cut off."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tessera.inference.data.resize import fitted, interpolation
+from tests.inference.data.files import random_image
+
+sizes = st.integers(2, 70)  # torch gives rows of one pixel to no purpose: each the first one
+
+
+@settings(deadline=None)
+@given(before=st.tuples(sizes, sizes), after=st.tuples(sizes, sizes))
+def test_interpolation_is_torchs_with_antialiasing(before, after):
+    image = torch.rand(1, 2, *before)
+    expected = torch.nn.functional.interpolate(image, after, mode="bilinear", antialias=True)[0].numpy()
+    rows, columns = (interpolation(old, new) for old, new in zip(before, after, strict=True))
+    assert np.allclose(rows @ image[0].numpy() @ columns.T, expected, atol=1e-4)
+
+
+@settings(deadline=None)
+@given(before=st.tuples(sizes, sizes), after=st.tuples(sizes, sizes))
+def test_an_image_is_scaled_to_cover_and_its_middle_is_kept(before, after):
+    image = random_image(*before)
+    found = fitted(image, *after)
+    assert found.shape == (*after, 3)
+    assert found.dtype == np.uint8
+    flipped = fitted(image[:, :, ::-1], *after)
+    assert np.array_equal(flipped[:, :, ::-1], found)
+
+
+def test_what_has_the_size_of_the_crop_already_is_cut_at_its_edges():
+    image = random_image(256, 256)
+    assert np.array_equal(fitted(image, 224, 224), image[16:240, 16:240])

@@ -1,0 +1,34 @@
+"""The shared files of a run: made once, by whoever comes first, and whole."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+onnx = pytest.importorskip("onnx")
+
+CODE = """
+import sys
+from pathlib import Path
+from tessera.inference.deployment.artefacts import Artefacts
+from tessera.inference.opening import deployment_of
+from tessera.inference.settings import Settings
+files = Artefacts(Path(sys.argv[1]))
+settings = Settings(model="tests.inference.small:classifier", image_size=32, engine="openvino")
+path = files.onnx(deployment_of(settings))
+print(path, "export" in files.seconds)
+"""
+
+
+@pytest.mark.timeout(100)
+def test_processes_that_ask_at_once_get_one_file(tmp_path):
+    command = [sys.executable, "-c", CODE, str(tmp_path)]
+    running = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(2)]
+    answers = [process.communicate(timeout=90)[0].split() for process in running]
+    assert all(process.returncode == 0 for process in running)
+    assert len({path for path, _ in answers}) == 1
+    assert sorted(made for _, made in answers) == ["False", "True"]
+    onnx.checker.check_model(onnx.load(answers[0][0]))
+    assert len(list(tmp_path.glob("*.onnx"))) == 1

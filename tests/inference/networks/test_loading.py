@@ -1,0 +1,132 @@
+"""Networks: by name, of one's own, from files; and what is refused, with what to do."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from tessera.errors import MissingExtra, Refused, TesseraError
+from tessera.inference.networks import build_network, load_network, network_info
+from tessera.inference.settings import Settings
+from tests.inference.sessions import exported, small
+from tests.inference.small import IMAGE
+
+onnx = pytest.importorskip("onnx")
+
+
+def test_a_registered_network_is_not_built_before_it_is_needed(monkeypatch):
+    network = load_network(Settings(model="efficientnet_b4"))
+    assert network.image_shape == (3, 380, 380)
+    assert network.random_weights
+    assert "module" not in vars(network)
+
+
+def test_equal_settings_are_equal_networks_and_other_weights_are_others(tmp_path):
+    one, other = (build_network(small(seed=seed)).state_dict() for seed in (5, 6))
+    again = build_network(small(seed=5)).state_dict()
+    assert all(torch.equal(one[key], again[key]) for key in one)
+    assert not all(torch.equal(one[key], other[key]) for key in one)
+    identities = {load_network(small(seed=seed, batch_size=size)).identity for seed in (5, 6) for size in (1, 2)}
+    assert len(identities) == 2
+    path = tmp_path / "weights.safetensors"
+    save_file(other, path)
+    with_file = small(seed=5, weights=str(path))
+    assert all(torch.equal(other[key], value) for key, value in build_network(with_file).state_dict().items())
+    before = load_network(with_file).identity
+    save_file(one, path)
+    assert load_network(with_file).identity != before
+
+
+def test_what_a_network_costs_is_counted_for_the_batch():
+    one, eight = (network_info(small(batch_size=size)) for size in (1, 8))
+    assert one is not None
+    assert eight is not None
+    assert eight.flops == 8 * one.flops
+    assert eight.params == one.params
+
+
+@pytest.mark.parametrize(
+    ("model", "norm", "holds"),
+    [
+        ("efficientnet_b0", "group", True),
+        ("efficientnet_b0", "batch", True),
+        ("efficientnet_b0", "none", False),
+        ("resnet18", "batch", True),
+        ("resnet18", "group", False),
+        ("vgg11", "none", True),
+        ("vgg11", "batch", False),
+    ],
+)
+def test_a_network_has_the_norm_that_is_asked_for_or_is_refused(model, norm, holds):
+    settings = Settings(model=model, norm_type=norm)
+    if holds:
+        build_network(settings)
+    else:
+        with pytest.raises(TesseraError):
+            build_network(settings)
+
+
+def test_options_that_a_network_does_not_take_are_refused():
+    with pytest.raises(TesseraError, match="group_dim"):
+        build_network(Settings(model="resnet18", group_dim=16))
+
+
+def test_an_image_that_does_not_fit_the_network_is_told_before_anything_runs():
+    with pytest.raises(TesseraError, match="does not take this input"):
+        load_network(Settings(model="unet", image_size=7))
+
+
+def test_a_network_takes_the_channels_of_its_first_convolution(tmp_path, monkeypatch):
+    (tmp_path / "grey_net.py").write_text(
+        "from tests.inference.small import classifier\ndef make():\n    return classifier(channels=1)\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    assert load_network(Settings(model="grey_net:make", image_size=32)).image_shape == (1, 32, 32)
+
+
+@pytest.mark.skipif(find_spec("timm") is not None, reason="timm is installed")
+def test_without_timm_its_models_name_the_extra():
+    with pytest.raises(MissingExtra, match=r"tessera\[timm\]"):
+        load_network(Settings(model="timm/resnet18"))
+
+
+def test_dims_of_an_onnx_file_come_from_it_or_from_the_settings(tmp_path):
+    path = exported(tmp_path / "net.onnx", size="side")
+    with pytest.raises(Refused, match="give --image-size"):
+        load_network(Settings(model=path))
+    network = load_network(Settings(model=path, image_size=48))
+    assert (network.image_shape, network.element) == ((3, 48, 48), "float32")
+    fixed = exported(tmp_path / "fixed.onnx", batch="")
+    assert load_network(Settings(model=fixed, batch_size=4)).image_shape == (3, IMAGE, IMAGE)
+    with pytest.raises(Refused, match="give --batch-size 4"):
+        load_network(Settings(model=fixed, batch_size=2))
+    with pytest.raises(TesseraError, match="32 x 32 built in"):
+        load_network(Settings(model=fixed, batch_size=4, image_size=64))
+
+
+@pytest.mark.parametrize("option", [{"weights": "w.pt"}, {"norm_type": "batch"}, {"group_dim": 16}])
+def test_what_an_onnx_file_settles_itself_is_refused(tmp_path, option):
+    with pytest.raises(TesseraError, match="no meaning for an ONNX file"):
+        load_network(Settings(model=exported(tmp_path / "net.onnx"), **option))
+
+
+def test_broken_and_absent_onnx_files_are_told_apart(tmp_path):
+    with pytest.raises(TesseraError, match="no such ONNX file"):
+        load_network(Settings(model=str(tmp_path / "none.onnx")))
+    torn = Path(exported(tmp_path / "net.onnx"))
+    torn.write_bytes(torn.read_bytes()[: torn.stat().st_size // 2])
+    with pytest.raises(TesseraError, match="not a sound ONNX file"):
+        load_network(Settings(model=str(torn)))
+
+
+def test_a_file_with_two_inputs_is_no_network(tmp_path):
+    float32 = onnx.TensorProto.FLOAT
+    values = [onnx.helper.make_tensor_value_info(name, float32, [1, 3, 8, 8]) for name in ("a", "b", "c")]
+    graph = onnx.helper.make_graph([onnx.helper.make_node("Add", ["a", "b"], ["c"])], "g", values[:2], values[2:])
+    onnx.save(onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 18)]), tmp_path / "two.onnx")
+    with pytest.raises(Refused, match="2: a, b"):
+        load_network(Settings(model=str(tmp_path / "two.onnx")))

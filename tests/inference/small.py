@@ -1,0 +1,75 @@
+"""Networks that are small and yet have what engines fold, fuse and get wrong; `module:callable` names them."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+IMAGE = 32
+
+
+class Gated(nn.Module):
+    """A depthwise convolution whose channels are scaled by what their means say, added to its input."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(channels, channels, 5, padding=2, groups=channels, bias=False)
+        self.norm = nn.BatchNorm2d(channels)
+        self.gate = nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Conv2d(channels, channels, 1), nn.Sigmoid())
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = nn.functional.silu(self.norm(self.conv(x)))
+        return x + y * self.gate(y)
+
+
+class Classifier(nn.Module):
+    """Stem, pooling, a gated block, a strided grouped convolution, a classifier."""
+
+    def __init__(self, channels: int = 3) -> None:
+        super().__init__()
+        self.stem = nn.Sequential(nn.Conv2d(channels, 16, 3, 2, 1, bias=False), nn.BatchNorm2d(16), nn.ReLU())
+        self.pool = nn.MaxPool2d(3, 2, 1)
+        self.block = Gated(16)
+        self.down = nn.Sequential(nn.Conv2d(16, 32, 3, 2, 1, groups=4), nn.BatchNorm2d(32), nn.Hardswish())
+        self.head = nn.Linear(32, 10)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.down(self.block(self.pool(self.stem(x))))
+        return self.head(x.mean((2, 3)))
+
+
+def classifier(channels: int = 3) -> nn.Module:
+    """Ten classes; statistics of the norms are random, so that a fault in folding them shows."""
+    module = Classifier(channels)
+    for layer in module.modules():
+        if isinstance(layer, nn.BatchNorm2d):
+            layer.running_mean.normal_(0, 0.3)
+            layer.running_var.uniform_(0.5, 2)
+            nn.init.uniform_(layer.weight, 0.5, 1.5)
+            nn.init.normal_(layer.bias, 0, 0.3)
+    return module
+
+
+class TwoHeads(nn.Module):
+    """A class for every pixel, and a value for the image."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body = nn.Conv2d(3, 8, 3, padding=1)
+        self.pixels = nn.ConvTranspose2d(8, 4, 2, 2)
+        self.value = nn.Linear(8, 1)
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        y = self.body(x).relu()
+        return self.pixels(nn.functional.avg_pool2d(y, 2)), self.value(y.mean((2, 3)))
+
+
+def two_heads() -> nn.Module:
+    return TwoHeads()
+
+
+def not_a_number() -> nn.Module:
+    """A network whose outputs are broken."""
+    module = Classifier()
+    nn.init.constant_(module.head.bias, torch.nan)
+    return module

@@ -1,0 +1,80 @@
+"""Configs: those that come with Tessera, those of a user, and what is wrong with a file."""
+
+from __future__ import annotations
+
+import pytest
+
+from tessera.errors import TesseraError
+from tessera.inference.configs import config_names, load_config
+from tessera.models import lay_out
+
+SEED = {  # the sweeps and the threads for input of the four command lines
+    "resnet50": (1, 80, 64),
+    "efficientnet-b0": (1, 48, 64),
+    "efficientnet-b4": (1, 10, 0),
+    "resnext101": (1, 16, 32),
+}
+
+
+@pytest.mark.parametrize("name", config_names())
+def test_every_config_loads_and_its_network_can_be_laid_out(name):
+    settings = load_config(name).with_values()
+    options = {key: value for key in ("group_dim", "expand_ratio") if (value := getattr(settings, key))}
+    if settings.norm_type == "group":
+        options["norm"] = "group"
+    lay_out(settings.model, **options)
+
+
+@pytest.mark.parametrize(("name", "sweep"), SEED.items())
+def test_the_seeds_settings_are_in_its_configs_under_its_names(name, sweep):
+    config = load_config(f"{name}-mk2")
+    settings = config.with_values()
+    assert config.name == name
+    assert (min(config.batch_sizes), max(config.batch_sizes), settings.num_io_tiles) == sweep
+    assert config.iterations == 20
+    assert (settings.precision, settings.norm_type, settings.normalization_location) == ("16.16", "batch", "device")
+    assert settings.half_partial
+    assert settings.eight_bit_io
+
+
+def test_a_value_that_is_given_comes_before_the_configs():
+    settings = load_config("resnet50").with_values(precision="int8", batch_size=8, eight_bit_io=False)
+    assert (settings.model, settings.precision, settings.batch_size) == ("resnet50", "int8", 8)
+    assert not settings.eight_bit_io
+
+
+def test_a_file_of_ones_own(tmp_path):
+    path = tmp_path / "mine.toml"
+    path.write_text('title = "Mine"\nbatch_sizes = [1, 3]\n[settings]\nmodel = "vgg11"\nbatch_size = 3\n')
+    config = load_config(str(path))
+    assert (config.name, config.title, config.batch_sizes, config.iterations) == ("mine", "Mine", (1, 3), None)
+    assert config.with_values().batch_size == 3
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("model = 'vgg11'", "write it under [settings]"),
+        ("titel = 'x'", "did you mean title?"),
+        ("title = 'x'", "has no settings"),
+        ("[settings]\nmodell = 'vgg11'", "did you mean model?"),
+        ("[settings]\nbatch_size = 0", "config mine: --batch-size"),
+        ("batch_sizes = [0]\n[settings]\nmodel = 'vgg11'", "batch_sizes"),
+        ("iterations = 0\n[settings]\nmodel = 'vgg11'", "iterations"),
+        ("[settings", "not a TOML file"),
+    ],
+)
+def test_a_mistake_in_a_file_names_the_config(tmp_path, text, words):
+    path = tmp_path / "mine.toml"
+    path.write_text(text)
+    with pytest.raises(TesseraError) as caught:
+        load_config(str(path))
+    assert words in str(caught.value)
+    assert "mine" in str(caught.value)
+
+
+def test_an_unknown_config_suggests_the_nearest():
+    with pytest.raises(TesseraError, match="did you mean resnet50"):
+        load_config("resnet-50")
+    with pytest.raises(TesseraError, match="no such file"):
+        load_config("nowhere.toml")

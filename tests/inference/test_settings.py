@@ -1,0 +1,115 @@
+"""Settings: what is checked, what is refused, and that they go through the parameters of a case unchanged."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tessera.errors import Refused, TesseraError
+from tessera.inference import meanings
+from tessera.inference.engines import ENGINES
+from tessera.inference.settings import LOCATIONS, Settings
+from tessera.models import MODELS
+
+drawn = st.sampled_from(sorted(ENGINES)).flatmap(
+    lambda engine: st.builds(
+        Settings,
+        model=st.sampled_from([*MODELS, "mine:net", "timm/vit", "net.onnx"]),
+        engine=st.just(engine),
+        precision=st.sampled_from(ENGINES[engine].precisions),
+        batch_size=st.integers(1, 512),
+        device_iterations=st.integers(1, 256),
+        data=st.sampled_from(["generated", "synthetic"]),
+        eight_bit_io=st.booleans(),
+        normalization_location=st.sampled_from(LOCATIONS),
+        norm_type=st.sampled_from(["", "batch", "group", "none"]),
+        half_partial=st.booleans(),
+        num_io_tiles=st.integers(0, 64),
+        prefetch=st.booleans(),
+        min_agreement=st.sampled_from([0.0, 0.5, 1.0]),
+        seed=st.integers(0, 2**31),
+    )
+)
+
+
+@given(drawn)
+def test_settings_go_through_the_parameters_of_a_case_unchanged(settings):
+    assert Settings.of(json.loads(json.dumps(settings.params()))) == settings
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"batch_size": 0}, "--batch-size: got 0; allowed: 1 or more"),
+        ({"batch_size": "8"}, "--batch-size: got '8'; allowed: a whole number"),
+        ({"batch_size": True}, "a whole number"),
+        ({"model": "resnet5"}, "did you mean resnet50 or"),
+        ({"model": ""}, "unknown model"),
+        ({"engine": "onxruntime"}, "did you mean onnxruntime?"),
+        ({"precision": "8.8"}, "unknown --precision: got '8.8'; allowed: 32.32"),
+        ({"data": "/no/such/folder"}, "a folder of images"),
+        ({"data": "sythetic"}, "did you mean synthetic?"),
+        ({"normalization_location": "gpu"}, "allowed: host, device, none"),
+        ({"norm_type": "layer"}, "allowed: batch, group, none"),
+        ({"num_io_tiles": -1}, "0 or more"),
+        ({"device_iterations": 0}, "1 or more"),
+        ({"min_agreement": 1.5}, "between 0 and 1"),
+        ({"batchsize": 4}, "did you mean batch_size?"),
+    ],
+)
+def test_a_mistake_is_told_in_one_line(given, words):
+    with pytest.raises(TesseraError) as caught:
+        Settings.of(given)
+    assert words in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"engine": "torch-eager", "precision": "int8"}, "it is in onnxruntime, openvino"),
+        ({"engine": "onnxruntime", "precision": "bf16"}, "it is in torch-eager"),
+        ({"engine": "onnxruntime", "streams": 2}, "they are in openvino"),
+        ({"engine": "torch-compile", "hint": "throughput"}, "they are in openvino"),
+    ],
+)
+def test_what_an_engine_cannot_do_is_refused_with_those_that_can(given, words):
+    with pytest.raises(Refused, match=words):
+        Settings.of(given)
+
+
+def test_the_seeds_words_are_read():
+    settings = Settings(model="resnext101", precision="fp32", normalization_location="ipu")
+    assert (settings.model, settings.precision, settings.normalization_location) == (
+        "resnext101_32x8d",
+        "32.32",
+        "device",
+    )
+
+
+def test_eight_bits_are_normalised_on_the_device_and_that_is_told():
+    settings = Settings(eight_bit_io=True, normalization_location="host")
+    assert meanings.normalised_on(settings) == "device"
+    assert "normalised on the device" in " ".join(meanings.notes(settings))
+    assert meanings.normalised_on(Settings(eight_bit_io=True, normalization_location="none")) == "none"
+    assert meanings.normalised_on(Settings()) == "host"
+
+
+def test_io_tiles_are_threads_never_more_than_cores_and_none_without_prefetching():
+    assert meanings.io_threads(Settings(num_io_tiles=10_000)) < 10_000
+    assert meanings.io_threads(Settings(num_io_tiles=0)) == 0
+    assert meanings.io_threads(Settings(num_io_tiles=64, prefetch=False)) == 0
+    assert "threads that prepare input" in " ".join(meanings.notes(Settings(num_io_tiles=64)))
+
+
+def test_settings_import_no_torch_and_no_engine():
+    code = (
+        "import sys, tessera.inference.settings, tessera.inference.configs, tessera.inference.meanings;"
+        "bad = {'torch', 'numpy', 'onnx', 'onnxruntime', 'openvino'} & set(sys.modules); assert not bad, bad"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)

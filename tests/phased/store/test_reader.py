@@ -1,0 +1,51 @@
+"""Reads come to the right place, through the page cache and past it, whatever the sizes."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from safetensors.torch import save_file
+
+from tessera.phased.memory.arena import Arena
+from tessera.phased.store import reader as module
+from tessera.phased.store.layout import layout_of
+from tessera.phased.store.reader import Reader, Reading
+from tessera.phased.store.weights_file import WeightsFile
+
+
+@pytest.mark.parametrize("direct", [False, True])
+@settings(max_examples=25, deadline=None)
+@given(sizes=st.lists(st.integers(0, 9000), min_size=1, max_size=6), chosen=st.sets(st.integers(0, 5), min_size=1))
+def test_any_tensors_of_a_file_that_others_wrote(tmp_path_factory, direct, sizes, chosen):
+    values = {f"{n}": torch.randn(size) for n, size in enumerate(sizes)}
+    path = tmp_path_factory.mktemp("read") / "w"
+    save_file(values, path)
+    file = WeightsFile(path)
+    wanted = [file.tensors[name] for name in values if int(name) in chosen or name == "0"]
+    layout = layout_of(wanted)
+    arena = Arena([layout.nbytes])
+    reader = Reader(Reading(file=file, direct=direct))
+    loading = reader.read(layout, arena.regions[0].memory)
+    assert loading.nbytes == sum(tensor.nbytes for tensor in wanted)
+    for tensor, at in layout.places:
+        assert torch.equal(arena.regions[0].view(at, tensor.dtype, tensor.shape), values[tensor.name])
+    reader.close()
+    file.close()
+
+
+@pytest.mark.parametrize("direct", [False, True])
+def test_phases_larger_than_a_block_are_read_in_several(tmp_path, direct, monkeypatch):
+    monkeypatch.setattr(module, "BLOCK", 8192)
+    value = torch.randn(50_001)
+    save_file({"a": value}, tmp_path / "w")
+    file = WeightsFile(tmp_path / "w")
+    layout = layout_of([file.tensors["a"]])
+    arena = Arena([layout.nbytes])
+    reader = Reader(Reading(file=file, direct=direct))
+    loading = reader.read(layout, arena.regions[0].memory)
+    assert len(loading.lanes) > 1
+    assert torch.equal(arena.regions[0].view(layout.places[0][1], torch.float32, value.shape), value)
+    reader.close()
+    file.close()

@@ -1,0 +1,76 @@
+"""What is written is a plain safetensors file, with every phase one aligned stretch of it."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from safetensors.torch import load_file
+
+from tessera.errors import TesseraError
+from tessera.phased import MatrixChain, write_weights
+from tessera.phased.store.layout import layout_of
+from tessera.phased.store.weights_file import PADDING, PAGE, WeightsFile
+from tessera.phased.store.weights_writer import Entry, write_file
+
+DTYPES = [torch.float32, torch.float16, torch.bfloat16, torch.float64, torch.int64, torch.bool, torch.uint8]
+
+
+@settings(max_examples=60, deadline=None)
+@given(data=st.data())
+def test_a_group_is_one_run_and_the_library_reads_the_same(tmp_path_factory, data):
+    values: dict[str, torch.Tensor] = {}
+    groups = []
+    for number in range(data.draw(st.integers(1, 4))):
+        group = []
+        for index in range(data.draw(st.integers(1, 4))):
+            shape = tuple(data.draw(st.lists(st.integers(0, 40), max_size=2)))
+            value = (torch.randn(shape) * 100).to(data.draw(st.sampled_from(DTYPES)))
+            values[f"{number}.{index}"] = value
+            group.append(Entry(name=f"{number}.{index}", dtype=value.dtype, shape=shape))
+        groups.append(group)
+    path = tmp_path_factory.mktemp("written") / "w"
+    write_file(path, groups, values.__getitem__, checksums=data.draw(st.booleans()))
+    read = load_file(path)
+    assert {name for name in read if not name.startswith(PADDING)} == values.keys()
+    assert all(torch.equal(read[name], value) for name, value in values.items())
+    file = WeightsFile(path)
+    for group in groups:
+        tensors = [file.tensors[entry.name] for entry in group]
+        assert all(tensor.start % 64 == 0 for tensor in tensors)
+        layout = layout_of(tensors)
+        assert len(layout.runs) == 1
+        assert min(tensor.start for tensor in tensors) % PAGE == 0
+    file.close()
+
+
+def test_the_model_need_not_be_in_memory(tmp_path):
+    with torch.device("meta"):
+        model = MatrixChain(10, 3)
+    asked = []
+
+    def value(name: str) -> torch.Tensor:
+        asked.append(name)
+        return torch.full((10, 10), float(name.split(".")[1]))
+
+    write_weights(tmp_path / "w", model, value, dtype="float16")
+    assert asked == ["layers.0.weight", "layers.1.weight", "layers.2.weight"]
+    read = load_file(tmp_path / "w")
+    assert all(torch.equal(read[name], value(name).half()) for name in list(asked))
+
+
+def test_what_is_wrong_leaves_no_file(tmp_path):
+    with torch.device("meta"):
+        model = MatrixChain(10, 3)
+    with pytest.raises(TesseraError, match="has no values"):
+        write_weights(tmp_path / "w", model)
+    with pytest.raises(TesseraError, match="another shape"):
+        write_weights(tmp_path / "w", model, lambda name: torch.zeros(10, 9))
+    with pytest.raises(TesseraError, match="cannot write"):
+        write_weights(tmp_path / "none" / "w", model, lambda name: torch.zeros(10, 10))
+    assert list(tmp_path.iterdir()) == []
+    (tmp_path / "w").write_text("precious")
+    with pytest.raises(TesseraError, match="there already"):
+        write_weights(tmp_path / "w", MatrixChain(10, 3))
+    assert (tmp_path / "w").read_text() == "precious"

@@ -1,0 +1,195 @@
+"""Cases measured for real: every schedule on small networks, figures that fit together, what the machine predicts."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+import torch
+
+from tessera.errors import BenchmarkFailed, TesseraError
+from tessera.geometry import Mesh
+from tessera.launch import Worker
+from tessera.machine import Link, Machine, save_host
+from tessera.measure.environment import environment, host_fingerprint
+from tessera.measure.samples import Sampling
+from tessera.measure.sync import ALONE
+from tessera.models import build
+from tessera.phased import write_weights
+from tessera.phased.bench.prediction import Work, expected
+from tessera.phased.bench.run import run_case
+from tessera.phased.bench.storage import file_system
+from tessera.phased.bench.workload import Workload
+from tessera.phased.cases import cases
+from tessera.phased.choices import HOLD_ALL, SCHEDULES
+from tessera.phased.profile.directory import profile_of
+from tessera.results.record import Record
+
+pytestmark = pytest.mark.timeout(120)
+HERE = Worker(rank=0, size=1, spawn="inline", cpus=(), threads=1, sync=ALONE)
+TWICE = Sampling(warmup=1, iterations=2)
+SMALL = {"dsize": 16, "num_layers": 3, "batch_size": 2, "batches_per_step": 2}
+
+
+@pytest.fixture(autouse=True)
+def elsewhere(tmp_path, monkeypatch):
+    """A data home of its own, and as many threads afterwards as before."""
+    monkeypatch.setenv("TESSERA_HOME", str(tmp_path / "home"))
+    threads = torch.get_num_threads()
+    yield
+    torch.set_num_threads(threads)
+
+
+def measure(*names: str, sampling: Sampling = TWICE, **axes) -> Record:
+    axes = axes if names else SMALL | axes
+    (case,) = cases(names or ("chain",), **{axis: [value] for axis, value in axes.items()})
+    return run_case(HERE, case, sampling)
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+@pytest.mark.parametrize("dtype", ["float16", "float32"])
+def test_every_schedule_of_the_chain(schedule, dtype):
+    found = measure(schedule=schedule, dtype=dtype)
+    assert found.status == "ok"
+    metrics = {name: metric.value for name, metric in found.metrics.items()}
+    assert len(found.values) == 2
+    width = 2 if dtype == "float16" else 4
+    flops, moved = 3 * 2 * 2 * 2 * 16**3, 3 * 16 * 16 * width
+    assert (metrics["flops"], metrics["phases"]) == (flops, 3)
+    assert metrics["items"] == pytest.approx(4 / metrics["time"])
+    assert metrics["efficiency"] == pytest.approx(metrics["ideal"] / metrics["time"])
+    assert metrics["error"] <= 1e-5
+    streams = schedule not in HOLD_ALL
+    assert ("bytes" in metrics) == streams
+    profile = profile_of(found)
+    assert profile is not None
+    assert profile.ideal == pytest.approx(metrics["ideal"])
+    if streams:
+        assert (metrics["bytes"], metrics["flops_per_byte"]) == (moved, flops / moved)
+        assert metrics["ideal"] >= max(metrics["load"], metrics["compute"])
+        assert {event.kind for event in profile.events} >= {"load", "compute"}
+        assert found.conditions["storage"] == "warm disk"
+    else:
+        assert metrics["ideal"] == pytest.approx(metrics["compute"])
+        assert found.conditions["storage"] == "in memory"
+    assert ("float32 computed" in str(found.conditions["arithmetic"])) == (dtype == "float16")
+    assert any("float32 computed" in note for note in found.notes) == (dtype == "float16")
+
+
+@pytest.mark.parametrize(("store", "cold", "words"), [("host", False, "host memory"), ("disk", True, "cold disk")])
+def test_where_weights_come_from_is_said(store, cold, words):
+    assert measure(store=store, cold=cold).conditions["storage"] == words
+
+
+def test_a_network_is_streamed_from_a_file_of_its_own(tmp_path):
+    path = tmp_path / "weights.safetensors"
+    write_weights(path, build("resnet18", seed=random.randrange(99)), dtype="bfloat16")
+    found = measure("resnet18", weights=str(path), image_size=32, schedule="overlapped", budget="20MB")
+    assert found.metrics["error"].value <= 1e-5
+    assert 0 < found.metrics["working_memory"].value <= 20e6
+    assert "bfloat16" in str(found.conditions["arithmetic"])
+    assert found.metrics["weights"].value == pytest.approx(path.stat().st_size, rel=0.01)
+
+
+def test_the_usual_budget_leaves_most_weights_outside():
+    found = measure("resnet18", image_size=32, schedule="overlapped")
+    assert found.metrics["working_memory"].value < 0.5 * found.metrics["weights"].value
+    assert found.metrics["bytes"].value > 0.5 * found.metrics["weights"].value
+
+
+def test_a_budget_below_the_largest_layer_is_refused():
+    with pytest.raises(TesseraError, match="does not fit the budget"):
+        measure("resnet18", image_size=32, schedule="overlapped", budget="1MB")
+
+
+def test_a_missing_tensor_is_named(tmp_path):
+    path = tmp_path / "weights.safetensors"
+    write_weights(path, build("resnet34"))
+    with pytest.raises(TesseraError, match="is not of this model"):
+        measure("resnet50", weights=str(path), image_size=32)
+
+
+def test_a_wrong_output_is_no_measurement(monkeypatch):
+    plain = Workload.plain
+    monkeypatch.setattr(
+        Workload, "plain", lambda self: torch.nn.Sequential(plain(self), torch.nn.Hardtanh(-0.01, 0.01))
+    )
+    with pytest.raises(BenchmarkFailed, match="off by"):
+        measure()
+
+
+def test_nothing_is_left_behind(tmp_path, monkeypatch):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    measure()
+    with pytest.raises(TesseraError):
+        measure(num_layers=2, budget="1KB")
+    assert not [path for path in tmp_path.iterdir() if path.name.startswith("tessera-")]
+
+
+def test_the_chain_is_the_same_each_time_and_every_layer_another():
+    (case,) = cases(**{axis: [value] for axis, value in SMALL.items()})
+    one, other = (Workload.of(case).plain() for _ in range(2))
+    values = list(one.parameters())
+    assert all(torch.equal(a, b) for a, b in zip(values, other.parameters(), strict=True))
+    assert not torch.equal(values[0], values[1])
+
+
+MACHINE = Machine(
+    name="host",
+    title="invented",
+    worker="core",
+    workers=Mesh(1, 2),
+    local_memory=1 << 30,
+    global_memory=1 << 31,
+    flops={"float32": (1e9, 2e9)},
+    links={
+        "streaming": Link(bandwidth=(1e6,)),
+        "streaming_warm": Link(bandwidth=(4e6,)),
+        "copy": Link(bandwidth=(1e9,)),
+    },
+)
+
+
+def test_a_pass_is_predicted_by_its_schedule():
+    work = [Work(bytes=random.uniform(1e3, 1e6), flops=random.uniform(1e6, 1e9), read=0.0) for _ in range(5)]
+    loads, computes = [one.bytes / 1e6 for one in work], [one.flops / 1e9 for one in work]
+
+    def time(schedule: str, **options) -> float:
+        found = expected(MACHINE, work, schedule=schedule, dtype="float32", link="streaming", **options)
+        assert found is not None
+        return found.time
+
+    assert time("sequential") == pytest.approx(sum(loads) + sum(computes))
+    for schedule in ("phased", "overlapped"):
+        assert time(schedule, devices=2) == pytest.approx(sum(map(max, loads, computes)))
+    assert time("resident") == time("sharded", devices=2) == pytest.approx(sum(computes))
+    halves = [compute / 2 for compute in computes]
+    assert time("data-parallel", devices=2) == pytest.approx(sum(map(max, loads, halves)))
+    assert expected(MACHINE, work, schedule="phased", dtype="float64", link="streaming") is None
+    assert expected(MACHINE, work, schedule="phased", dtype="float32", link="network") is None
+
+
+def test_a_record_carries_the_prediction_of_a_calibrated_host():
+    assert measure().predicted == {}
+    save_host(MACHINE, host_fingerprint(environment()))
+    warm, cold = measure(dtype="float32"), measure(dtype="float32", cold=True)
+    moved = warm.metrics["bytes"].value
+    assert warm.predicted["load"].value == pytest.approx(moved / 4e6)
+    assert cold.predicted["load"].value == pytest.approx(moved / 1e6)
+    assert warm.predicted["time"].value >= warm.predicted["load"].value
+    assert "load" not in measure(schedule="resident", dtype="float32").predicted
+
+
+def test_the_file_system_of_a_path_is_found(tmp_path: Path):
+    mounts = tmp_path / "mounts"
+    space = tmp_path / "a place"
+    space.mkdir()
+    mounts.write_text(
+        f"/dev/vda / ext4 rw 0 0\ntmpfs {tmp_path} tmpfs rw 0 0\n"
+        f"/dev/vdb {str(space).replace(' ', chr(92) + '040')} xfs rw 0 0\n"
+    )
+    assert file_system(tmp_path / "file", mounts) == "tmpfs"
+    assert file_system(space / "file", mounts) == "xfs"
+    assert file_system(Path("/"), mounts) == "ext4"
+    assert file_system(Path("/"), tmp_path / "none") == ""

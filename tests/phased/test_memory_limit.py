@@ -1,0 +1,92 @@
+"""A network with weights of four times the memory that its process may have runs, and gives the right answer.
+
+Most of the weights are zeros in holes of the file, so that gigabytes take no room on disk; they are read all the same.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+SIZE, ROWS = 2048, 32  # of every weight only the first rows are not zero
+LAYER = 4 * SIZE * SIZE
+ROOM = 400 << 20  # address space beyond what the interpreter and torch have taken
+
+PROGRAM = """
+import resource, sys
+from pathlib import Path
+import torch
+from tessera.phased import MatrixChain, PhasedModel
+
+path, given, result, layers, limit = sys.argv[1:]
+torch.set_num_threads(1)
+torch.randn(64, 64) @ torch.randn(64, 64)
+resource.setrlimit(resource.RLIMIT_AS, (int(limit), int(limit)))
+try:
+    bytearray(int(limit))
+except MemoryError:
+    print("limited")
+with torch.device("meta"):
+    model = MatrixChain({size}, int(layers))
+with PhasedModel(model, path=path, budget="96MB", cold=True) as phased:
+    torch.save(phased(torch.load(given)), result)
+    print(phased.weight_bytes, phased.working_bytes, phased.stream_bytes)
+"""
+
+
+def address_space() -> int:
+    """Bytes of addresses that a process has taken once it has everything imported and computed something."""
+    code = (
+        "import torch, tessera.phased.model; torch.set_num_threads(1); torch.randn(64, 64) @ torch.randn(64, 64);"
+        "print([line.split()[1] for line in open('/proc/self/status') if line.startswith('VmPeak')][0])"
+    )
+    return 1024 * int(subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, timeout=60).stdout)
+
+
+def write_mostly_holes(path: Path, blocks: list[torch.Tensor]) -> None:
+    header = {
+        f"layers.{n}.weight": {"dtype": "F32", "shape": [SIZE, SIZE], "data_offsets": [n * LAYER, (n + 1) * LAYER]}
+        for n in range(len(blocks))
+    }
+    text = json.dumps(header).encode()
+    text += b" " * (-(8 + len(text)) % 4096)
+    with path.open("wb") as file:
+        file.write(len(text).to_bytes(8, "little") + text)
+        base = file.tell()
+        for number, block in enumerate(blocks):
+            os.pwrite(file.fileno(), block.numpy().tobytes(), base + number * LAYER)
+        os.ftruncate(file.fileno(), base + len(blocks) * LAYER)
+
+
+@pytest.mark.timeout(180)
+def test_weights_of_four_times_the_limit(tmp_path):
+    limit = address_space() + ROOM
+    layers = -(-4 * limit // LAYER)
+    blocks = [torch.randn(ROWS, SIZE) / ROWS**0.5 for _ in range(layers)]
+    path, given, result = (tmp_path / name for name in ("weights", "given", "result"))
+    write_mostly_holes(path, blocks)
+    x = torch.randn(3, SIZE)
+    torch.save(x, given)
+    command = [
+        sys.executable,
+        "-c",
+        PROGRAM.replace("{size}", str(SIZE)),
+        *map(str, (path, given, result, layers, limit)),
+    ]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=150, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
+    limited, sizes = done.stdout.splitlines()
+    assert limited == "limited"
+    weights, working, streamed = map(int, sizes.split())
+    assert weights >= 4 * limit
+    assert working <= 96_000_000
+    assert streamed > 0.95 * weights
+    for block in blocks:
+        x = x[:, :ROWS] @ block
+    torch.testing.assert_close(torch.load(result), x, rtol=1e-3, atol=1e-4)

@@ -1,0 +1,193 @@
+"""Whatever the schedule, the budget, the store and the dtype: the outputs are those of the plain model."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from torch import nn
+
+from tessera.errors import TesseraError
+from tessera.models import build
+from tessera.phased import MatrixChain, PhasedModel
+from tessera.phased.choices import HOLD_ALL, ONE_DEVICE, SCHEDULES
+from tests.phased.drawn import as_tuple, networks
+
+SLACK = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+
+
+def plain(model: nn.Module, batches: list[torch.Tensor]) -> list[tuple[torch.Tensor, ...]]:
+    with torch.no_grad():
+        return [as_tuple(model(batch.clone())) for batch in batches]
+
+
+def same(found, expected, exact: bool) -> None:
+    for one, other in zip(as_tuple(found), expected, strict=True):
+        if exact:
+            assert torch.equal(one, other)
+        else:
+            torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)
+
+
+def mixes(model: nn.Module) -> bool:
+    """Whether some call of a drawn network is not known to keep samples apart: means are not."""
+    return any(kind == "add" and len(sources) > 1 for kind, sources in model.steps)
+
+
+@SLACK
+@given(
+    drawn=networks(),
+    schedule=st.sampled_from(list(SCHEDULES)),
+    devices=st.integers(1, 3),
+    room=st.floats(0, 1.2),
+    batches=st.integers(1, 3),
+    samples=st.integers(1, 5),
+    keep=st.booleans(),
+    store=st.sampled_from(["disk", "host", "mapped"]),
+    limited=st.booleans(),
+)
+def test_random_networks_on_any_budget(drawn, schedule, devices, room, batches, samples, keep, store, limited):
+    model, width = drawn
+    devices = 1 if schedule in ONE_DEVICE else devices
+    given_batches = [torch.randn(samples, width) for _ in range(batches)]
+    expected = plain(model, given_batches)
+    least = PhasedModel.least_budget(model, schedule=schedule, devices=devices)
+    whole = sum(p.nbytes for p in model.parameters()) + 4096 * 40
+    with PhasedModel(
+        model,
+        schedule=schedule,
+        devices=devices,
+        budget=max(least, int(room * whole)),
+        keep=keep,
+        store=store,
+        threads=1,
+        activations=100 if limited else None,
+    ) as phased:
+        if schedule not in HOLD_ALL:
+            assert phased.working_bytes <= phased.budget
+        for _ in range(2):  # what is loaded ahead for the second pass has to be right as well
+            if schedule == "data-parallel" and batches % devices and batches < devices and mixes(model):
+                with pytest.raises(TesseraError, match="divided"):
+                    phased.run(given_batches)
+                return
+            outputs = phased.run(given_batches)
+            for found, wanted in zip(outputs, expected, strict=True):
+                same(found, wanted, exact=schedule != "data-parallel")
+        streamed = [phase.index for phase in phased.phases if not phase.resident]
+        if schedule not in HOLD_ALL:
+            assert sorted(e.phase for e in phased.events if e.kind == "load") == streamed
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
+def test_every_dtype_and_schedule(schedule, dtype):
+    model = MatrixChain(dsize=17, num_layers=5, seed=3)
+    kind = getattr(torch, dtype)
+    rounded = copy.deepcopy(model).to(kind).to(torch.float64 if kind == torch.float64 else torch.float32)
+    batches = [torch.randn(model.input_shape(4)).to(next(rounded.parameters()).dtype) for _ in range(2)]
+    expected = plain(rounded, batches)
+    budget = PhasedModel.least_budget(model, schedule=schedule, dtype=dtype)
+    with PhasedModel(model, schedule=schedule, dtype=dtype, budget=budget, threads=1, keep=False) as phased:
+        assert ("float32 computed" in phased.arithmetic) == (kind.itemsize == 2)
+        assert phased.weight_bytes == 5 * 17 * 17 * kind.itemsize
+        if schedule not in HOLD_ALL:
+            assert phased.stream_bytes == phased.weight_bytes
+            assert [len(phase.modules) for phase in phased.phases] == [1] * 5
+        for found, wanted in zip(phased.run(batches), expected, strict=True):
+            same(found, wanted, exact=True)
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_a_residual_network_in_few_buffers(schedule):
+    model = build("resnet18", num_classes=10)
+    images = torch.randn(2, 3, 64, 64)
+    expected = plain(model, [images])
+    budget = PhasedModel.least_budget(model, schedule=schedule)
+    with PhasedModel(model, schedule=schedule, budget=budget, input_shape=images.shape, threads=1) as phased:
+        assert sum(phase.flops or 0 for phase in phased.phases) > 100e6
+        same(phased(images), expected[0], exact=schedule != "data-parallel")
+
+
+def test_a_budget_for_everything_streams_nothing():
+    model = MatrixChain(dsize=8, num_layers=4)
+    with PhasedModel(model, budget="1MB") as phased:
+        x = torch.randn(model.input_shape(2))
+        same(phased(x), plain(model, [x])[0], exact=True)
+        assert phased.stream_bytes == 0
+        assert all(phase.resident for phase in phased.phases)
+        assert {event.kind for event in phased.events} == {"compute"}
+
+
+def test_a_budget_between_keeps_some_phases_and_streams_the_others():
+    model = MatrixChain(dsize=64, num_layers=8)
+    names = [f"layers.{number}" for number in range(8)]
+    with PhasedModel(model, budget=7 * 64 * 64 * 4, phases=names) as phased:
+        x = torch.randn(model.input_shape(2))
+        same(phased(x), plain(model, [x])[0], exact=True)
+        assert [phase.resident for phase in phased.phases].count(True) == 4
+        assert phased.working_bytes <= phased.budget
+
+
+def test_phases_begin_where_a_user_says():
+    model = MatrixChain(dsize=8, num_layers=6)
+    with PhasedModel(model, phases=["layers.2", "layers.3"]) as phased:
+        assert [phase.modules for phase in phased.phases] == [
+            ("layers.0", "layers.1"),
+            ("layers.2",),
+            ("layers.3", "layers.4", "layers.5"),
+        ]
+
+
+class Returns(nn.Module):
+    """Gives its weight, a part of it, its input and a number besides."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(4, 4), nn.Linear(4, 4)
+
+    def forward(self, x, scale=2.0):
+        part = self.first.weight[:2]
+        y = self.second(self.first(x) * scale)
+        return {"y": y, "all": [x, part, self.second.weight], "size": x.shape[0], "late": part * 1.0}
+
+
+def test_what_lies_in_working_memory_does_not_leave_it():
+    model = Returns().eval()
+    x = torch.randn(3, 4)
+    with PhasedModel(model, budget=4 * 4096, phases=["first", "second"], keep=False) as phased, torch.no_grad():
+        for scale in (2.0, 0.5):
+            found, wanted = phased(x, scale=scale), model(x, scale)
+            phased(x + 1)  # loads over everything once more
+            assert torch.equal(found["y"], wanted["y"])
+            assert found["size"] == 3
+            assert torch.equal(found["late"], wanted["late"])
+            for one, other in zip(found["all"], wanted["all"], strict=True):
+                assert torch.equal(one, other)
+
+
+def test_activations_are_streamed_beyond_their_limit():
+    model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(inplace=True), nn.Conv2d(8, 8, 3), nn.Conv2d(8, 2, 1)).eval()
+    batches = [torch.randn(2, 3, 12, 12).to(memory_format=torch.channels_last) for _ in range(5)]
+    expected = plain(model, batches)
+    with PhasedModel(model, budget="8KiB", keep=False, activations=20_000) as phased:
+        for found, wanted in zip(phased.run(batches), expected, strict=True):
+            same(found, wanted, exact=True)
+        assert phased.scratch_bytes > 0
+    with PhasedModel(model, budget="8KiB", keep=False) as phased:
+        phased.run(batches)
+        assert phased.scratch_bytes == 0
+
+
+def test_a_failed_call_leaves_the_model_as_it_was():
+    model = MatrixChain(dsize=16, num_layers=5)
+    x = torch.randn(model.input_shape(2))
+    for schedule in SCHEDULES:
+        budget = PhasedModel.least_budget(model, schedule=schedule)
+        with PhasedModel(model, schedule=schedule, budget=budget, threads=1) as phased:
+            for _ in range(2):
+                with pytest.raises(TesseraError, match="does not run on this input"):
+                    phased(torch.randn(2, 16, 15))
+                same(phased(x), plain(model, [x])[0], exact=schedule != "data-parallel")
