@@ -18,7 +18,7 @@ from tessera.launch import LaunchConfig, Workers
 OURS, RESIDENT, PEERS = "overlapped", "resident", ("disk_offload", "one file")
 ROUNDS = 7
 # how many times faster than the faster of both: by rows and by whether the page cache is warm
-FASTER = {("1", "warm"): 4.0, ("1", "cold"): 2.5, ("256", "warm"): 1.5, ("256", "cold"): 1.5}
+FASTER = {(1, "warm"): 4.0, (1, "cold"): 2.5, (256, "warm"): 1.5, (256, "cold"): 1.5}
 OF_RESIDENT = 1.05
 MEMORY = 1.10
 TIME_LIMIT = 3600.0
@@ -56,7 +56,7 @@ def _lines(
     middle = medians(values)
     best = min(PEERS, key=lambda peer: middle[peer])
     faster, slower = ratio(values, best, OURS), ratio(values, OURS, RESIDENT)
-    wanted = FASTER.get((str(stack.rows), cache), 1.0)  # elsewhere: never slower
+    wanted = 1.0 if stack.model else FASTER[stack.rows, cache]  # elsewhere: never slower
     lines = [
         f"  {name}: ours {middle[OURS]:.3f} s, in memory {middle[RESIDENT]:.3f} s,"
         f" {', '.join(f'{peer} {middle[peer]:.3f} s' for peer in PEERS)}",

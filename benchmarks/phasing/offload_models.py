@@ -7,7 +7,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from tessera.models import build
+from tessera.models import build, lay_out, model_info
+from tessera.phased import PhasedModel
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,6 +29,11 @@ class Stack:
         torch.manual_seed(0)
         return nn.Sequential(*(nn.Linear(self.size, self.size) for _ in range(self.layers))).eval()
 
+    def bare(self) -> nn.Module:
+        """Without values."""
+        with torch.device("meta"):
+            return lay_out(self.model).eval() if self.model else self.network()
+
     @property
     def input_shape(self) -> tuple[int, ...]:
         return (self.rows, 3, self.image, self.image) if self.model else (self.rows, self.size)
@@ -37,12 +43,11 @@ class Stack:
 
     @property
     def budget(self) -> int:
-        """Three layers of the stack; of a model a quarter of its weights."""
+        """Three layers of the stack; of a model a quarter of its weights, and at least what cannot be done without."""
         if not self.model:
             return 3 * (4 * (self.size**2 + self.size) + (1 << 16))
-        from tessera.models import model_info
-
-        return model_info(self.model).weight_bytes // 4
+        least = PhasedModel.least_budget(lay_out(self.model).eval(), schedule="overlapped")
+        return max(least, model_info(self.model).weight_bytes // 4)
 
 
 def models(small: bool) -> list[Stack]:

@@ -16,9 +16,11 @@ from phasing.turns import in_turns
 from tessera.errors import BenchmarkFailed
 from tessera.launch import Worker
 from tessera.measure.memory import resident_growth
+from tessera.models.weights import read_weights
 from tessera.phased import PhasedModel, write_weights
 
 Forward = Callable[[], Tensor]
+CPU = torch.device("cpu")
 ALLOWED = 1e-4  # of the largest number of the output
 
 
@@ -46,14 +48,21 @@ def peak(worker: Worker, stack: Stack, way: str, cold: bool) -> dict[str, float]
         network = stack.network()
         path = _file(Path(name), network)
         with torch.no_grad():
-            network(x)  # what torch itself takes when it first computes is nobody's
+            network(x)
         del network
+        _offloaded(stack, path)
 
-        def work() -> None:
+        def work(stack: Stack = stack, path: Path = path, x: Tensor = x) -> None:
             with torch.no_grad(), WAYS[way](stack, path, x, cold) as forward:
                 for _ in range(3):
                     forward()
 
+        # what libraries take when they are first used is nobody's
+        tiny = Stack(title="tiny", rows=1, size=8, layers=4)
+        (Path(name) / "tiny").mkdir()
+        small = _file(Path(name) / "tiny", tiny.network())
+        _offloaded(tiny, small)
+        work(tiny, small, tiny.input())
         grown = resident_growth(work)
     if grown is None:
         raise BenchmarkFailed("this kernel does not tell the peak of a process")
@@ -82,6 +91,27 @@ def _file(folder: Path, network: nn.Module) -> Path:
     return path
 
 
+def _offloaded(stack: Stack, path: Path) -> Path:
+    """The folder that accelerate keeps weights in; it writes it once."""
+    from accelerate.utils import offload_state_dict
+
+    folder = path.parent / "offloaded"
+    if not folder.is_dir():
+        offload_state_dict(str(folder), stack.network().state_dict())
+    return folder
+
+
+def _with_buffers(stack: Stack, path: Path) -> nn.Module:
+    """The network without its weights, but with its buffers, which accelerate leaves in memory."""
+    network = stack.bare()
+    stored = read_weights(path)
+    for name, _ in list(network.named_buffers()):
+        owner, _, own = name.rpartition(".")
+        value = stored[name].clone() if name in stored else torch.zeros((), dtype=torch.long)
+        network.get_submodule(owner).register_buffer(own, value)
+    return network
+
+
 def _forget(folder: Path) -> None:
     """Drop every file of a folder from the page cache."""
     for path in (found for found in folder.rglob("*") if found.is_file()):
@@ -93,9 +123,8 @@ def _forget(folder: Path) -> None:
 
 @contextmanager
 def _overlapped(stack: Stack, path: Path, x: Tensor, cold: bool) -> Iterator[Forward]:
-    bare = stack.network().to("meta")
     options = {"schedule": "overlapped", "budget": stack.budget, "input_shape": stack.input_shape, "cold": cold}
-    with PhasedModel(bare, path=path, **options) as model:
+    with PhasedModel(stack.bare(), path=path, **options) as model:
         yield lambda: model(x)
 
 
@@ -104,8 +133,7 @@ def _disk_offload(stack: Stack, path: Path, x: Tensor, cold: bool) -> Iterator[F
     """As accelerate's documentation has it: every tensor in a file of its own."""
     from accelerate import disk_offload
 
-    folder = path.parent / "offloaded"
-    network = disk_offload(stack.network(), str(folder), execution_device=torch.device("cpu"))
+    network = disk_offload(_with_buffers(stack, path), str(_offloaded(stack, path)), execution_device=CPU)
     yield lambda: network(x)
 
 
@@ -115,18 +143,11 @@ def _one_file(stack: Stack, path: Path, x: Tensor, cold: bool) -> Iterator[Forwa
     from accelerate.hooks import attach_align_device_hook
     from accelerate.utils import OffloadedWeightsLoader
 
-    network = stack.network()
-    names = [name for name in network.state_dict() if not name.endswith("num_batches_tracked")]
+    network = _with_buffers(stack, path)
+    names = [name for name, _ in network.named_parameters()]
     index = {name: {"safetensors_file": str(path), "weight_name": name, "dtype": "float32"} for name in names}
-    counters = {n: v for n, v in network.state_dict().items() if n.endswith("num_batches_tracked")}
-    weights = OffloadedWeightsLoader(state_dict=counters, index=index, save_folder=str(path.parent))
-    attach_align_device_hook(
-        network,
-        execution_device=torch.device("cpu"),
-        offload=True,
-        offload_buffers=False,
-        weights_map=weights,
-    )
+    weights = OffloadedWeightsLoader(index=index, save_folder=str(path.parent))
+    attach_align_device_hook(network, execution_device=CPU, offload=True, weights_map=weights)
     yield lambda: network(x)
 
 

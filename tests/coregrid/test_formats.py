@@ -9,7 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tessera.coregrid.formats import DataType, Layout, bfloat4_b, bfloat8_b, bfloat16, float32, rounded
+from tessera.coregrid.formats import DataType, Layout, bfloat4_b, bfloat8_b, bfloat16, float32, numbers, rounded, stored
 
 values = st.lists(st.floats(width=32, allow_nan=False, allow_infinity=False), min_size=1, max_size=40)
 
@@ -48,6 +48,28 @@ def test_block_formats_by_their_definition(row: list[float], dtype: DataType) ->
 def test_rounding_twice_changes_nothing(row: list[float], dtype: DataType) -> None:
     once = rounded(torch.tensor(row, dtype=torch.float32), dtype)
     assert torch.equal(rounded(once, dtype), once)
+
+
+@settings(max_examples=50, deadline=None)
+@given(values, st.integers(1, 3), st.sampled_from([float32, bfloat16, bfloat8_b, bfloat4_b]))
+def test_bytes_there_and_back(row: list[float], rows: int, dtype: DataType) -> None:
+    wide = torch.zeros(rows, 64)
+    wide[:, : len(row)] = torch.tensor(row, dtype=torch.float32)
+    raw = stored(wide, dtype)
+    assert raw.shape == (rows, dtype.row_bytes(64))
+    assert 32 * raw.shape[1] == 2 * dtype.tile_bytes
+    assert torch.equal(numbers(raw, dtype).float(), rounded(wide, dtype))
+
+
+def test_the_bytes_of_a_block() -> None:
+    """An exponent for sixteen numbers, then a byte each: the sign and seven bits."""
+    row = torch.zeros(1, 32)
+    row[0, :3] = torch.tensor([1.0, -0.5, 0.25])
+    raw = stored(row, bfloat8_b)[0].tolist()
+    assert raw[:2] == [127, 0]
+    assert raw[2:6] == [64, 128 + 32, 16, 0]
+    raw = stored(row, bfloat4_b)[0].tolist()
+    assert raw[:4] == [127, 0, 4 | (8 + 2) << 4, 1]
 
 
 def test_blocks_run_along_the_last_dim() -> None:

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import os
-import signal
 import threading
 import time
 from pathlib import Path
 
-import psutil
 import pytest
 import torch
 
-from tessera.errors import BenchmarkFailed, TesseraError
+from tessera.errors import TesseraError
 from tessera.phased import MatrixChain, PhasedModel, write_weights
-from tests.launch.leftovers import gone_within
 
 LAYERS, SIZE = 6, 64
 STREAMING = ["sequential", "overlapped", "phased", "data-parallel"]
@@ -44,12 +41,12 @@ def call_often(phased: PhasedModel, x: torch.Tensor, times: int = 3) -> None:
         phased(x)
 
 
-@pytest.mark.parametrize("cold", [False, True])
+@pytest.mark.parametrize("options", [{}, {"cold": True}, {"store": "mapped"}], ids=str)
 @pytest.mark.parametrize("schedule", STREAMING)
 @pytest.mark.timeout(60)
-def test_a_file_that_changes_under_the_run(stored, schedule, cold):
+def test_a_file_that_changes_under_the_run(stored, schedule, options):
     x = torch.randn(2, SIZE, SIZE)
-    with open_on(stored, schedule, cold=cold) as phased:
+    with open_on(stored, schedule, **options) as phased:
         phased(x)
         time.sleep(0.02)  # the clock of a file system has ticks
         with open(stored, "r+b") as file:
@@ -148,44 +145,3 @@ def test_a_model_that_nobody_closes_does_not_keep_the_interpreter(tmp_path):
     done = subprocess.run([sys.executable, "-c", code], timeout=50, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "(2, 16, 16)"
     assert done.stderr == ""
-
-
-@pytest.mark.timeout(120)
-def test_device_processes_give_the_same_and_their_death_is_an_error():
-    model = MatrixChain(SIZE, LAYERS)
-    batches = [torch.randn(2, SIZE, SIZE) for _ in range(3)]
-    with torch.no_grad():
-        expected = [model(batch) for batch in batches]
-    before = shared_memory()
-    budget = PhasedModel.least_budget(model, schedule="phased")
-    with PhasedModel(model, schedule="phased", budget=budget, workers="processes", threads=1) as phased:
-        assert all(map(torch.equal, phased.run(batches), expected))
-        assert {event.device for event in phased.events} == {0, 1}
-        loads = [(event.phase, event.device) for event in phased.events if event.kind == "load"]
-        assert sorted(loads) == [(phase, phase % 2) for phase in range(LAYERS)]
-        children = psutil.Process().children(recursive=True)
-        victim = children[-1]
-        kill = threading.Timer(0.3, victim.send_signal, [signal.SIGKILL])
-        kill.start()
-        with pytest.raises(BenchmarkFailed, match=r"a device failed: rank \d of 2 .*SIGKILL"):
-            call_often(phased, batches[0], 100_000)
-        assert gone_within([child.pid for child in children], 10)
-        assert all(map(torch.equal, phased.run(batches), expected))
-        children = psutil.Process().children(recursive=True)
-    assert gone_within([child.pid for child in children], 10)
-    assert shared_memory() == before
-
-
-@pytest.mark.timeout(120)
-@pytest.mark.parametrize("dtype", ["float32", "float16"])
-def test_sharded_device_processes_give_the_same(dtype):
-    model = MatrixChain(SIZE, LAYERS)
-    rounded = MatrixChain(SIZE, LAYERS).to(getattr(torch, dtype)).to(torch.float32)
-    batches = [torch.randn(2, SIZE, SIZE) for _ in range(3)]
-    with PhasedModel(model, schedule="sharded", workers="processes", dtype=dtype, threads=1) as phased:
-        with torch.no_grad():
-            expected = [rounded(batch) for batch in batches]
-        assert all(map(torch.equal, phased.run(batches), expected))
-        with pytest.raises(TesseraError, match="does not run on this input"):
-            phased(torch.randn(2, SIZE, SIZE - 1))
-        assert torch.equal(phased(batches[0]), expected[0])

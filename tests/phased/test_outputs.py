@@ -8,10 +8,11 @@ import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from safetensors.torch import save_file
 from torch import nn
 
 from tessera.errors import TesseraError
-from tessera.models import build
+from tessera.models import build, lay_out
 from tessera.phased import MatrixChain, PhasedModel
 from tessera.phased.choices import HOLD_ALL, ONE_DEVICE, SCHEDULES
 from tests.phased.drawn import as_tuple, networks
@@ -191,3 +192,28 @@ def test_a_failed_call_leaves_the_model_as_it_was():
                 with pytest.raises(TesseraError, match="does not run on this input"):
                     phased(torch.randn(2, 16, 15))
                 same(phased(x), plain(model, [x])[0], exact=schedule != "data-parallel")
+
+
+def test_inputs_of_16_bits_are_widened_with_the_weights():
+    model = MatrixChain(dsize=8, num_layers=2).half()
+    x = torch.randn(model.input_shape(2)).half()
+    with PhasedModel(model) as phased:
+        found = phased(x)
+    assert found.dtype == torch.float32
+    same(found, plain(model.float(), [x.float()])[0], exact=True)
+
+
+@pytest.mark.parametrize("options", [{}, {"cold": True}, {"store": "host"}, {"store": "mapped"}])
+@pytest.mark.parametrize("kind", [torch.float32, torch.bfloat16])
+def test_files_that_others_wrote(tmp_path, options, kind):
+    """In an order of their own, with batch counts and tensors besides, aligned to nothing but their numbers."""
+    model = build("resnet18", num_classes=7).to(kind).float()
+    state = {name: value.to(kind) if value.is_floating_point() else value for name, value in model.state_dict().items()}
+    save_file({"aaa": torch.zeros(3, dtype=torch.uint8), **state}, tmp_path / "w")
+    with torch.device("meta"):
+        bare = lay_out("resnet18", num_classes=7).eval()
+    images = torch.randn(2, 3, 32, 32)
+    with PhasedModel(bare, path=tmp_path / "w", budget="40MB", **options) as phased:
+        assert 0 < phased.stream_bytes < phased.weight_bytes
+        for _ in range(2):
+            same(phased(images), plain(model, [images])[0], exact=True)

@@ -13,7 +13,7 @@ from tessera.cli.infer_tables import rates_table, seed_lines
 from tessera.cli.options import command_line, launch_of
 from tessera.cli.records_table import write_records
 from tessera.errors import TesseraError
-from tessera.inference.bench import HERE, run_case
+from tessera.inference.bench import HERE
 from tessera.inference.cases import launch
 from tessera.inference.configs import Config
 from tessera.inference.replicas.placement import cores_here
@@ -28,6 +28,8 @@ from tessera.report.figures import format_rate, format_seconds
 from tessera.report.tables import Column, Form, render
 from tessera.results.record import Record
 from tessera.results.store import Store
+from tessera.suites.features import feature
+from tessera.suites.worker import measure_here
 
 # What a tuning chooses itself, or has no use for.
 CHOSEN = ("engine", "batch_size", "num_replicas", "cores_per_replica")
@@ -65,7 +67,7 @@ def run_tuning(args: argparse.Namespace, config: Config | None, axes: dict[str, 
             case = tuned.cases[tuned.best.candidate]
             _say(f"{tuned.best.candidate}: measured at length")
             launch(case, base)
-            best = run_case(HERE, case, sampling_of(args, config))
+            best = measure_here(HERE, feature("infer").run, case, sampling_of(args, config))
             store.add(run, best)
         except BaseException:
             if not store.counts(run):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
+from functools import cache
 
 import torch
 from torch import Tensor
@@ -71,7 +72,7 @@ def rounded(values: Tensor, dtype: DataType) -> Tensor:
     columns = values.shape[-1]
     padded = torch.nn.functional.pad(values, (0, -columns % BLOCK))
     sign, kept, shared = _blocks(padded, dtype.mantissa)
-    found = _scaled(sign, kept, shared.unsqueeze(-1), dtype.mantissa)
+    found = _scaled(sign, kept, shared, dtype.mantissa)
     return found.flatten(-2)[..., :columns].reshape(values.shape)
 
 
@@ -98,13 +99,13 @@ def numbers(raw: Tensor, dtype: DataType) -> Tensor:
     rows = raw.shape[0]
     if not dtype.is_block:
         return raw.contiguous().view(dtype.torch).view(rows, -1)
-    chunks = raw.reshape(rows, -1, dtype.tile_bytes // TILE).to(torch.int32)
+    chunks = raw.reshape(rows, -1, dtype.tile_bytes // TILE)
     exponents, whole = chunks[..., : TILE // BLOCK], chunks[..., TILE // BLOCK :]
     if dtype.mantissa == 3:
         whole = torch.stack([whole & 15, whole >> 4], -1).flatten(-2)
+    whole = whole.reshape(rows, -1, BLOCK)
     kept = whole & (1 << dtype.mantissa) - 1
-    shared = exponents.repeat_interleave(BLOCK, -1)
-    return _scaled(whole >> dtype.mantissa, kept, shared, dtype.mantissa).view(rows, -1)
+    return _scaled(whole >> dtype.mantissa, kept, exponents.reshape(rows, -1), dtype.mantissa).view(rows, -1)
 
 
 def _blocks(values: Tensor, mantissa: int) -> tuple[Tensor, Tensor, Tensor]:
@@ -127,6 +128,13 @@ def _blocks(values: Tensor, mantissa: int) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def _scaled(sign: Tensor, kept: Tensor, shared: Tensor, mantissa: int) -> Tensor:
-    """Numbers from their parts: a mantissa times 2 ** (exponent - 127 - (mantissa - 1)), with its sign."""
-    found = torch.ldexp(kept.to(torch.float64), shared - 126 - mantissa).to(torch.float32)
+    """Numbers from signs and mantissas `(..., blocks, 16)` and the exponents `(..., blocks)` that they share."""
+    found = kept.to(torch.float32) * _powers(mantissa)[shared.to(torch.int64)].unsqueeze(-1)
     return torch.where(sign > 0, -found, found)
+
+
+@cache
+def _powers(mantissa: int) -> Tensor:
+    """What the last bit of a mantissa is worth, by the exponent: 2 ** (exponent - 127 - (mantissa - 1))."""
+    exponents = torch.arange(256, dtype=torch.int32) - 126 - mantissa
+    return torch.ldexp(torch.ones(256, dtype=torch.float64), exponents).to(torch.float32)

@@ -7,16 +7,17 @@ outputs. An ONNX file has no torch module; it is held against ONNX Runtime witho
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 
 from tessera.errors import Refused
 from tessera.inference.arrays import Array
-from tessera.inference.data.feed import buffer
 from tessera.inference.data.images import KINDS, drawn_images
 from tessera.inference.deployment.deployed import Deployment
+from tessera.inference.engines.engine import Session
 from tessera.inference.opening import Opened
 from tessera.inference.settings import Settings
 
@@ -50,23 +51,13 @@ class Agreement:
 
 
 def agreement(settings: Settings, opened: Opened) -> Agreement:
-    """Run drawn images through a session and its reference; a session that does not agree is refused."""
-    deployment, precision = opened.deployment, opened.deployment.precision
+    """Run drawn images through a session; one that does not agree with its reference is refused."""
+    precision, size = opened.deployment.precision, settings.batch_size
     wanted = MANY if precision.weights == "int8" else FEW
-    size = settings.batch_size
-    images = drawn_images(-(-wanted // size) * size, deployment.network.image_shape, seed=SEED)
-    reference, against = _reference(deployment, opened)
-    found: list[Outputs] = []
-    expected: list[Outputs] = []
-    for start in range(0, wanted, size):
-        raw = images[start : start + size]
-        batch = buffer(raw.shape, deployment.pixels, opened.session.layout)
-        deployment.pixels.converted(raw, batch)
-        checked = min(size, wanted - start)  # the reference is slow: of a large batch it gets a part
-        outputs = opened.session.outputs(opened.session.run(opened.session.input(batch)))
-        found.append(tuple(output[:checked].copy() for output in outputs))
-        expected.append(tuple(output[:checked] for output in reference(batch, checked)))
-    top1, error, answers = compared(_joined(found), _joined(expected), tie=precision.tie)
+    images = _images(opened.deployment, -(-wanted // size) * size)
+    found = _joined([_run(opened.session, batch) for batch in np.split(images, len(images) // size)], wanted)
+    expected, against = _expected(opened, images, wanted, size)
+    top1, error, answers = compared(found, expected, tie=precision.tie)
     measured = Agreement(
         images=wanted,
         top1=top1,
@@ -110,27 +101,53 @@ def compared(found: Outputs, expected: Outputs, *, tie: float = 0.0) -> tuple[fl
     return float(agree.mean()), error, len(np.unique(best))
 
 
-def _joined(batches: Sequence[Outputs]) -> Outputs:
-    return tuple(np.concatenate(parts) for parts in zip(*batches, strict=True))
+def _images(deployment: Deployment, count: int) -> Array:
+    """Drawn images as they cross to an engine."""
+    raw = drawn_images(count, deployment.network.image_shape, seed=SEED)
+    images = np.empty(raw.shape, deployment.pixels.element)
+    deployment.pixels.converted(raw, images)
+    return images
 
 
-def _reference(deployment: Deployment, opened: Opened) -> tuple[Callable[[Array, int], Outputs], str]:
-    """What gives the right outputs of the first so many images of a batch, and what it is called."""
-    if deployment.network.file is not None:
-        return _unoptimised(opened), "ONNX Runtime without optimisations"
+def _run(session: Session, images: Array) -> Outputs:
+    outputs = session.outputs(session.run(session.input(images)))
+    return tuple(output.copy() for output in outputs)  # the next run writes over them
+
+
+def _joined(batches: Iterable[Outputs], wanted: int) -> Outputs:
+    return tuple(np.concatenate(parts)[:wanted] for parts in zip(*batches, strict=True))
+
+
+def _expected(opened: Opened, images: Array, wanted: int, size: int) -> tuple[Outputs, str]:
+    """What the reference gives, and what it is called: slow, and the same for all engines, so it is kept as a file."""
+    deployment = opened.deployment
+    if deployment.network.file is None:
+        against, batches = "torch eager in float32", np.split(images[:wanted], wanted // FEW)
+    else:  # which may have its batch built in
+        against, batches = "ONNX Runtime without optimisations", np.split(images, len(images) // size)
+
+    def make(path: Path) -> None:
+        run = _eager(deployment) if deployment.network.file is None else _unoptimised(opened)
+        np.savez(path, *_joined(map(run, batches), wanted))
+
+    path = opened.artefacts.made("expected.npz", f"{deployment.identity}|{wanted}", make)
+    with np.load(path) as kept:
+        return tuple(kept[name] for name in kept.files), against
+
+
+def _eager(deployment: Deployment) -> Callable[[Array], Outputs]:
     import torch
 
     from tessera.inference.engines.torch_session import as_arrays
 
-    def eager(batch: Array, checked: int) -> Outputs:
+    def run(batch: Array) -> Outputs:
         with torch.no_grad():
-            return as_arrays(deployment.reference(torch.from_numpy(np.ascontiguousarray(batch[:checked]))))
+            return as_arrays(deployment.reference(torch.from_numpy(batch)))
 
-    return eager, "torch eager in float32"
+    return run
 
 
-def _unoptimised(opened: Opened) -> Callable[[Array, int], Outputs]:
+def _unoptimised(opened: Opened) -> Callable[[Array], Outputs]:
     from tessera.inference.engines.onnxruntime import unoptimised
 
-    run = unoptimised(opened.artefacts.onnx(opened.deployment))
-    return lambda batch, _: run(np.ascontiguousarray(batch))
+    return unoptimised(opened.artefacts.onnx(opened.deployment))

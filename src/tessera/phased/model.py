@@ -87,7 +87,7 @@ class PhasedModel:
         asked = Asked(
             schedule=self.schedule,
             devices=self.devices,
-            areas=self.devices if workers == "processes" else 1,
+            areas=_areas(workers, self.devices),
             budget=self.budget,
             dtype=dtype,
             mapped=store == "mapped",
@@ -197,11 +197,18 @@ class PhasedModel:
 
     @classmethod
     def least_budget(
-        cls, model: nn.Module, *, schedule: str | None = None, devices: int | None = None, dtype: str | None = None
+        cls,
+        model: nn.Module,
+        *,
+        schedule: str | None = None,
+        devices: int | None = None,
+        dtype: str | None = None,
+        workers: str = "threads",
     ) -> int:
         """The smallest budget, in bytes, with which a model can be run by a schedule; it may be on the meta device."""
         schedule, devices = choose(schedule, devices)
-        return least_budget(skeleton_of(model), dtype=dtype, schedule=schedule, devices=devices)
+        areas = _areas(workers, devices)
+        return least_budget(skeleton_of(model), dtype=dtype, schedule=schedule, devices=devices, areas=areas)
 
     def drop_cache(self) -> None:
         """Make the next loads cold: forget what the system has cached of the file."""
@@ -242,6 +249,11 @@ def _is_bare(skeleton: Skeleton, model: nn.Module) -> bool:
     if bare and len(bare) < len(skeleton.stored_name):
         raise TesseraError("some weights have values and some have none", got=bare[0], do="build it in one way")
     return bool(bare)
+
+
+def _areas(workers: str, devices: int) -> int:
+    """How many phases may have to be widened at a time: threads take turns, processes have memory of their own."""
+    return devices if workers == "processes" else 1
 
 
 def _shapes(shape: Shape) -> list[tuple[int, ...]]:

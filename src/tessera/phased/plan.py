@@ -128,7 +128,7 @@ def unit_by_unit(skeleton: Skeleton, units: Sequence[Unit], dtype: str | None) -
     return planned([[entry_of(skeleton, name, dtype) for name in unit.weights] for unit in units])
 
 
-def least_budget(skeleton: Skeleton, *, dtype: str | None, schedule: str, devices: int) -> int:
+def least_budget(skeleton: Skeleton, *, dtype: str | None, schedule: str, devices: int, areas: int) -> int:
     """The smallest budget with which a model can be streamed: every unit a phase of its own."""
     units = units_of(skeleton, trace(skeleton))
     sizes = unit_sizes(skeleton, units, unit_by_unit(skeleton, units, dtype), dtype)
@@ -137,7 +137,7 @@ def least_budget(skeleton: Skeleton, *, dtype: str | None, schedule: str, device
     buffers, _ = buffers_for(schedule, devices)
     if schedule != "phased":
         buffers = min(buffers, len(units))
-    return buffers * max(size.buffer for size in sizes) + max(size.wide for size in sizes)
+    return buffers * max(size.buffer for size in sizes) + areas * max(size.wide for size in sizes)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

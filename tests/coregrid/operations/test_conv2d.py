@@ -52,7 +52,7 @@ def holds(conv: Convolution, config: dict[str, Any], bias: bool, **settings: Any
     assert relative_error(found, problem.expected()) < 1e-5
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(convolutions(), configs(), st.booleans())
 def test_agrees_with_torch(conv: Convolution, config: dict[str, Any], bias: bool) -> None:
     holds(conv, config, bias)

@@ -51,7 +51,7 @@ class Network:
         """All layers, in the order in which they run."""
         found: list[Layer] = []
         for part in self.parts:
-            found += [part] if isinstance(part, Layer) else [*part.shortcut, *part.body]
+            found += [part] if isinstance(part, Layer) else [*part.body, *part.shortcut]
         return found
 
     @property

@@ -32,18 +32,20 @@ class Option:
 
 
 def options(layer: Layer, setup: Setup) -> list[Option]:
-    """The fastest way for every pair of how input and output lie, the fastest of all first."""
+    """The ways worth a thought, the fastest first: those that nothing beats that lies alike, in time and in memory."""
     if layer.kind == "max_pool":
         return [pooled(layer, setup)]
-    found: dict[tuple[Lying, Lying], Option] = {}
-    for candidate in _searched(layer, setup):
-        option = _option(candidate[0], candidate[1])
-        ends = (option.source, option.target)
-        if ends not in found or option.seconds < found[ends].seconds:
-            found[ends] = option
-    if not found:
+    every = [_option(plan, seconds) for plan, seconds in _searched(layer, setup)]
+    if not every:
         raise TesseraError(f"{layer.name} does not fit {setup.machine.name}", got=layer.conv)
-    return sorted(found.values(), key=lambda option: option.seconds)
+    least: dict[tuple[Lying, Lying], int] = {}  # the memory of the fastest so far
+    found = []
+    for option in sorted(every, key=lambda option: (option.seconds, option.memory)):
+        ends = (option.source, option.target)
+        if ends not in least or option.memory < least[ends]:
+            least[ends] = option.memory
+            found.append(option)
+    return found
 
 
 def chips_own(layer: Layer, setup: Setup) -> list[Option]:
@@ -89,7 +91,7 @@ def pooled(layer: Layer, setup: Setup) -> Option:
     steps = durations(plan, rates)
     gathered = plan.blocks.inner_blocks * plan.blocks.height_blocks
     seconds = steps.halo + gathered * max(steps.read, steps.tilize) + 2 * rates.launch
-    memory = plan.footprint.halo + plan.footprint.output + plan.footprint.act
+    memory = plan.footprint.halo + max(plan.footprint.input, plan.footprint.output)  # it needs no buffers
     return Option(source=input_of(plan), target=output_of(plan), seconds=seconds, memory=memory)
 
 

@@ -113,10 +113,7 @@ def plan_network(
             known[key] = options(layer, setup)
         return known[key]
 
-    def greedy(layer: Layer, setup: Setup) -> list[Option]:
-        return ways(layer, setup)[:1]
-
-    best, alone = (_Walk(setup, choice).through(network) for choice in (ways, greedy))
+    best, alone = (_Walk(setup, ways, greedy=greedy).through(network) for greedy in (False, True))
     try:
         auto = _Walk(setup, chips_own).through(network)
     except TesseraError:
@@ -125,10 +122,10 @@ def plan_network(
 
 
 class _Walk:
-    """One pass through a network with a choice of ways for every layer."""
+    """One pass through a network with a choice of ways for every layer; a greedy one takes the fastest that fits."""
 
-    def __init__(self, setup: Setup, ways: Ways) -> None:
-        self.setup, self.ways = setup, ways
+    def __init__(self, setup: Setup, ways: Ways, *, greedy: bool = False) -> None:
+        self.setup, self.ways, self.greedy = setup, ways, greedy
         self.rates: Rates = rates_of(setup.machine, setup.compute, setup.dtype)
 
     def through(self, network: Network) -> NetworkPlan:
@@ -142,40 +139,58 @@ class _Walk:
                 # images come row by row, everything after the first layer lies in tiles
                 setup = replace(self.setup, input_layout=Layout.ROW_MAJOR) if number == 0 else self.setup
                 paths = self._layer(paths, part, setup)
+            if not paths:
+                raise TesseraError(
+                    f"{part.name} of {network.name} does not fit {self.setup.machine.name}",
+                    got=f"a batch of {network.batch} in {self.setup.config.dtype}",
+                    do="use a smaller batch or a shorter format",
+                )
         best = min(paths.values(), key=lambda path: path.seconds)
         return NetworkPlan(network=network, machine=self.setup.machine, steps=best.steps)
 
     def _layer(self, paths: Paths, layer: Layer, setup: Setup, beside: int = 0) -> Paths:
-        """Go through one layer, with so many bytes of every core taken by a tensor that waits."""
+        """Go through one layer, with so many bytes of every core taken by a tensor that waits; nowhere if none fits."""
         found: dict[Lying | None, Path] = {}
+        nearest: dict[Lying, tuple[Path, float]] = {}  # how a tensor comes to lie as an option wants it
+        done: set[tuple[Lying, Lying]] = set()
         for option in self.ways(layer, setup):
-            if option.memory + beside > setup.machine.local_memory:
+            ends = option.source, option.target
+            if option.memory + beside > setup.machine.local_memory or ends in done:
                 continue
-            for lying, path in paths.items():
-                moving = self._resharded(lying, option.source)
-                step = Step(name=layer.name, kind=layer.kind, seconds=option.seconds, resharding=moving, option=option)
-                _keep(found, option.target, path.then(step))
-        if not found:
-            raise TesseraError(f"{layer.name} does not fit {setup.machine.name} beside the shortcut", got=layer.conv)
+            done.add(ends)
+            if option.source not in nearest:
+                nearest[option.source] = self._nearest(paths, option.source)
+            path, moving = nearest[option.source]
+            step = Step(name=layer.name, kind=layer.kind, seconds=option.seconds, resharding=moving, option=option)
+            _keep(found, option.target, path.then(step))
+            if self.greedy:
+                break
         return found
 
+    def _nearest(self, paths: Paths, source: Lying) -> tuple[Path, float]:
+        """The path from which a tensor comes to lie in a way the soonest, and the resharding that takes."""
+        ways = ((path, self._resharded(lying, source)) for lying, path in paths.items())
+        return min(ways, key=lambda way: way[0].seconds + way[1])
+
     def _block(self, paths: Paths, block: Residual) -> Paths:
+        """The body while the input waits, then the shortcut while the body's output waits, then their sum."""
         found: dict[Lying | None, Path] = {}
+        # the first layer of the body reads the very tensor that the shortcut needs again
+        kept = replace(self.setup, config=replace(self.setup.config, deallocate_activation=False))
         for lying, path in paths.items():
             assert lying is not None, "a network does not begin with a residual block"
             waiting = shard_bytes(lying, self.setup)
             body: Paths = {lying: Path(0.0)}
             for number, layer in enumerate(block.body):
-                # the first layer reads the very tensor that the shortcut needs again
-                kept = replace(self.setup, config=replace(self.setup.config, deallocate_activation=False))
                 body = self._layer(body, layer, self.setup if number else kept, waiting if number else 0)
-            shortcut: Paths = {lying: Path(0.0)}
-            for layer in block.shortcut:
-                shortcut = self._layer(shortcut, layer, self.setup)
             for target, way in body.items():
                 assert target is not None
-                beside = self._sum(shortcut, target, block.name)
-                _keep(found, target, path.then(*beside.steps[:-1], *way.steps, beside.steps[-1]))
+                shortcut: Paths = {lying: Path(0.0)}
+                for layer in block.shortcut:
+                    shortcut = self._layer(shortcut, layer, self.setup, shard_bytes(target, self.setup))
+                if shortcut:
+                    summed = self._sum(shortcut, target, block.name)
+                    _keep(found, target, path.then(*way.steps, *summed.steps))
         return found
 
     def _sum(self, shortcut: Paths, target: Lying, name: str) -> Path:

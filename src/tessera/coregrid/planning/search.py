@@ -50,6 +50,8 @@ class Candidate:
             parts.append("enable_act_double_buffer=True")
         if config.enable_weights_double_buffer:
             parts.append("enable_weights_double_buffer=True")
+        if config.enable_split_reader:
+            parts.append("enable_split_reader=True")
         if plan.slices:
             parts.append(f"{len(plan.slices)} slices of the {plan.slices[0].axis}")
         return ", ".join(parts)
@@ -57,7 +59,7 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Search:
-    """Every candidate, the fastest that fits first; and the chip's own choice of a layout to compare with."""
+    """Every candidate, the fastest that fits first, of equals the one that takes less; and the chip's own choice of a layout to compare with."""
 
     conv: Convolution
     machine: Machine
@@ -138,7 +140,7 @@ def plan_conv2d(
     found = [Candidate(plan=plan, predicted=predicted(plan)) for plan in plans.values()]
     if not any(candidate.fits for candidate in found):
         found += _sliced(conv, setup, slices)
-    found.sort(key=lambda candidate: (not candidate.fits, candidate.seconds))
+    found.sort(key=lambda candidate: (not candidate.fits, candidate.seconds, candidate.plan.high_water))
     return Search(
         conv=conv, machine=machine, candidates=tuple(found), auto=Candidate(plan=own, predicted=predicted(own))
     )
@@ -211,7 +213,7 @@ def _sliced(conv: Convolution, setup: Setup, slices: SliceConfig | None) -> list
 
 def _what_differs(plan: ConvPlan) -> object:
     """Two settings that come to the same shards, blocks and buffers are one candidate."""
-    return plan.sharding, plan.grid, plan.blocks, plan.footprint, plan.config.transpose_shards
+    return plan.sharding, plan.blocks, plan.footprint, plan.config.transpose_shards
 
 
 def _divisors(number: int) -> list[int]:

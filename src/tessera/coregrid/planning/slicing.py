@@ -8,6 +8,7 @@ columns) allow, the first ones larger.
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterator
 from dataclasses import replace
 
 from tessera.coregrid.config import Conv2dConfig, SliceAxis, SliceConfig
@@ -80,15 +81,18 @@ def plan_sliced(
     guessed = guess_axis(conv.height, conv.width, config.output_layout)
     axes = [slices.axis] if slices.axis else [guessed, *(axis for axis in SliceAxis if axis is not guessed)]
     if slices.num_slices:
-        return _joined(conv, _parts(conv, axes[0], slices.num_slices, setup, layout))
-    least = None
+        return _joined(conv, list(_parts(conv, axes[0], slices.num_slices, setup, layout)))
+    least: int | None = None
     for axis in axes:
         for count in range(1, _most(conv, axis, config) + 1):
-            parts = _parts(conv, axis, count, setup, layout)
-            if all(part.plan.fits for part in parts):
+            parts = []
+            for part in _parts(conv, axis, count, setup, layout):
+                parts.append(part)
+                if not part.plan.fits:  # the others need not be planned
+                    least = min(part.plan.high_water, least or part.plan.high_water)
+                    break
+            else:
                 return _joined(conv, parts)
-            need = max(part.plan.high_water for part in parts)
-            least = need if least is None else min(least, need)
     assert least is not None
     raise TesseraError(
         "no slice of this convolution fits",
@@ -108,16 +112,14 @@ def _unit(axis: SliceAxis, config: Conv2dConfig) -> int:
     return TILE if axis is SliceAxis.WIDTH and config.output_layout is Layout.TILE else 1
 
 
-def _parts(conv: Convolution, axis: SliceAxis, count: int, setup: Setup, layout: ShardLayout | None) -> list[Slice]:
+def _parts(conv: Convolution, axis: SliceAxis, count: int, setup: Setup, layout: ShardLayout | None) -> Iterator[Slice]:
     size = conv.output[0 if axis is SliceAxis.HEIGHT else 1]
     plans: dict[Convolution, ConvPlan] = {}  # all slices but the outer ones are alike
-    found = []
     for output in cut(size, count, _unit(axis, setup.config)):
         part, taken = part_of(conv, axis, output)
         if part not in plans:
             plans[part] = planned(part, layout, setup) if layout else auto_shard(part, setup)
-        found.append(Slice(axis=axis, output=output, input=taken, plan=plans[part]))
-    return found
+        yield Slice(axis=axis, output=output, input=taken, plan=plans[part])
 
 
 def _joined(conv: Convolution, parts: list[Slice]) -> ConvPlan:

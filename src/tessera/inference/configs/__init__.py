@@ -90,7 +90,11 @@ def parse_config(data: Mapping[str, Any], name: str) -> Config:
 
 def _list(data: Mapping[str, Any], key: str, kind: type, name: str) -> list[Any]:
     found = data.get(key, [])
-    if not isinstance(found, list) or not all(type(one) is kind and (kind is str or one > 0) for one in found):
+    if (
+        not isinstance(found, list)
+        or not all(type(one) is kind for one in found)
+        or (kind is int and any(one < 1 for one in found))
+    ):
         raise TesseraError(f"config {name}: {key}", got=found, allowed="names" if kind is str else "sizes of 1 or more")
     return found
 

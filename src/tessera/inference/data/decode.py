@@ -31,7 +31,8 @@ def decode(path: Path, channels: int) -> Array:
     """The pixels of a file: height x width x channels, uint8; one channel is how bright they are."""
     colours = _plain(path) if path.suffix.lower() == PLAIN else _by_pillow(path)
     if channels == 1:
-        return np.rint(colours.astype(np.float32) @ GREY).astype(np.uint8)[..., None]
+        grey: Array = np.rint(colours.astype(np.float32) @ GREY).astype(np.uint8)[..., None]
+        return grey
     return colours
 
 

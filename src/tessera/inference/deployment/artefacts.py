@@ -1,4 +1,4 @@
-"""The files that engines are given: every one made once in a run, whoever asks first, and removed with its folder."""
+"""The files of a run: each is made once, by whoever asks first, and removed with their folder."""
 
 from __future__ import annotations
 
@@ -15,7 +15,10 @@ from tessera.inference.deployment.deployed import Deployment
 
 
 class Artefacts:
-    """A folder of exported networks that replicas share. `seconds` is what this process spent on making them."""
+    """A folder of exported networks, and of what is expected of them, that replicas share.
+
+    `seconds` is what this process spent on making files, by their kind.
+    """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -30,7 +33,7 @@ class Artefacts:
 
     def onnx(self, deployment: Deployment) -> Path:
         """The network as an ONNX file: arithmetic in float32, batch norms folded, a dynamic batch where it can be."""
-        return self._made("export", deployment.identity, lambda path: _export(deployment, path))
+        return self.made("export.onnx", deployment.identity, lambda path: _export(deployment, path))
 
     def quantised(self, deployment: Deployment) -> Path:
         """The network as an ONNX file in int8, calibrated on drawn images."""
@@ -40,21 +43,22 @@ class Artefacts:
 
             quantise(self.onnx(deployment), path, deployment)
 
-        return self._made("quantise", deployment.identity, make)
+        return self.made("quantise.onnx", deployment.identity, make)
 
-    def _made(self, what: str, identity: str, make: Callable[[Path], None]) -> Path:
-        """The file of this identity; the first who asks makes it, and the others wait meanwhile."""
-        name = f"{what}-{hashlib.sha256(identity.encode()).hexdigest()[:16]}"
-        path = self.folder / f"{name}.onnx"
+    def made(self, what: str, identity: str, make: Callable[[Path], None]) -> Path:
+        """The file of a kind and an identity; the first who asks makes it, and the others wait meanwhile."""
+        kind, _, suffix = what.partition(".")
+        name = f"{kind}-{hashlib.sha256(identity.encode()).hexdigest()[:16]}"
+        path = self.folder / f"{name}.{suffix}"
         with open(self.folder / f"{name}.lock", "w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             if not path.exists():
                 began, earlier = time.perf_counter(), sum(self.seconds.values())
-                partial = self.folder / f"{name}.partial.onnx"
+                partial = self.folder / f"{name}.partial.{suffix}"
                 make(partial)
                 os.replace(partial, path)
                 within = sum(self.seconds.values()) - earlier  # what another file took that was made for this one
-                self.seconds[what] = time.perf_counter() - began - within
+                self.seconds[kind] = time.perf_counter() - began - within
         return path
 
 

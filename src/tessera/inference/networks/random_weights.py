@@ -13,14 +13,15 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from tessera.inference.arrays import Array
 from tessera.inference.data.images import KINDS, drawn_images, kinds_of
 from tessera.inference.data.pixels import Pixels
 
-STATISTICS = 16  # images for the norms
-EXAMPLES = 2 * KINDS  # images for the last layer
+STATISTICS = 8  # images for the norms
+EXAMPLES = KINDS  # images for the last layer, one of every kind
 RIDGE = 0.05  # of the mean square of the features: the fit must not hang on faint ones
 SCORE, BACKGROUND = 10.0, 0.5  # of the right kind, and the spread of classes that stand for no kind
-BATCH = 16
+BATCH = 8
 
 
 def fit_random_weights(module: nn.Module, image_shape: tuple[int, int, int], *, seed: int) -> None:
@@ -66,14 +67,14 @@ def _features(module: nn.Module, last: nn.Linear, images: Tensor) -> Tensor:
     seen: list[Tensor] = []
     hook = last.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0].double()))
     try:
-        for batch in images.split(BATCH):
+        for batch in torch.split(images, BATCH):
             module(batch)
     finally:
         hook.remove()
     return torch.cat(seen)
 
 
-def _fit(last: nn.Linear, features: Tensor, kinds: np.ndarray, seed: int) -> None:
+def _fit(last: nn.Linear, features: Tensor, kinds: Array, seed: int) -> None:
     mean = features.mean(dim=0)
     centred = features - mean
     gram = centred @ centred.T

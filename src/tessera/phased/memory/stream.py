@@ -108,9 +108,11 @@ class WeightStream:
 
     def close(self) -> None:
         """Stop loading; when this returns, nothing is written into the buffers any more."""
-        self.give_up()
-        for ahead in self._ahead.values():
-            ahead.loading.settle()
+        with self._changed:
+            self._over = True
+            for ahead in self._ahead.values():
+                ahead.loading.settle()
+            self._changed.notify_all()
 
     def _fill(self) -> None:
         """Start to load the next phases into the buffers that are free."""

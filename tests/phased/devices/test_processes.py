@@ -1,0 +1,90 @@
+"""Devices that are processes give the same, and their death is an error that leaves nothing behind."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+
+import psutil
+import pytest
+import torch
+from torch import Tensor, nn
+
+from tessera.errors import BenchmarkFailed, TesseraError
+from tessera.phased import MatrixChain, PhasedModel
+from tests.launch.leftovers import gone_within
+
+LAYERS, SIZE = 6, 64
+
+
+def shared_memory() -> list[str]:
+    return sorted(os.listdir("/dev/shm"))
+
+
+def call_often(phased: PhasedModel, x: Tensor) -> None:
+    for _ in range(100_000):
+        phased(x)
+
+
+@pytest.mark.timeout(120)
+def test_a_device_that_is_killed_is_an_error_and_the_next_call_starts_new_ones():
+    model = MatrixChain(SIZE, LAYERS)
+    batches = [torch.randn(2, SIZE, SIZE) for _ in range(3)]
+    with torch.no_grad():
+        expected = [model(batch) for batch in batches]
+    before = shared_memory()
+    budget = PhasedModel.least_budget(model, schedule="phased")
+    with PhasedModel(model, schedule="phased", budget=budget, workers="processes", threads=1) as phased:
+        assert all(map(torch.equal, phased.run(batches), expected))
+        assert {event.device for event in phased.events} == {0, 1}
+        loads = [(event.phase, event.device) for event in phased.events if event.kind == "load"]
+        assert sorted(loads) == [(phase, phase % 2) for phase in range(LAYERS)]
+        children = psutil.Process().children(recursive=True)
+        threading.Timer(0.3, children[-1].send_signal, [signal.SIGKILL]).start()
+        with pytest.raises(BenchmarkFailed, match=r"a device failed: rank \d of 2 .*SIGKILL"):
+            call_often(phased, batches[0])
+        assert gone_within([child.pid for child in children], 10)
+        assert all(map(torch.equal, phased.run(batches), expected))
+        children = psutil.Process().children(recursive=True)
+    assert gone_within([child.pid for child in children], 10)
+    assert shared_memory() == before
+
+
+class Branching(nn.Module):
+    """A residual block with batch norm, in-place calls, two inputs, a size that crosses phases, and two outputs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Conv2d(3, 8, 3, padding=1), nn.Conv2d(8, 8, 3, padding=1)
+        self.norm = nn.BatchNorm2d(8)
+        self.short = nn.Conv2d(3, 8, 1)
+        self.last = nn.Linear(8, 5)
+        self.eval()
+
+    def forward(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        samples = x.shape[0]
+        z = self.norm(self.second(self.first(x).relu_()))
+        z += self.short(y)
+        return self.last(z.relu_().mean((2, 3)).view(samples, -1)), z
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize(("schedule", "dtype"), [("phased", "float16"), ("sharded", "float16"), ("sharded", "float32")])
+def test_branching_networks_on_processes(schedule, dtype):
+    model = Branching()
+    rounded = Branching()
+    rounded.load_state_dict(model.state_dict())
+    rounded = rounded.to(getattr(torch, dtype)).float()
+    batches = [(torch.randn(2, 3, 9, 9), torch.randn(2, 3, 9, 9)) for _ in range(3)]
+    with torch.no_grad():
+        expected = [rounded(*batch) for batch in batches]
+    budget = PhasedModel.least_budget(model, schedule=schedule, dtype=dtype, workers="processes")
+    with PhasedModel(model, schedule=schedule, workers="processes", dtype=dtype, budget=budget, threads=1) as phased:
+        for found, wanted in zip(phased.run(batches), expected, strict=True):
+            assert all(map(torch.equal, found, wanted))
+        with pytest.raises(TesseraError, match="does not run on this input"):
+            phased(torch.randn(2, 4, 9, 9), batches[0][1])
+        with pytest.raises(TesseraError, match="one shape"):
+            phased.run([batches[0], (batches[0][0][:1], batches[0][1][:1])])
+        assert torch.equal(phased(*batches[0])[0], expected[0][0])
