@@ -10,21 +10,17 @@ from selenium.webdriver.remote.webdriver import WebDriver
 
 from tessera.inference.section.section import section
 from tests.inference.test_section import everything, run
-from tests.report.conftest import Open, browser, scheme, screen, show  # noqa: F401
+from tests.report.conftest import Open, browser, scheme, screen, show
 from tests.report.test_browser import drawn
 
+__all__ = ["browser", "show"]
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(120)]
 
 MARKS = ".point path, path.point, .trace path, .trace .point"
 
 
 @pytest.mark.parametrize(("width", "theme"), [(390, "light"), (1280, "dark")])
-def test_every_plot_of_the_section_is_drawn_and_fits(
-    browser: WebDriver,  # noqa: F811
-    show: Open,  # noqa: F811
-    width: int,
-    theme: str,
-) -> None:
+def test_every_plot_of_the_section_is_drawn_and_fits(browser: WebDriver, show: Open, width: int, theme: str) -> None:
     random.seed(7)
     screen(browser, width, 844, phone=width < 600)
     scheme(browser, theme)

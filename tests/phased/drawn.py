@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import torch
 from hypothesis import strategies as st
 from torch import Tensor, nn
@@ -83,6 +86,17 @@ def networks(draw: st.DrawFn) -> tuple[nn.Module, int]:
     outputs = (len(steps), *draw(st.lists(st.integers(0, len(steps)), max_size=2)))
     torch.manual_seed(draw(st.integers(0, 2**31)))
     return Drawn(width, steps, outputs), width
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Plain torch with one thread, as devices have it in tests: more of them may take sums in another order."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def as_tuple(output: Tensor | tuple[Tensor, ...]) -> tuple[Tensor, ...]:

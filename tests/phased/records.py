@@ -9,7 +9,7 @@ from tessera.measure.samples import Samples
 from tessera.phased.cases import cases
 from tessera.phased.profile.directory import PROFILE
 from tessera.results.record import Metric, Record
-from tests.phased.passes import overlapped, sequential
+from tests.phased.profile.passes import overlapped, sequential
 
 ENVIRONMENT = {"cpu": "AMD EPYC 9B14", "cores": 2, "fingerprint": "3f9ab2c41d77"}
 UNITS = {"bytes": "B", "flops": "FLOP", "flops_per_byte": "FLOP/B", "gflops": "GFLOP/s", "items": "items/s"}

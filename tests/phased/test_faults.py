@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import threading
 import time
@@ -107,10 +108,12 @@ def open_files() -> int:
 def test_closing_leaves_no_thread_no_file_and_no_memory(store, tmp_path):
     for schedule in STREAMING:  # torch's own threads are started here
         use(schedule, store, tmp_path, fails=False)
+    gc.collect()  # what earlier tests left to the collector is not ours
     before = set(threading.enumerate()), open_files(), shared_memory()
     for schedule in STREAMING:
         for fails in (False, True):
             use(schedule, store, tmp_path, fails=fails)
+    gc.collect()  # errors hold on to the frames that they came through
     assert (set(threading.enumerate()), open_files(), shared_memory()) == before
     assert list(tmp_path.iterdir()) == []
 

@@ -16,7 +16,7 @@ import torch
 
 SIZE, ROWS = 2048, 32  # of every weight only the first rows are not zero
 LAYER = 4 * SIZE * SIZE
-ROOM = 400 << 20  # address space beyond what the interpreter and torch have taken
+ROOM = 300 << 20  # address space beyond what the interpreter and torch have taken
 
 PROGRAM = """
 import resource, sys

@@ -15,13 +15,13 @@ from tessera.errors import TesseraError
 from tessera.models import build, lay_out
 from tessera.phased import MatrixChain, PhasedModel
 from tessera.phased.choices import HOLD_ALL, ONE_DEVICE, SCHEDULES
-from tests.phased.drawn import as_tuple, networks
+from tests.phased.drawn import as_tuple, networks, one_thread
 
-SLACK = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+SLACK = settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
 def plain(model: nn.Module, batches: list[torch.Tensor]) -> list[tuple[torch.Tensor, ...]]:
-    with torch.no_grad():
+    with one_thread(), torch.no_grad():
         return [as_tuple(model(batch.clone())) for batch in batches]
 
 
@@ -38,6 +38,7 @@ def mixes(model: nn.Module) -> bool:
     return any(kind == "add" and len(sources) > 1 for kind, sources in model.steps)
 
 
+@pytest.mark.timeout(400)
 @SLACK
 @given(
     drawn=networks(),
@@ -173,7 +174,7 @@ def test_activations_are_streamed_beyond_their_limit():
     model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(inplace=True), nn.Conv2d(8, 8, 3), nn.Conv2d(8, 2, 1)).eval()
     batches = [torch.randn(2, 3, 12, 12).to(memory_format=torch.channels_last) for _ in range(5)]
     expected = plain(model, batches)
-    with PhasedModel(model, budget="8KiB", keep=False, activations=20_000) as phased:
+    with PhasedModel(model, budget="8KiB", keep=False, activations=20_000, threads=1) as phased:
         for found, wanted in zip(phased.run(batches), expected, strict=True):
             same(found, wanted, exact=True)
         assert phased.scratch_bytes > 0
@@ -213,7 +214,7 @@ def test_files_that_others_wrote(tmp_path, options, kind):
     with torch.device("meta"):
         bare = lay_out("resnet18", num_classes=7).eval()
     images = torch.randn(2, 3, 32, 32)
-    with PhasedModel(bare, path=tmp_path / "w", budget="40MB", **options) as phased:
+    with PhasedModel(bare, path=tmp_path / "w", budget="40MB", threads=1, **options) as phased:
         assert 0 < phased.stream_bytes < phased.weight_bytes
         for _ in range(2):
             same(phased(images), plain(model, [images])[0], exact=True)

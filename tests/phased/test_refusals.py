@@ -78,6 +78,9 @@ def test_the_file_has_to_be_of_the_model(tmp_path):
     refused("name a file", alike)
     refused("no such file", alike, path=tmp_path / "none")
     refused("there already.*meta", chain(), path=path)
+    half = MatrixChain(32, 3)
+    half.layers[1].to("meta")
+    refused("some weights have values and some have none", half)
 
 
 def test_a_closed_model_says_so():

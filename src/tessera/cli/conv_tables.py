@@ -14,6 +14,7 @@ from tessera.coregrid.pictures.halos import describe
 from tessera.coregrid.planning.knobs import advice
 from tessera.coregrid.planning.plan import MB, ConvPlan
 from tessera.coregrid.planning.search import Search
+from tessera.coregrid.planning.sharding import ShardLayout
 from tessera.coregrid.problem import Problem
 from tessera.errors import TesseraError
 from tessera.report.destination import destination
@@ -67,16 +68,11 @@ def print_candidates(search: Search, rows: int, stream: TextIO) -> None:
     for candidate in search.candidates:
         if all(candidate.plan.layout != other.plan.layout for other in shown):
             shown.append(candidate)
-    columns = [
-        Column("setting"),
-        Column("memory", "right"),
-        Column("fits"),
-        Column("bytes", "right"),
-        Column("time", "right"),
-    ]
+    heads = ("layout", "grid", "block", "double buffers", "memory", "fits", "bytes", "time")
+    columns = [Column(head, "right" if head in ("memory", "bytes", "time") else "left") for head in heads]
     cells = [
         [
-            str(candidate),
+            *_setting(candidate.plan),
             f"{candidate.plan.high_water / MB:.2f} MB",
             "yes" if candidate.fits else "no",
             format_bytes(candidate.plan.ledger.total),
@@ -84,7 +80,21 @@ def print_candidates(search: Search, rows: int, stream: TextIO) -> None:
         ]
         for candidate in shown
     ]
-    render(columns, cells, "terminal", stream, title=f"{len(search.candidates)} candidates")
+    render(columns, cells, "terminal", stream, title=f"{len(search.candidates)} candidates, all with a split reader")
+
+
+def _setting(plan: ConvPlan) -> list[str]:
+    """What sets a candidate apart, in few words."""
+    config = plan.config
+    turned = " turned" if plan.layout == ShardLayout.BLOCK and not config.transpose_shards else ""
+    slices = f" in {len(plan.slices)} slices" if plan.slices else ""
+    block = "whole"
+    if plan.layout == ShardLayout.WIDTH and config.act_block_w_div > 1:
+        block = f"width / {config.act_block_w_div}"
+    elif plan.layout != ShardLayout.WIDTH and config.act_block_h_override:
+        block = f"height {config.act_block_h_override}"
+    two = [name for name in ("act", "weights") if getattr(config, f"enable_{name}_double_buffer")]
+    return [f"{plan.layout}{slices}", f"{plan.grid.rows}x{plan.grid.cols}{turned}", block, ", ".join(two)]
 
 
 def print_plans(cases: Sequence[Case], problems: Sequence[Problem], form: str, stream: TextIO) -> None:

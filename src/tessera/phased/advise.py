@@ -64,8 +64,10 @@ def measured_balance(record: Record) -> Balance | None:
         return None
     if not all(metrics[name].value > 0 for name in ("bytes", "flops", "load", "compute")):
         return None
+    params = record.case.params
+    together = f", {params['devices']} devices together" if params.get("schedule") == "data-parallel" else ""
     return Balance(
-        who=f"this host, {record.conditions.get('storage', 'as measured')}",
+        who=f"this host, {record.conditions.get('storage', 'as measured')}{together}",
         flops=metrics["flops"].value / metrics["compute"].value,
         stream=metrics["bytes"].value / metrics["load"].value,
         source="these phases, each loaded and computed by itself",

@@ -7,7 +7,6 @@ import threading
 import weakref
 from collections.abc import Sequence
 from contextlib import ExitStack
-from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -24,14 +23,14 @@ from tessera.phased.memory.mapped import open_reader
 from tessera.phased.memory.working import WorkingMemory
 from tessera.phased.network.cutting import BALANCE
 from tessera.phased.network.network import Network
-from tessera.phased.network.skeleton import Skeleton, skeleton_of, weights_of
+from tessera.phased.network.skeleton import skeleton_of, weights_of
 from tessera.phased.phase import Phase
-from tessera.phased.plan import Asked, cut_model, least_budget, plan_memory
+from tessera.phased.plan import Asked, Cut, cut_model, least_budget, plan_memory
 from tessera.phased.schedules import open_schedule
 from tessera.phased.schedules.schedule import Schedule, Setup
 from tessera.phased.store.dtypes import arithmetic, computed_dtype
 from tessera.phased.store.reader import Reading
-from tessera.phased.store.stores import open_store, write_store
+from tessera.phased.store.stores import Store, open_store, write_store
 from tessera.phased.store.weights_writer import planned
 
 WARM_BALANCE = 16.0  # FLOPs that a host computes while one byte comes from its own memory or page cache
@@ -44,9 +43,10 @@ class PhasedModel:
     `model` has its values, which are written to a store phase by phase, or is on the meta device, and `path` names a
     safetensors file with its weights; then they are never in memory as a whole. Outputs equal those of the plain model
     in evaluation mode; its weights may also be stored in 16 bits (`dtype`), and are computed with in float32 then.
+    `weight_bytes` are all that are stored, tied ones once; `working_bytes` is the memory that they are given.
 
     `budget` bounds the working memory for weights; what it leaves beside the buffers keeps phases for good (unless
-    `keep` is False). `sharded` and `resident` hold all weights and are not bound by it. Phases are found by the budget
+    `keep` is False, or devices are processes). `sharded` and `resident` hold all weights and are not bound by it. Phases are found by the budget
     and, if `input_shape` (of one batch, or of each input) is given, by the balance of loading and computing; or they
     begin at the modules named in `phases`. Activations that cross phases stay in memory up to `activations` bytes
     (None: all of them) and go through a scratch file beyond that.
@@ -80,63 +80,46 @@ class PhasedModel:
         self.schedule, self.devices = choose(schedule, devices)
         self.store, self.workers = store, workers
         self._check(cold, activations)
-        place = None if path is None else Path(path)
         folder = None if directory is None else Path(directory)
         self._scratch = Scratch(None if activations is None else parse_bytes(activations), folder)
-        skeleton = skeleton_of(model)
+        self._timeline = Timeline()
+        self._one_call = threading.Lock()
+        self.events: list[Event] = []
         asked = Asked(
             schedule=self.schedule,
             devices=self.devices,
             areas=_areas(workers, self.devices),
             budget=self.budget,
             dtype=dtype,
+            keep=keep and workers == "threads",
             mapped=store == "mapped",
-        )
-        cutting = partial(
-            cut_model,
-            skeleton,
-            asked,
             names=phases,
             shapes=None if input_shape is None else _shapes(input_shape),
             balance=BALANCE if cold else WARM_BALANCE,
         )
-        keep = keep and workers == "threads"
-        self._timeline = Timeline()
-        self._one_call = threading.Lock()
-        self.events: list[Event] = []
+        place = None if path is None else Path(path)
         with ExitStack() as opened:
-            if _is_bare(skeleton, model):
-                if place is None:
-                    raise TesseraError("a model on the meta device has no values", do="name a file of weights: path=…")
-                kept = open_store(store, place)
-                opened.callback(kept.close)
-                cut = cutting(tensors=kept.file.tensors)
-            else:
-                cut = cutting(tensors=None)
-                values, groups = weights_of(model).__getitem__, cut.entries(dtype)
-                plan_memory(cut, asked, planned(groups), keep=keep)  # what does not fit is refused before it is written
-                kept = write_store(store, groups, values, path=place, directory=folder, checksums=checksums)
-                opened.callback(kept.close)
-            plan = plan_memory(cut, asked, kept.file.tensors, keep=keep)
-            stored = [tensor.dtype for layout in plan.layouts for tensor, _ in layout.places]
+            self._store, cut = _open_weights(model, asked, store, path=place, directory=folder, checksums=checksums)
+            opened.callback(self._store.close)
+            plan = plan_memory(cut, asked, self._store.file.tensors)
+            stored = {tensor.name: tensor for layout in plan.layouts for tensor, _ in layout.places}
+            kinds = [tensor.dtype for tensor in stored.values()]
             self.phases: tuple[Phase, ...] = plan.phases
-            self.arithmetic = arithmetic(stored)
+            self.weight_bytes = sum(tensor.nbytes for tensor in stored.values())
             self.working_bytes = plan.division.nbytes
-            self._store = kept
-            widen = any(computed_dtype(kind) != kind for kind in stored)
-            self._network = Network(skeleton=skeleton, graph=cut.graph, parts=tuple(cut.parts), widen=widen)
-            reading = Reading(file=kept.file, direct=cold, checksums=checksums, mapped=asked.mapped)
+            self.arithmetic = arithmetic(kinds)
+            self._network = Network(
+                skeleton=cut.skeleton,
+                graph=cut.graph,
+                parts=tuple(cut.parts),
+                widen=any(computed_dtype(kind) != kind for kind in kinds),
+            )
+            reading = Reading(file=self._store.file, direct=cold, checksums=checksums, mapped=asked.mapped)
             per_device = _threads(threads, self.devices)
             self._schedule: Schedule | None
             if workers == "processes":
                 self._schedule = open_processes(
-                    self.schedule,
-                    self._network,
-                    plan,
-                    reading,
-                    self._timeline,
-                    devices=self.devices,
-                    threads=per_device,
+                    self._network, plan, asked, reading=reading, timeline=self._timeline, threads=per_device
                 )
             else:
                 reader = open_reader(reading)
@@ -184,11 +167,6 @@ class PhasedModel:
     def stream_bytes(self) -> int:
         """Bytes of weights that one pass loads."""
         return sum(phase.bytes for phase in self.phases if not phase.resident)
-
-    @property
-    def weight_bytes(self) -> int:
-        """Bytes of all weights in the store; tied ones count once."""
-        return sum(tensor.nbytes for tensor in self._store.file.tensors.values())
 
     @property
     def scratch_bytes(self) -> int:
@@ -243,12 +221,31 @@ class PhasedModel:
             raise TesseraError("only a file on disk can be read cold", got=self.store, do="use the store disk")
 
 
-def _is_bare(skeleton: Skeleton, model: nn.Module) -> bool:
-    """Whether a model is on the meta device; one that is so in part is refused."""
-    bare = [name for name, tensor in weights_of(model).items() if tensor.is_meta]
-    if bare and len(bare) < len(skeleton.stored_name):
+def _open_weights(
+    model: nn.Module, asked: Asked, store: str, *, path: Path | None, directory: Path | None, checksums: bool
+) -> tuple[Store, Cut]:
+    """The store of a model's weights, and the model cut into phases.
+
+    A model on the meta device has its weights in a file that is there; all others have theirs written.
+    """
+    skeleton, own = skeleton_of(model), weights_of(model)
+    bare = [name for name, tensor in own.items() if tensor.is_meta]
+    if bare and len(bare) < len(own):
         raise TesseraError("some weights have values and some have none", got=bare[0], do="build it in one way")
-    return bool(bare)
+    if not bare:
+        cut = cut_model(skeleton, asked)
+        groups = cut.entries(asked.dtype)
+        plan_memory(cut, asked, planned(groups))  # what does not fit is refused before it is written
+        kept = write_store(store, groups, own.__getitem__, path=path, directory=directory, checksums=checksums)
+        return kept, cut
+    if path is None:
+        raise TesseraError("a model on the meta device has no values", do="name a file of weights: path=…")
+    kept = open_store(store, path)
+    try:
+        return kept, cut_model(skeleton, asked, kept.file.tensors)
+    except BaseException:
+        kept.close()
+        raise
 
 
 def _areas(workers: str, devices: int) -> int:

@@ -9,7 +9,7 @@ from torch import fx
 
 from tessera.phased.memory.budget import Division, Need, buffers_for, divide, largest_phase
 from tessera.phased.memory.working import wide_bytes
-from tessera.phased.network.cutting import BALANCE, TARGET, UnitCost, cut
+from tessera.phased.network.cutting import TARGET, UnitCost, cut
 from tessera.phased.network.graph import Unit, flops_of, trace, units_of
 from tessera.phased.network.programs import Part, parts_of
 from tessera.phased.network.skeleton import Skeleton
@@ -25,14 +25,23 @@ FEWEST = 8  # phases, where the limit leaves a choice: the first load of a pass 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
-    """What phases are made for; `areas` is how many of them may have to be widened at a time."""
+    """What phases are made for, and where a user wants them.
+
+    `areas` is how many of them may have to be widened at a time. `names` are modules at which phases begin; without
+    them they are found, and better so if the `shapes` of the inputs are known, for then their FLOPs are. `balance` is
+    how many FLOPs are computed while one byte is loaded.
+    """
 
     schedule: str
     devices: int
     areas: int
     budget: int
     dtype: str | None
-    mapped: bool = False
+    keep: bool
+    mapped: bool
+    names: Sequence[str] | None
+    shapes: Sequence[Sequence[int]] | None
+    balance: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,24 +75,16 @@ class Cut:
         return [[entry_of(self.skeleton, name, dtype) for name in self.weights(phase)] for phase in phases]
 
 
-def cut_model(
-    skeleton: Skeleton,
-    asked: Asked,
-    *,
-    tensors: Mapping[str, StoredTensor] | None,
-    names: Sequence[str] | None,
-    shapes: Sequence[Sequence[int]] | None,
-    balance: float = BALANCE,
-) -> Cut:
+def cut_model(skeleton: Skeleton, asked: Asked, tensors: Mapping[str, StoredTensor] | None = None) -> Cut:
     """Trace a model and cut it: at the modules named, or else by the budget and by the balance of loads and FLOPs.
 
     `tensors` are those of a file that is there; without one it will be written as the phases turn out.
     """
     graph = trace(skeleton)
     units = units_of(skeleton, graph)
-    flops = None if shapes is None else flops_of(skeleton, graph, units, shapes)
-    if names is not None:
-        starts = first_units(units, names)
+    flops = None if asked.shapes is None else flops_of(skeleton, graph, units, asked.shapes)
+    if asked.names is not None:
+        starts = first_units(units, asked.names)
     else:
         stored = unit_by_unit(skeleton, units, asked.dtype) if tensors is None else tensors
         sizes = unit_sizes(skeleton, units, stored, asked.dtype)
@@ -97,7 +98,7 @@ def cut_model(
             UnitCost(bytes=size.buffer, flops=None if flops is None else flops[number])
             for number, size in enumerate(sizes)
         ]
-        starts = cut(costs, min(limit, max(largest, target)), balance)
+        starts = cut(costs, min(limit, max(largest, target)), asked.balance)
     stops = [*starts[1:], len(units)]
     spans = list(zip(starts, stops, strict=True))
     return Cut(
@@ -154,7 +155,7 @@ class Plan:
         return tuple(phase.tensors for phase in self.phases)
 
 
-def plan_memory(found: Cut, asked: Asked, tensors: Mapping[str, StoredTensor], *, keep: bool) -> Plan:
+def plan_memory(found: Cut, asked: Asked, tensors: Mapping[str, StoredTensor]) -> Plan:
     """Lay out the phases of a model that was cut, or raise an error if the budget does not hold them."""
     names = [found.weights(phase) for phase in range(len(found.groups))]
     stored = [find_stored(found.skeleton, tensors, own, asked.dtype) for own in names]
@@ -168,7 +169,7 @@ def plan_memory(found: Cut, asked: Asked, tensors: Mapping[str, StoredTensor], *
         )
         for group, layout, own in zip(found.groups, layouts, stored, strict=True)
     ]
-    keep = keep and asked.schedule != "sequential"
+    keep = asked.keep and asked.schedule != "sequential"
     division = divide(needs, asked.schedule, asked.devices, asked.budget, areas=asked.areas, keep=keep)
     phases = tuple(
         _phase(index, found, part, layout, index in division.resident)

@@ -89,6 +89,8 @@ def test_a_quantised_network_below_what_is_asked_for_is_refused(files):
     settings = Settings(**given, min_agreement=1.0)
     with opened(settings, artefacts=files) as session:
         session.deployment.reference.network.fc.weight.data.mul_(-1)  # another network than the one that was given
+        for kept in files.folder.glob("expected-*"):
+            kept.unlink()
         with pytest.raises(Refused, match="does not agree with torch eager"):
             agreement(settings, session)
 

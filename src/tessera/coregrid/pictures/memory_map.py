@@ -6,6 +6,7 @@ from tessera.coregrid.planning.plan import MB, ConvPlan
 from tessera.report.svg import document, rect, series, text
 
 LEFT, TOP, WIDE, TALL = 16.0, 56.0, 180.0, 420.0
+RIGHT = 660.0
 LEAST = 3.0  # pixels of a buffer, however small
 LINE = 17.0  # between labels
 
@@ -37,14 +38,11 @@ def memory_svg(plan: ConvPlan, *, standalone: bool = True) -> str:
         )
     else:
         edge = TOP + plan.have * scale
-        drawn.append(
-            f'<path d="M{LEFT - 6:.1f} {edge:.1f}H{LEFT + WIDE + 6:.1f}" stroke="currentColor" stroke-width="2"/>'
-        )
-        drawn.append(
-            text(LEFT + WIDE + 14, max(label, edge), f"the end of the memory: {plan.have:,} bytes", font_weight=650)
-        )
+        line = f'<path d="M{LEFT - 6:.1f} {edge:.1f}H{RIGHT:.1f}" stroke="currentColor" stroke-width="2"/>'
+        said = f"the end of the memory: {plan.have:,} bytes"
+        drawn += [line, text(RIGHT, edge - 5, said, font_weight=650, text_anchor="end")]
     head = text(LEFT, 22, "one core's memory", font_size=15, font_weight=650)
     said = f"{plan.reason}; {taken / MB:.2f} MB while it runs"
     body = head + text(LEFT, 42, said, fill="var(--muted)") + "".join(drawn)
     height = max(TOP + TALL, label, y) + 24
-    return document(body, 560, height, f"memory of a core: {plan.reason}", standalone=standalone)
+    return document(body, RIGHT + 16, height, f"memory of a core: {plan.reason}", standalone=standalone)

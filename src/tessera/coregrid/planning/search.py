@@ -59,7 +59,7 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Search:
-    """Every candidate, the fastest that fits first, of equals the one that takes less; and the chip's own choice of a layout to compare with."""
+    """Every candidate, the fastest that fits first; and the chip's own choice of a layout to compare with."""
 
     conv: Convolution
     machine: Machine

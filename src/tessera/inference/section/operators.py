@@ -25,15 +25,19 @@ def operators_section(records: Sequence[Record]) -> Section | None:
         "Every operator timed where it runs, by hooks around those of torch or by the engine. The roofline is the "
         "least time that the calibrated machine needs for the FLOPs and bytes, over the time taken."
     )
-    blocks: list[Block] = [Plot(_plot(found, names), "The part of all operators that each kind takes.")]
-    for record in found:
-        said = [note for note in record.notes if note.startswith("operators ")]
-        blocks.append(Text(f"`{names[record.case.key].short}`: {'; '.join(said)}."))
+    blocks: list[Block] = [_beside_the_whole(record, names) for record in found]
     blocks += [
+        Plot(_plot(found, names), "The part of all operators that each kind takes."),
         _table(found, names, "kinds", "Operator", "Every kind of operator"),
         _table(found, names, "layers", "Layer", f"The {MOST_LAYERS} layers of each that take most"),
     ]
     return Section("Operators' shares", intro, blocks)
+
+
+def _beside_the_whole(record: Record, names: Names) -> Text:
+    """Who took the times, and what the operators add up to."""
+    said = [note for note in record.notes if note.startswith("operators ")]
+    return Text(f"`{names[record.case.key].short}`: {'; '.join(said)}.")
 
 
 def _plot(records: Sequence[Record], names: Names) -> dict[str, Any]:
@@ -52,6 +56,7 @@ def _plot(records: Sequence[Record], names: Names) -> dict[str, Any]:
     if max(rest) > 0.001:
         traces.append(_bars("all others", rest, labels, "var(--muted)"))
     layout = row_layout(labels, 1, legend=True)
+    layout["legend"] |= {"traceorder": "normal"}
     layout |= {"barmode": "stack", "xaxis": value_axis(" %", logarithmic=False) | {"range": [0, 100]}}
     return {"data": traces, "layout": layout}
 

@@ -39,8 +39,9 @@ def warm_up(case: Case) -> None:
     """Run a tiny chain in the same way: the memory that libraries take on first use is not the network's."""
     params = case.params
     how = {name: params[name] for name in ("schedule", "devices", "store", "workers") if name in params}
-    with PhasedModel(MatrixChain(8, 2), **how) as tiny:
-        tiny(torch.zeros(1, 8, 8))
+    shape = (1, 8, 8)
+    with PhasedModel(MatrixChain(8, 2), input_shape=shape, **how) as tiny:
+        tiny(torch.zeros(shape))
 
 
 def usual_budget(workload: Workload, params: Mapping[str, Any]) -> int:

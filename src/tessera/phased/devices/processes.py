@@ -18,7 +18,7 @@ from tessera.phased.memory.activations import Values
 from tessera.phased.memory.budget import Division
 from tessera.phased.memory.working import wide_bytes
 from tessera.phased.network.network import Network
-from tessera.phased.plan import Plan
+from tessera.phased.plan import Asked, Plan
 from tessera.phased.store.layout import Layout
 from tessera.phased.store.reader import Reading
 from tessera.transport.memory import Memory
@@ -39,23 +39,23 @@ def divided(division: Division, layouts: Sequence[Layout], schedule: str, device
 
 
 def open_processes(
-    schedule: str, network: Network, plan: Plan, reading: Reading, timeline: Timeline, *, devices: int, threads: int
+    network: Network, plan: Plan, asked: Asked, *, reading: Reading, timeline: Timeline, threads: int
 ) -> DeviceProcesses:
     """Start the devices of a schedule."""
     programs = network.programs()
     blueprint = Blueprint(
-        schedule=schedule,
+        schedule=asked.schedule,
         modules=tuple(program.module for program in programs),
         borders=tuple(program.border for program in programs),
         layouts=plan.layouts,
         names=plan.names,
-        divisions=divided(plan.division, plan.layouts, schedule, devices),
+        divisions=divided(plan.division, plan.layouts, asked.schedule, asked.devices),
         path=reading.file.path,
         direct=reading.direct,
         checksums=reading.checksums,
         mapped=reading.mapped,
     )
-    return DeviceProcesses(network, blueprint, timeline, devices, threads)
+    return DeviceProcesses(network, blueprint, timeline, asked.devices, threads)
 
 
 class DeviceProcesses:

@@ -61,6 +61,7 @@ ELEMENTWISE: set[Any] = {
     "mul",
     "mul_",
     "relu",
+    "relu_",
     "tanh",
     "sigmoid",
     "contiguous",

@@ -58,7 +58,7 @@ def write_store(
     """A new store with these tensors, group by group; one without a path goes with this process, however it ends."""
     if path is not None:
         write_file(path, groups, values, checksums=checksums)
-        return Store(kind, path)
+        return open_store(kind, path)
     fd = _nameless(kind, directory)
     try:
         write_to(fd, groups, values, checksums=checksums)

@@ -9,7 +9,7 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.remote.webdriver import WebDriver
 
 from tessera.phased.profile.page import profile_page
-from tests.phased.passes import drawn, overlapped, sequential
+from tests.phased.profile.passes import drawn, overlapped, sequential
 from tests.report.conftest import browser, requests, scheme, screen
 
 __all__ = ["browser"]

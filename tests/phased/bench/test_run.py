@@ -1,30 +1,27 @@
-"""Cases measured for real: every schedule on small networks, figures that fit together, what the machine predicts."""
+"""Cases measured for real: every schedule on small networks, and figures that fit together."""
 
 from __future__ import annotations
 
 import random
-from pathlib import Path
 
 import pytest
 import torch
 
 from tessera.errors import BenchmarkFailed, TesseraError
-from tessera.geometry import Mesh
 from tessera.launch import Worker
-from tessera.machine import Link, Machine, save_host
+from tessera.machine import save_host
 from tessera.measure.environment import environment, host_fingerprint
 from tessera.measure.samples import Sampling
 from tessera.measure.sync import ALONE
 from tessera.models import build
 from tessera.phased import write_weights
-from tessera.phased.bench.prediction import Work, expected
 from tessera.phased.bench.run import run_case
-from tessera.phased.bench.storage import file_system
 from tessera.phased.bench.workload import Workload
 from tessera.phased.cases import cases
 from tessera.phased.choices import HOLD_ALL, SCHEDULES
 from tessera.phased.profile.directory import profile_of
 from tessera.results.record import Record
+from tests.phased.bench.test_prediction import MACHINE
 
 pytestmark = pytest.mark.timeout(120)
 HERE = Worker(rank=0, size=1, spawn="inline", cpus=(), threads=1, sync=ALONE)
@@ -135,41 +132,6 @@ def test_the_chain_is_the_same_each_time_and_every_layer_another():
     assert not torch.equal(values[0], values[1])
 
 
-MACHINE = Machine(
-    name="host",
-    title="invented",
-    worker="core",
-    workers=Mesh(1, 2),
-    local_memory=1 << 30,
-    global_memory=1 << 31,
-    flops={"float32": (1e9, 2e9)},
-    links={
-        "streaming": Link(bandwidth=(1e6,)),
-        "streaming_warm": Link(bandwidth=(4e6,)),
-        "copy": Link(bandwidth=(1e9,)),
-    },
-)
-
-
-def test_a_pass_is_predicted_by_its_schedule():
-    work = [Work(bytes=random.uniform(1e3, 1e6), flops=random.uniform(1e6, 1e9), read=0.0) for _ in range(5)]
-    loads, computes = [one.bytes / 1e6 for one in work], [one.flops / 1e9 for one in work]
-
-    def time(schedule: str, **options) -> float:
-        found = expected(MACHINE, work, schedule=schedule, dtype="float32", link="streaming", **options)
-        assert found is not None
-        return found.time
-
-    assert time("sequential") == pytest.approx(sum(loads) + sum(computes))
-    for schedule in ("phased", "overlapped"):
-        assert time(schedule, devices=2) == pytest.approx(sum(map(max, loads, computes)))
-    assert time("resident") == time("sharded", devices=2) == pytest.approx(sum(computes))
-    halves = [compute / 2 for compute in computes]
-    assert time("data-parallel", devices=2) == pytest.approx(sum(map(max, loads, halves)))
-    assert expected(MACHINE, work, schedule="phased", dtype="float64", link="streaming") is None
-    assert expected(MACHINE, work, schedule="phased", dtype="float32", link="network") is None
-
-
 def test_a_record_carries_the_prediction_of_a_calibrated_host():
     assert measure().predicted == {}
     save_host(MACHINE, host_fingerprint(environment()))
@@ -179,17 +141,3 @@ def test_a_record_carries_the_prediction_of_a_calibrated_host():
     assert cold.predicted["load"].value == pytest.approx(moved / 1e6)
     assert warm.predicted["time"].value >= warm.predicted["load"].value
     assert "load" not in measure(schedule="resident", dtype="float32").predicted
-
-
-def test_the_file_system_of_a_path_is_found(tmp_path: Path):
-    mounts = tmp_path / "mounts"
-    space = tmp_path / "a place"
-    space.mkdir()
-    mounts.write_text(
-        f"/dev/vda / ext4 rw 0 0\ntmpfs {tmp_path} tmpfs rw 0 0\n"
-        f"/dev/vdb {str(space).replace(' ', chr(92) + '040')} xfs rw 0 0\n"
-    )
-    assert file_system(tmp_path / "file", mounts) == "tmpfs"
-    assert file_system(space / "file", mounts) == "xfs"
-    assert file_system(Path("/"), mounts) == "ext4"
-    assert file_system(Path("/"), tmp_path / "none") == ""
