@@ -28,7 +28,7 @@ def run(say: Callable[[str], None]) -> dict[str, Any]:
                 "predicted": searched.best.images_per_second,
                 "published": row.compared,
                 "error": searched.best.error,
-                "greedy": searched.greedy.images_per_second,
+                "greedy": searched.greedy.images_per_second if searched.greedy else None,
                 "resharding": searched.best.resharding / searched.best.seconds,
                 "assumed": rates_of(machine, COMPUTE, CONFIG.dtype).assumed,
             }

@@ -15,7 +15,7 @@ from tessera.errors import TesseraError
 from tessera.results.store import Store
 from tests.cli.test_commands import elsewhere, tessera  # noqa: F401
 
-pytestmark = pytest.mark.timeout(120)
+pytestmark = pytest.mark.timeout(300)
 
 ROOT = Path(__file__).parents[2]
 SMALL = ("--model", "tests.inference.small:classifier", "--image-size", "32", "--engine", "torch-eager")
@@ -170,7 +170,7 @@ def test_a_rate_that_is_not_held_is_exit_code_1_and_a_row_of_csv():
 
 
 def test_tuning_names_the_best_and_draws_the_front():
-    words = ("--tune", "--tune-time", "60s", "--batch-size", "1,4", "--num-replicas", "1", "--quick")
+    words = ("--tune", "--tune-time", "60s", "--batch-size", "1,4", "--num-replicas", "1", "--threads", "1", "--quick")
     done = infer(*SMALL, *words, "--run-name", "tuned")
     assert done.returncode == 0, done.stderr
     assert "best for throughput: torch-eager 1x" in done.stdout

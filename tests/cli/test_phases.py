@@ -86,7 +86,7 @@ def test_a_run_prints_the_lines_that_people_know_and_advice(capsys):
     assert "6,510" in shown
     assert "3,750 to 7,500" in shown
     assert re.search(r"bound by (I/O|compute)|balanced", shown)
-    assert "b x D = 64 with 4 mini-batches per load" in shown
+    assert "b x D = 64, 4 mini-batches to a load" in shown
     with Store("kept.sqlite") as store:
         (record,) = store.records(store.run("mine"))
     assert record.metrics["bytes"].value == 3 * 32 * 32 * 2

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 import torch
 
+Threads = Callable[[int], None]
 
-@pytest.fixture(autouse=True, scope="package")
-def one_thread() -> Iterator[None]:
+
+@pytest.fixture(autouse=True)
+def torch_threads() -> Iterator[Threads]:
+    """One thread, or as many as a test asks for."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
-    yield
+    yield torch.set_num_threads
     torch.set_num_threads(before)

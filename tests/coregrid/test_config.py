@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tessera.coregrid.cases import CHOICES, FIDELITIES, FORMATS, SETTINGS
-from tessera.coregrid.config import ACTIVATIONS, ComputeConfig, Conv2dConfig, MathFidelity, SliceConfig
-from tessera.coregrid.execution import activations
+from tessera.coregrid.config import ComputeConfig, Conv2dConfig, MathFidelity, SliceConfig
 from tessera.coregrid.formats import DTYPES, Layout, bfloat8_b, bfloat16
 from tessera.coregrid.planning.sharding import ShardLayout
 from tessera.errors import TesseraError
@@ -62,7 +61,6 @@ def test_the_words_of_the_command_are_those_of_the_code() -> None:
     assert tuple(DTYPES) == FORMATS
     assert tuple(MathFidelity.__members__) == FIDELITIES
     assert CHOICES[2:] == tuple(ShardLayout)
-    assert set(ACTIVATIONS) == {"", *activations.ACTIVATIONS}
     usual = Conv2dConfig()
     for name, value in SETTINGS.items():
         if name != "grid" and hasattr(usual, name):

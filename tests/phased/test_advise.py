@@ -83,6 +83,13 @@ def test_the_ipu_is_shown_beside_this_host(tmp_path, monkeypatch):
     assert len(balances([record(), record(cold=True)])) == 2 + 3
 
 
+def test_what_cannot_be_lowered_is_not_advised():
+    assert set(advice(record(load=1.0, compute=9.0, batch_size=1, batches_per_step=1)).instead) == {"dsize"}
+    smallest = record("resnet50", load=1.0, compute=9.0)
+    assert advice(smallest).instead == {}
+    assert len(advice_lines(smallest)) == 1
+
+
 def test_what_streams_nothing_cannot_be_balanced():
     assert measured_balance(record(schedule="resident")) is None
     with pytest.raises(TesseraError, match="nothing was streamed"):
@@ -92,8 +99,8 @@ def test_what_streams_nothing_cannot_be_balanced():
 def test_it_is_said_in_words():
     lines = advice_lines(record(load=4.0, compute=1.0, predicted=2.0))
     assert lines[0].startswith("bound by I/O: 100 FLOPs per byte loaded, 400 balance this host")
-    assert "raise one of them to: --batch-size 128, --batches-per-step 400, --dsize 1000" in lines[1]
-    assert lines[2].startswith("b x D = 8,000 with 100 mini-batches per load")
+    assert lines[1].startswith("to balance: --batch-size 128 or --batches-per-step 400 or --dsize 1000, if")
+    assert lines[2].startswith("b x D = 8,000, 100 mini-batches to a load; 4 balances them")
     assert lines[3].startswith("predicted 2.00 s an iteration, measured ")
-    assert "lower" in advice_lines(record(load=1.0, compute=9.0))[1]
+    assert "--batch-size 4 or" in advice_lines(record(load=1.0, compute=9.0))[1]
     assert len(advice_lines(record("resnet50", load=1.0, compute=1.0))) == 1

@@ -218,3 +218,12 @@ def test_files_that_others_wrote(tmp_path, options, kind):
         assert 0 < phased.stream_bytes < phased.weight_bytes
         for _ in range(2):
             same(phased(images), plain(model, [images])[0], exact=True)
+
+
+def test_host_memory_is_filled_from_the_file_that_was_written(tmp_path):
+    model = MatrixChain(dsize=16, num_layers=4)
+    x = torch.randn(model.input_shape(2))
+    with PhasedModel(model, store="host", path=tmp_path / "w", budget="8KiB", keep=False, threads=1) as phased:
+        (tmp_path / "w").unlink()
+        for _ in range(2):
+            same(phased(x), plain(model, [x])[0], exact=True)

@@ -263,11 +263,13 @@ def network_lines(found: NetworkSearch) -> list[str]:
     lines = [
         f"{format_seconds(plan.seconds)} a batch: {plan.images_per_second:,.0f} images/s predicted, "
         f"{format_percent(plan.resharding / plan.seconds)} of the time for resharding",
-        f"every layer at its own best: {format_seconds(found.greedy.seconds)}, {found.gain:.3f} times as long",
     ]
-    if found.auto:
-        times = found.auto.seconds / plan.seconds
-        lines.append(f"the chip's own choices: {format_seconds(found.auto.seconds)}, {times:.2f} times as long")
+    for name, other in (("every layer at its own best", found.greedy), ("the chip's own choices", found.auto)):
+        if other is None:
+            lines.append(f"{name}: does not fit, since some layer finds too little room beside a shortcut")
+        else:
+            times = other.seconds / plan.seconds
+            lines.append(f"{name}: {format_seconds(other.seconds)}, {times:.3f} times as long")
     if known and plan.error is not None:
         which = "on the device" if known.device else "as published"
         lines.append(
@@ -299,7 +301,7 @@ def _network_plain(found: NetworkSearch) -> dict[str, object]:
         "images_per_second": plan.images_per_second,
         "published": plan.published.compared if plan.published else None,
         "error": plan.error,
-        "greedy_seconds": found.greedy.seconds,
+        "greedy_seconds": found.greedy.seconds if found.greedy else None,
         "auto_seconds": found.auto.seconds if found.auto else None,
         "steps": steps(plan),
     }

@@ -244,8 +244,8 @@ def _network(case: Case, sampling: Sampling) -> Record:
         predicted={
             "images_per_second": Metric(plan.images_per_second, "images/s", "higher"),
             "chip_time": Metric(plan.seconds, "s", "lower"),
-            "greedy": Metric(found.greedy.seconds, "s", "lower"),
             "resharding": Metric(plan.resharding, "s", "lower"),
+            **({"greedy": Metric(found.greedy.seconds, "s", "lower")} if found.greedy else {}),
         },
         environment=environment(),
         notes=() if known is None else (f"{known.compared:,.0f} images/s is what was published, not measured here",),

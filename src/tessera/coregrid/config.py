@@ -6,14 +6,14 @@ from dataclasses import dataclass
 from enum import Enum, StrEnum
 
 from tessera.coregrid.device.grids import CoreRangeSet
+from tessera.coregrid.execution.activations import ACTIVATIONS
 from tessera.coregrid.formats import TILE, DataType, Layout, bfloat16
 from tessera.coregrid.planning.sharding import ShardLayout
 from tessera.coregrid.planning.sticks import Mode
 from tessera.errors import TesseraError
 from tessera.geometry import Mesh
 
-# What may follow a convolution on the same core before its output is stored; "" is nothing.
-ACTIVATIONS = ("", "relu", "relu6", "silu", "gelu", "sigmoid", "tanh", "hardswish")
+NO_ACTIVATION = ""
 CHANNELS_ALIGNMENTS = (8, 16, 32)
 
 
@@ -53,15 +53,15 @@ class ComputeConfig:
 class Conv2dConfig:
     """The parameters of `conv2d`: every field with its default; those without meaning for a layout are not read.
 
-    `act_block_h_override` (sticks, 0 for the whole shard) is not read with WIDTH, `act_block_w_div` and only with it;
-    `transpose_shards` lays the shards in rows, as if it were not set in columns, of BLOCK only.
-    `full_inner_dim` takes all rows of the kernel in one block of a BLOCK convolution. `halo_mode` is `span`, one range
-    of sticks per core as the chip moves them, or `exact`, only those that a window touches.
+    `act_block_h_override` counts sticks, 0 is the whole shard; WIDTH does not read it, and WIDTH alone reads
+    `act_block_w_div`. `transpose_shards` is for BLOCK: sticks over the rows of the grid and channels over its columns,
+    or the other way round. `full_inner_dim` takes all rows of the kernel in one block of BLOCK. `halo_mode` is `span`,
+    one range of sticks per core as the chip moves them, or `exact`, only those that a window touches.
     """
 
     dtype: DataType = bfloat16
     weights_dtype: DataType = bfloat16
-    activation: str = ""
+    activation: str = NO_ACTIVATION
     input_channels_alignment: int = TILE
     deallocate_activation: bool = False
     reallocate_halo_output: bool = False
@@ -81,8 +81,8 @@ class Conv2dConfig:
 
     def __post_init__(self) -> None:
         self._normalise()
-        if self.activation not in ACTIVATIONS:
-            raise TesseraError("unknown activation", got=self.activation, allowed=[repr(a) for a in ACTIVATIONS])
+        if self.activation != NO_ACTIVATION and self.activation not in ACTIVATIONS:
+            raise TesseraError("unknown activation", got=self.activation, allowed=[*ACTIVATIONS, "'' for none"])
         if self.input_channels_alignment not in CHANNELS_ALIGNMENTS:
             got = self.input_channels_alignment
             raise TesseraError("input_channels_alignment", got=got, allowed=CHANNELS_ALIGNMENTS)

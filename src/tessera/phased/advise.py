@@ -102,7 +102,8 @@ def advice(record: Record) -> Advice:
     more = here.needed / has
     names = ("batch_size", "batches_per_step", *(("dsize",) if record.case.name == CHAIN else ()))
     instead = {name: max(1, math.ceil(int(params[name]) * more)) for name in names}
-    return Advice(has=has, needed=here.needed, instead=instead)
+    changed = {name: value for name, value in instead.items() if value != params[name]}
+    return Advice(has=has, needed=here.needed, instead=changed)
 
 
 def product_needed(needed: float, dtype: str, batches: int) -> float:
@@ -121,15 +122,15 @@ def advice_lines(record: Record) -> list[str]:
         f"{found.bound}: {format_rate(found.has, '')} FLOPs per byte loaded, "
         f"{format_rate(found.needed, '')} balance this host"
     ]
-    if found.bound != "balanced":
+    if found.bound != "balanced" and found.instead:
         options = [f"--{name.replace('_', '-')} {value}" for name, value in found.instead.items()]
-        how = "raise" if found.bound == "bound by I/O" else "lower"
-        lines.append(f"to balance, {how} one of them to: {', '.join(options)} (if both rates stay as measured)")
+        lines.append(f"to balance: {' or '.join(options)}, if both rates stay as measured")
     if record.case.name == CHAIN:
         batches = int(params["batches_per_step"])
         wanted = product_needed(found.needed, str(params["dtype"]), batches)
         lines.append(
-            f"b x D = {int(params['batch_size']) * int(params['dsize']):,} with {batches} mini-batches per load; "
+            f"b x D = {int(params['batch_size']) * int(params['dsize']):,}, "
+            f"{batches} mini-batch{'es' * (batches > 1)} to a load; "
             f"{math.ceil(wanted):,} balances them"
         )
     if "time" in record.predicted and "time" in record.metrics:

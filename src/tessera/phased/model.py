@@ -46,10 +46,10 @@ class PhasedModel:
     `weight_bytes` are all that are stored, tied ones once; `working_bytes` is the memory that they are given.
 
     `budget` bounds the working memory for weights; what it leaves beside the buffers keeps phases for good (unless
-    `keep` is False, or devices are processes). `sharded` and `resident` hold all weights and are not bound by it. Phases are found by the budget
-    and, if `input_shape` (of one batch, or of each input) is given, by the balance of loading and computing; or they
-    begin at the modules named in `phases`. Activations that cross phases stay in memory up to `activations` bytes
-    (None: all of them) and go through a scratch file beyond that.
+    `keep` is False, or devices are processes). `sharded` and `resident` hold all weights and are not bound by it.
+    Phases are found by the budget and, if `input_shape` (of one batch, or of each input) is given, by the balance of
+    loading and computing; or they begin at the modules named in `phases`. Activations that cross phases stay in memory
+    up to `activations` bytes (None: all of them) and go through a scratch file beyond that.
 
     `store` is where the weights are: "disk", "host" (memory) or "mapped". Without a `path` the file on disk has no
     name, lies in `directory` and is gone with the process. `cold` reads past the system's page cache. `checksums` are

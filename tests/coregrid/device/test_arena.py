@@ -59,9 +59,26 @@ def test_a_buffer_is_raised_with_its_bytes() -> None:
     numbers = torch.randn(2, 8, 8)
     arena.across(range(2), buffer, torch.float32, (8, 8)).copy_(numbers)
     arena.free(above)
-    moved = arena.raised(buffer)
-    assert moved.place.stop == 1024
-    assert torch.equal(arena.across(range(2), moved, torch.float32, (8, 8)), numbers)
+    arena.raise_up(buffer)
+    assert buffer.place.stop == 1024
+    assert torch.equal(arena.across(range(2), buffer, torch.float32, (8, 8)), numbers)
+
+
+def test_room_is_made_if_there_is_any() -> None:
+    arena, numbers = Arena(Mesh(1, 2), 1024), torch.randn(2, 4, 16)
+    buffers = [arena.allocate(256, f"number {number}") for number in range(4)]
+    for number in (1, 3):
+        arena.across(range(2), buffers[number], torch.float32, (4, 16)).copy_(numbers + number)
+    arena.free(buffers[0])
+    arena.free(buffers[2])
+    arena.make_room(512)
+    large = arena.allocate(512, "large")
+    arena.across(range(2), large, torch.float32, (8, 16)).zero_()
+    for number in (1, 3):
+        assert torch.equal(arena.across(range(2), buffers[number], torch.float32, (4, 16)), numbers + number)
+    arena.make_room(1)
+    with pytest.raises(OutOfMemory):
+        arena.allocate(16, "too much")
 
 
 @given(st.lists(st.integers(0, 50), unique=True, max_size=20))

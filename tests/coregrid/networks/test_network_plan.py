@@ -38,6 +38,7 @@ def test_a_chain_is_the_best_of_all_ways_through_it() -> None:
         for path in itertools.product(*ways)
     )
     assert found.best.seconds == pytest.approx(best)
+    assert found.greedy is not None
     assert found.best.seconds <= found.greedy.seconds
     assert len(found.best.steps) == 3
 
@@ -54,6 +55,7 @@ def test_resnet_50_as_published(searched: tuple[Published, NetworkSearch]) -> No
     assert found.best.published == row
     assert found.best.error is not None
     assert abs(found.best.error) <= 0.30
+    assert found.gain is not None
     assert found.gain >= 1
 
 
@@ -66,6 +68,7 @@ def test_every_layer_of_resnet_50_is_there() -> None:
     for step in found.best.steps:
         if step.option and step.option.plan:
             assert step.option.plan.fits
+    assert found.greedy is not None
     assert found.best.seconds <= found.greedy.seconds
     setup = Setup(machine=N150, config=CONFIG, compute=COMPUTE)
     sums = [step for step in found.best.steps if step.kind == "add"]

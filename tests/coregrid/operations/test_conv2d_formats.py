@@ -28,7 +28,7 @@ def test_bfloat16_is_close(conv: Convolution, layout: str, bias: bool, fp32: boo
     compute = ttnn.ComputeConfig(fp32_dest_acc_en=fp32, packer_l1_acc=packer)
     found, expected = problem.run(device, conv_config=config, compute_config=compute), problem.expected()
     assert relative_error(found, expected) < 0.03
-    if expected.numel() > 20:
+    if expected.numel() > 20 and expected.std() > 0:
         assert correlation(found, expected) > 0.999
 
 

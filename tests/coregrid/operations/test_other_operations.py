@@ -146,6 +146,7 @@ def test_conv_transpose(
         expected = F.conv_transpose2d(nchw(images), weight, bias, stride, padding, more, groups, dilation)
     except RuntimeError:
         assume(False)
+    assume(expected.numel() > 0)  # no image at all is refused here
     device = ttnn.open_device(small())
     found, dims = ttnn.conv_transpose2d(
         input_tensor=ttnn.from_torch(images, ttnn.float32),

@@ -29,8 +29,10 @@ def test_an_image_is_scaled_to_cover_and_its_middle_is_kept(before, after):
     found = fitted(image, *after)
     assert found.shape == (*after, 3)
     assert found.dtype == np.uint8
-    flipped = fitted(image[:, :, ::-1], *after)
-    assert np.array_equal(flipped[:, :, ::-1], found)
+    turned = fitted(image[:, :, ::-1], *after)[:, :, ::-1].astype(
+        int
+    )  # sums in another order may round to another side
+    assert np.abs(turned - found).max() <= 1
 
 
 def test_what_has_the_size_of_the_crop_already_is_cut_at_its_edges():

@@ -20,6 +20,7 @@ onnx = pytest.importorskip("onnx")
 pytest.importorskip("onnxruntime")
 
 ENGINES = ["onnxruntime", "openvino"]
+pytestmark = pytest.mark.timeout(300)
 
 
 def quantised(model: str, engine: str = "onnxruntime", **given) -> Settings:
@@ -34,7 +35,6 @@ def files():
         yield made
 
 
-@pytest.mark.timeout(300)
 @pytest.mark.parametrize("engine", ENGINES)
 def test_a_small_residual_network_agrees(engine, files):
     pytest.importorskip(engine)

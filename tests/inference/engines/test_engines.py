@@ -19,6 +19,7 @@ from tessera.inference.settings import Settings
 from tests.inference.sessions import FILES, INSTALLED, QUICK, eager, exported, opened, outputs, random_images, small
 
 FLOATS = ("32.32", "16.32", "16.16")
+pytestmark = pytest.mark.timeout(300)
 
 
 def error(found, expected) -> float:
@@ -55,7 +56,8 @@ def test_sixteen_bits_are_kept_and_the_record_says_what_is_computed_in(name, pre
         assert images.dtype == np.float16
         found, expected = outputs(session, images), eager(session, images)
         assert error(found, expected) < 2e-2
-        assert error(found, expected) > 0 or precision == "16.32"
+        weights = [weight for weight in session.deployment.wide.network.parameters()]
+        assert all(torch.equal(weight, weight.half().float()) for weight in weights) == (precision == "16.16")
         assert all(np.array_equal(array, array.astype(np.float16)) for array in found)
         if session.compute_dtype == "float32":
             assert any("kept in 16 bits, the arithmetic is float32" in note for note in session.notes)
@@ -210,7 +212,7 @@ def test_engines_start_no_thread_that_reports_home():
         "assert threading.active_count() == 1, threading.enumerate()\n"
         "assert not sys.modules.get('openvino_telemetry')\n"
     )
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=100, env=dict(os.environ))
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=250, env=dict(os.environ))
 
 
 @pytest.mark.slow

@@ -22,7 +22,7 @@ from tessera.results.record import Record, merge_launches
 from tests.inference.replicas.fragile import CALLS, VICTIM
 from tests.inference.sessions import small
 
-pytestmark = pytest.mark.timeout(120)
+pytestmark = pytest.mark.timeout(300)
 
 EAGER = {"engine": "torch-eager", "batch_size": 2}
 

@@ -74,9 +74,22 @@ def test_every_schedule_of_the_chain(schedule, dtype):
     assert any("float32 computed" in note for note in found.notes) == (dtype == "float16")
 
 
-@pytest.mark.parametrize(("store", "cold", "words"), [("host", False, "host memory"), ("disk", True, "cold disk")])
+@pytest.mark.parametrize(
+    ("store", "cold", "words"),
+    [("host", False, "host memory"), ("disk", True, "cold disk"), ("mapped", False, "warm disk, mapped")],
+)
 def test_where_weights_come_from_is_said(store, cold, words):
     assert measure(store=store, cold=cold).conditions["storage"] == words
+
+
+@pytest.mark.parametrize("schedule", ["phased", "sharded"])
+@pytest.mark.parametrize("dtype", ["float16", "float32"])
+def test_devices_may_be_processes(schedule, dtype):
+    found = measure(schedule=schedule, dtype=dtype, workers="processes")
+    profile = profile_of(found)
+    assert profile is not None
+    assert profile.devices == [0, 1]
+    assert found.metrics["error"].value <= 1e-5
 
 
 def test_a_network_is_streamed_from_a_file_of_its_own(tmp_path):

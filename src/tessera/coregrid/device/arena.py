@@ -21,9 +21,9 @@ class OutOfMemory(TesseraError):
     """A buffer does not fit a core's memory, or the banks."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class Buffer:
-    """A range of bytes on every core."""
+    """A range of bytes on every core; it may be moved to another place."""
 
     place: Interval
     what: str
@@ -35,6 +35,7 @@ class Arena:
     def __init__(self, grid: Mesh, size: int) -> None:
         self.grid, self.size = grid, size
         self._free = FreeList(size)
+        self._buffers: list[Buffer] = []
         self._stride = -(-size // 64) * 64
         self._memory = torch.empty(grid.size * self._stride, dtype=torch.uint8)
         self._typed: dict[torch.dtype, Tensor] = {}
@@ -54,7 +55,12 @@ class Arena:
         return self._free.reset_peak(at_least)
 
     def allocate(self, size: int, what: str, *, from_bottom: bool = False, do: str = "") -> Buffer:
-        """A buffer on every core: of a tensor from the top down, of a running operation `from_bottom` up."""
+        """A buffer on every core: of a tensor from the top down, of a running operation `from_bottom` up.
+
+        To make room for a tensor others may be moved; so no view of a buffer is kept over an allocation.
+        """
+        if not from_bottom:
+            self.make_room(aligned(size))
         place = self._free.take(aligned(size), from_bottom=from_bottom)
         if place is None:
             room = f"{self._free.largest_gap:,} bytes in one piece, {self.size - self.used:,} of {self.size:,} free"
@@ -64,20 +70,30 @@ class Arena:
                 allowed=f"has {room}",
                 do=do or "deallocate tensors that are not needed any more",
             )
-        return Buffer(place, what)
+        buffer = Buffer(place, what)
+        self._buffers.append(buffer)
+        return buffer
 
     def free(self, buffer: Buffer) -> None:
         self._free.give(buffer.place)
+        self._buffers.remove(buffer)
 
-    def raised(self, buffer: Buffer) -> Buffer:
+    def raise_up(self, buffer: Buffer) -> None:
         """Move a buffer as high as it goes, to join the gaps around it; its bytes come along."""
-        self._free.give(buffer.place)
-        place = self._free.take(len(buffer.place))
+        before = buffer.place
+        self._free.give(before)
+        place = self._free.take(len(before))
         assert place is not None
-        if place != buffer.place:
+        if place != before:
             memory = self._memory.view(self.grid.size, self._stride)
-            memory[:, place.start : place.stop] = memory[:, buffer.place.start : buffer.place.stop].clone()
-        return Buffer(place, buffer.what)
+            memory[:, place.start : place.stop] = memory[:, before.start : before.stop].clone()
+        buffer.place = place
+
+    def make_room(self, size: int) -> None:
+        """If so many bytes are free, but not in one piece, move all buffers up."""
+        if self._free.largest_gap < size <= self.size - self.used:
+            for buffer in sorted(self._buffers, key=lambda buffer: -buffer.place.stop):
+                self.raise_up(buffer)
 
     def view(self, core: int, buffer: Buffer, dtype: torch.dtype, shape: Sequence[int], start: int = 0) -> Tensor:
         """A matrix in a core's buffer, from a byte of it on."""

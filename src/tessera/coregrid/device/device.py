@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from tessera.coregrid.config import ComputeConfig
@@ -22,8 +23,8 @@ OTHER_BANKS = 8
 class Device:
     """The cores of a machine, as this process plays them.
 
-    `ledger` adds up what all operations moved; `programs` keeps what an operation worked out about a plan, so that it
-    is worked out once.
+    `ledger` adds up what all operations moved on the device, not what came from the host; `programs` keeps what an
+    operation worked out about a plan, so that it is worked out once.
     """
 
     def __init__(self, machine: Machine, *, reserved: int = 0) -> None:
@@ -31,11 +32,11 @@ class Device:
             raise TesseraError(
                 "what is reserved of a core's memory leaves some of it", got=reserved, allowed=f"{machine.local_memory}"
             )
-        self.machine = machine
+        self.machine = replace(machine, local_memory=machine.local_memory - reserved)
         self.grid: Mesh = machine.workers
         self.ledger = Ledger()
         self.programs: dict[Any, Any] = {}
-        self._arena: Arena | None = Arena(self.grid, machine.local_memory - reserved)
+        self._arena: Arena | None = Arena(self.grid, self.machine.local_memory)
         self._banks: Banks | None = Banks(BANKS.get(machine.name, OTHER_BANKS), machine.global_memory)
 
     @property

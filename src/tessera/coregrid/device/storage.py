@@ -248,12 +248,11 @@ def collect(source: Storage) -> Tensor:
     return raw
 
 
-def fill(target: Storage, values: Tensor) -> Ledger:
+def fill(target: Storage, values: Tensor) -> None:
     """Write a matrix of numbers from outside the device, rounded to the storage's format."""
     matrix = target.matrix
     raw = stored(torch.nn.functional.pad(values, (0, matrix.padded_columns - matrix.columns)), matrix.dtype)
     deal(target, raw)
-    return Ledger(global_written=raw.numel()) if target.in_banks else Ledger(remote=raw.numel())
 
 
 def values(source: Storage) -> Tensor:

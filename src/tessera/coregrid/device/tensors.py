@@ -132,7 +132,7 @@ def to_device(tensor: Tensor, device: Device, memory_config: MemoryConfig | None
     """A tensor of the host on a device, interleaved over its banks unless a memory config says otherwise."""
     matrix = tensor.matrix
     found = empty(device, matrix, tensor.shape, memory_config or DRAM_MEMORY_CONFIG)
-    device.count(fill(found.storage, tensor.host.reshape(matrix.rows, matrix.columns)))
+    fill(found.storage, tensor.host.reshape(matrix.rows, matrix.columns))
     return found
 
 
@@ -196,7 +196,7 @@ def reshape(tensor: Tensor, shape: Sequence[int]) -> Tensor:
     placed = tensor.placed
     found = empty(placed.device, Matrix.of(shape, tensor.dtype, tensor.layout), shape, DRAM_MEMORY_CONFIG)
     numbers = values(placed.storage)
-    placed.device.count(fill(found.storage, numbers.reshape(found.matrix.rows, found.matrix.columns)))
+    fill(found.storage, numbers.reshape(found.matrix.rows, found.matrix.columns))
     return found
 
 

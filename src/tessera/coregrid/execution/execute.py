@@ -51,7 +51,7 @@ def execute(
         haloed = source.buffer
         if program.moves is not None:
             haloed = arena.allocate(plan.footprint.halo, "haloed input", do=do)
-            undo.callback(lambda: arena.free(haloed))
+            undo.callback(arena.free, haloed)
             where = source.buffer.place, haloed.place
             moved += repeated(
                 device, program, "halo", where, lambda calls: _halo(program, device, source, haloed, calls)
@@ -59,7 +59,8 @@ def execute(
             if release is not None:
                 release()
                 if plan.config.reallocate_halo_output:
-                    haloed = arena.raised(haloed)
+                    arena.raise_up(haloed)
+        arena.make_room(plan.footprint.output + plan.footprint.buffers)
         with ExitStack() as failed:
             matrix = Matrix(
                 rows=plan.conv.outputs,

@@ -46,7 +46,7 @@ def ready_bias(given: Tensor, layout: WeightLayout, dtype: DataType, device: Dev
 def _placed(matrix: torch.Tensor, layout: WeightLayout, dtype: DataType, device: Device, what: str) -> PreparedTensor:
     shape = (1, 1, *matrix.shape)
     found = empty(device, Matrix.of(shape, dtype, Layout.TILE), shape, DRAM_MEMORY_CONFIG, what)
-    device.count(fill(found.storage, matrix))
+    fill(found.storage, matrix)
     prepared = PreparedTensor(shape, dtype, Layout.TILE, placed=found.placed)
     prepared.made_for = layout
     return prepared

@@ -29,6 +29,7 @@ class Rows:
         self.output, self.weights, self.bias, self.calls = output, weights, bias, feed.calls
         self.arithmetic = Arithmetic(self.plan.compute, self.plan.output_dtype)
         self.read = self.sent = 0  # bytes from global memory, and passed on from core to core
+        self._known_weights: dict[tuple[int, int], torch.Tensor] = {}
         self.stays = self.plan.layout == ShardLayout.HEIGHT  # all weights at once, if they are needed again
 
     def run(self) -> Ledger:
@@ -102,11 +103,22 @@ class Rows:
                     self.calls.do(into.baddbmm_, left[..., :real], right[:, :real])
             return
         activations = block.load()[:, :real]  # the same numbers on all cores of the row
-        for core in (core for cores in runs for core in cores):
-            weights = space.weights(core, number).load()[:real]
+        for column, core in enumerate(core for cores in runs for core in cores):
             self.arithmetic.accumulate(
-                space.sums(core, self.output, rows), activations, weights, first=first, calls=self.calls
+                space.sums(core, self.output, rows),
+                activations,
+                self._unpacked(core, column, number)[:real],
+                first=first,
+                calls=self.calls,
             )
+
+    def _unpacked(self, core: int, column: int, number: int) -> torch.Tensor:
+        """A core's block of weights as float32; those of the first row of cores serve all rows, whose are the same."""
+        if self.plan.weights_dtype is float32:
+            return self.space.weights(core, number).load()
+        if (column, number) not in self._known_weights:
+            self._known_weights[column, number] = self.space.weights(core, number).load()
+        return self._known_weights[column, number]
 
     def _finish(self, core: int, rows: Interval) -> None:
         """Add the bias, apply the activation, and store the output in its format."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -43,19 +43,20 @@ class WindowMoves:
 @contextmanager
 def haloed(
     device: Device, given: Tensor, moves: WindowMoves, *, padding: float, frees: bool, what: str
-) -> Iterator[list[TorchTensor]]:
-    """The haloed shard of every core, while it is needed; `frees` gives the input back once they are made."""
+) -> Iterator[Callable[[int], TorchTensor]]:
+    """The haloed shards by core, while they are needed; `frees` gives the input back once they are made."""
     source, arena = given.storage, device.arena
     assert isinstance(source, Shards)
-    dtype = sticks_dtype(given.dtype).torch
-    buffer = arena.allocate(max(moves.halo.sizes) * source.width * dtype.itemsize, f"haloed input of {what}")
+    dtype, width = sticks_dtype(given.dtype).torch, source.width
+    buffer = arena.allocate(max(moves.halo.sizes) * width * dtype.itemsize, f"haloed input of {what}")
     try:
-        found = [arena.view(core, buffer, dtype, (rows, source.width)) for core, rows in enumerate(moves.halo.sizes)]
-        device.count(
-            moves.halo.run(lambda row: source.numbers(row, 0).to(dtype), found.__getitem__, padding, Calls(keep=False))
-        )
+
+        def sticks(core: int) -> TorchTensor:
+            return arena.view(core, buffer, dtype, (moves.halo.sizes[core], width))
+
+        device.count(moves.halo.run(lambda row: source.numbers(row, 0).to(dtype), sticks, padding, Calls(keep=False)))
         if frees:
             deallocate(given)
-        yield found
+        yield sticks
     finally:
         arena.free(buffer)

@@ -8,7 +8,7 @@ does.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from tessera.coregrid.config import ComputeConfig, Conv2dConfig, MathFidelity
@@ -88,16 +88,19 @@ class NetworkPlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NetworkSearch:
-    """The shortest path, and what it is held against: every layer at its own best, and the chip's own choices."""
+    """The shortest path, and what it is held against: every layer at its own best, and the chip's own choices.
+
+    Those are None where they end in a layer that does not fit beside what they left on the cores.
+    """
 
     best: NetworkPlan
-    greedy: NetworkPlan
+    greedy: NetworkPlan | None
     auto: NetworkPlan | None
 
     @property
-    def gain(self) -> float:
+    def gain(self) -> float | None:
         """How many times as long it takes if every layer is chosen for itself."""
-        return self.greedy.seconds / self.best.seconds
+        return None if self.greedy is None else self.greedy.seconds / self.best.seconds
 
 
 def plan_network(
@@ -113,12 +116,18 @@ def plan_network(
             known[key] = options(layer, setup)
         return known[key]
 
-    best, alone = (_Walk(setup, ways, greedy=greedy).through(network) for greedy in (False, True))
+    return NetworkSearch(
+        best=_Walk(setup, ways).through(network),
+        greedy=_or_none(_Walk(setup, ways, greedy=True), network),
+        auto=_or_none(_Walk(setup, chips_own), network),
+    )
+
+
+def _or_none(walk: _Walk, network: Network) -> NetworkPlan | None:
     try:
-        auto = _Walk(setup, chips_own).through(network)
+        return walk.through(network)
     except TesseraError:
-        auto = None  # what takes least memory in each layer still does not fit beside a shortcut
-    return NetworkSearch(best=best, greedy=alone, auto=auto)
+        return None
 
 
 class _Walk:
@@ -148,14 +157,18 @@ class _Walk:
         best = min(paths.values(), key=lambda path: path.seconds)
         return NetworkPlan(network=network, machine=self.setup.machine, steps=best.steps)
 
-    def _layer(self, paths: Paths, layer: Layer, setup: Setup, beside: int = 0) -> Paths:
-        """Go through one layer, with so many bytes of every core taken by a tensor that waits; nowhere if none fits."""
+    def _layer(self, paths: Paths, layer: Layer, setup: Setup, beside: int = 0, unless: Lying | None = None) -> Paths:
+        """Go through one layer; nowhere if none of its ways fits.
+
+        So many bytes of every core are taken by a tensor that waits, `unless` the layer itself reads it where it lies.
+        """
         found: dict[Lying | None, Path] = {}
         nearest: dict[Lying, tuple[Path, float]] = {}  # how a tensor comes to lie as an option wants it
         done: set[tuple[Lying, Lying]] = set()
         for option in self.ways(layer, setup) if paths else ():
             ends = option.source, option.target
-            if option.memory + beside > setup.machine.local_memory or ends in done:
+            taken = option.memory + (0 if option.source == unless else beside)
+            if taken > setup.machine.local_memory or ends in done:
                 continue
             done.add(ends)
             if option.source not in nearest:
@@ -182,7 +195,8 @@ class _Walk:
             waiting = shard_bytes(lying, self.setup)
             body: Paths = {lying: Path(0.0)}
             for number, layer in enumerate(block.body):
-                body = self._layer(body, layer, self.setup if number else kept, waiting if number else 0)
+                own, unless = (self.setup, None) if number else (kept, lying)
+                body = self._layer(body, layer, own, waiting, unless)
             for target, way in body.items():
                 assert target is not None
                 shortcut: Paths = {lying: Path(0.0)}
@@ -219,8 +233,3 @@ class _Walk:
 def _keep(paths: dict[Lying | None, Path], lying: Lying, path: Path) -> None:
     if lying not in paths or path.seconds < paths[lying].seconds:
         paths[lying] = path
-
-
-def slowest(steps: Sequence[Step], count: int = 10) -> list[Step]:
-    """The steps that take longest, with their resharding."""
-    return sorted(steps, key=lambda step: step.seconds + step.resharding, reverse=True)[:count]

@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import torch
 from torch import fx, nn
-from torch.fx.experimental.optimization import fuse
 
 from tessera.coregrid.config import SliceConfig
 from tessera.coregrid.device.device import Device
 from tessera.coregrid.device.tensors import Tensor, deallocate, from_torch, reshape, to_torch
 from tessera.coregrid.formats import DataType, bfloat16
+from tessera.coregrid.networks.folding import folded
 from tessera.coregrid.networks.layers import Layer, Part
 from tessera.coregrid.networks.plan import NetworkPlan
 from tessera.coregrid.operations.add import add_
@@ -32,9 +32,7 @@ class NetworkOnDevice:
         if device.grid != plan.machine.workers:
             raise TesseraError("the network is planned for another device", got=device, allowed=plan.machine.name)
         self.plan, self.device = plan, device
-        folded = fuse(module.eval())
-        assert isinstance(folded, fx.GraphModule)
-        self._folded = folded
+        self._folded = folded(module)
         self._relu = _before_relu(self._folded)
         self._plans: dict[str, ConvPlan] = {
             step.name: step.option.plan

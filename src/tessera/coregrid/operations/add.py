@@ -6,10 +6,9 @@ from collections.abc import Sequence
 
 import torch
 
-from tessera.coregrid.config import ACTIVATIONS
 from tessera.coregrid.device.storage import Shards
 from tessera.coregrid.device.tensors import Tensor, deallocate, empty, to_memory_config
-from tessera.coregrid.execution.activations import activate
+from tessera.coregrid.execution.activations import ACTIVATIONS, activate
 from tessera.coregrid.operations.sharded import put
 from tessera.errors import TesseraError
 
@@ -56,5 +55,5 @@ def _check(left: Tensor, right: Tensor, activations: Sequence[str]) -> None:
     if not left.is_sharded():
         raise TesseraError("the first tensor is sharded", got=left, do="shard it with to_memory_config")
     for name in activations:
-        if name not in ACTIVATIONS:
-            raise TesseraError("unknown activation", got=name, allowed=[a for a in ACTIVATIONS if a])
+        if name and name not in ACTIVATIONS:
+            raise TesseraError("unknown activation", got=name, allowed=ACTIVATIONS)

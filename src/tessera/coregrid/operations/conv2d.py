@@ -163,7 +163,7 @@ def _brought(program: Program, device: Device, given: Tensor) -> Placed:
     if given.is_on_device:
         device.count(copy(given.storage, storage))
     else:
-        device.count(fill(storage, given.host.reshape(given.matrix.rows, given.matrix.columns)))
+        fill(storage, given.host.reshape(given.matrix.rows, given.matrix.columns))
     return copied
 
 

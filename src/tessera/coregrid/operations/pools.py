@@ -118,7 +118,7 @@ def _pooled(
         storage = on_cores(made)
         for core, run in enumerate(outputs):
             if len(run):
-                put(storage, core, 0, reduce(sticks[core], moves.taps[core], run))
+                put(storage, core, 0, reduce(sticks(core), moves.taps[core], run))
     if memory_config is not None:
         first, made = made, to_memory_config(made, memory_config)
         deallocate(first)

@@ -98,8 +98,9 @@ class Search:
         return lines + [advice(plan) for plan in self._defaults() if not plan.fits]
 
     def _defaults(self) -> list[ConvPlan]:
-        """Every layout as it is without any setting."""
-        return [planned(self.conv, layout, self.auto.plan.setup) for layout in ShardLayout]
+        """Every layout that was tried, as it is without further settings."""
+        setup = self.auto.plan.setup
+        return [planned(self.conv, layout, setup) for layout in _layouts(setup)]
 
 
 def plan_conv2d(
@@ -148,7 +149,7 @@ def plan_conv2d(
 
 def _variants(conv: Convolution, setup: Setup) -> Iterator[tuple[ShardLayout, Setup]]:
     """Every combination that is worth a try."""
-    for layout in [setup.config.shard_layout] if setup.config.shard_layout else list(ShardLayout):
+    for layout in _layouts(setup):
         # a split reader takes no memory
         config = replace(setup.config, shard_layout=layout, enable_split_reader=True)
         both = layout == ShardLayout.BLOCK and config.transpose_shards
@@ -158,6 +159,11 @@ def _variants(conv: Convolution, setup: Setup) -> Iterator[tuple[ShardLayout, Se
                 for blocked in _blocks(conv, layout, replace(setup, grid=None, config=laid)):
                     for buffered in _buffers(blocked.config):
                         yield layout, replace(blocked, config=buffered)
+
+
+def _layouts(setup: Setup) -> list[ShardLayout]:
+    """The layout that is given, or all."""
+    return [setup.config.shard_layout] if setup.config.shard_layout else list(ShardLayout)
 
 
 def _on(grid: Mesh, config: Conv2dConfig, setup: Setup) -> Conv2dConfig:
@@ -200,11 +206,11 @@ def _buffers(config: Conv2dConfig) -> Iterator[Conv2dConfig]:
 
 def _sliced(conv: Convolution, setup: Setup, slices: SliceConfig | None) -> list[Candidate]:
     """Through global memory, in every layout that it fits in so."""
-    config = replace(setup.config, enable_split_reader=True)
     found = []
-    for layout in [config.shard_layout] if config.shard_layout else list(ShardLayout):
+    for layout in _layouts(setup):
+        config = replace(setup.config, shard_layout=layout, enable_split_reader=True)
         try:
-            plan = plan_sliced(conv, replace(setup, config=config), slices, layout=layout)
+            plan = plan_sliced(conv, replace(setup, config=config), slices)
         except TesseraError:
             continue  # not even slices of this layout fit
         found.append(Candidate(plan=plan, predicted=predicted(plan)))

@@ -14,7 +14,7 @@ from tessera.inference.data.resize import interpolation
 
 KINDS = 32
 COARSE, FINE = 3, 12  # points of the grids, along each side, whose values are spread over the image
-GRAIN = 12.0  # of 255
+CONTRAST, BRIGHTNESS, GRAIN = 0.05, 4.0, 6.0  # how far images of a kind differ; the last two of 255
 
 
 def kinds_of(count: int, first: int = 0) -> Array:
@@ -30,7 +30,7 @@ def drawn_images(count: int, shape: tuple[int, int, int], *, seed: int) -> Array
     patterns = {int(kind): _pattern(int(kind), shape) for kind in set(kinds)}
     images = np.empty((count, *shape), np.uint8)
     for image, kind in zip(images, kinds, strict=True):
-        contrast, brightness = rng.uniform(0.85, 1.15), rng.uniform(-12, 12)
+        contrast, brightness = rng.uniform(1 - CONTRAST, 1 + CONTRAST), rng.uniform(-BRIGHTNESS, BRIGHTNESS)
         grain = rng.standard_normal((channels, height, width), dtype=np.float32)
         drawn = 128 + brightness + contrast * patterns[int(kind)] + GRAIN * grain
         image[:] = np.clip(drawn, 0, 255).astype(np.uint8)

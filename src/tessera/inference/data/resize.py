@@ -15,8 +15,9 @@ KEPT = 224 / 256  # of the shorter side, as networks for ImageNet are tested
 def interpolation(before: int, after: int) -> Array:
     """The weights that turn `before` pixels in a row into `after`: linear, over a wider stretch where it gets smaller.
 
-    >>> interpolation(4, 2).round(3).tolist()
-    [[0.429, 0.429, 0.143, 0.0], [0.0, 0.143, 0.429, 0.429]]
+    >>> interpolation(4, 2).round(3)
+    array([[0.429, 0.429, 0.143, 0.   ],
+           [0.   , 0.143, 0.429, 0.429]], dtype=float32)
     """
     scale = before / after
     reach = max(scale, 1.0)

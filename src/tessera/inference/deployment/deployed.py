@@ -84,10 +84,10 @@ class Deployment:
         """What the other engines are given as a file: arithmetic in float32, which they may narrow themselves."""
         return self._deployed(self._rounded, torch.float32)
 
-    @cached_property
+    @property
     def reference(self) -> nn.Module:
-        """The network in float32, with the weights as they were loaded: what every engine is held against."""
-        return self._deployed(self._loaded, torch.float32)
+        """What every engine is held against: the same weights (those of int8 before they are quantised) in float32."""
+        return self.wide
 
     def _deployed(self, module: nn.Module, compute: torch.dtype) -> nn.Module:
         output = getattr(torch, self.precision.io)

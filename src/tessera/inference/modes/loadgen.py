@@ -7,6 +7,7 @@ LoadGen asked it.
 
 from __future__ import annotations
 
+import importlib
 import queue
 import tempfile
 import threading
@@ -14,10 +15,9 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-import mlperf_loadgen as lg
-
 from tessera.inference.modes.search import QUANTILE
 
+MODULE = "mlperf_loadgen"
 SAMPLES = 64  # that LoadGen chooses from; whichever it is, the answer is the next batch of the feed
 
 Question = tuple[int, int]  # what LoadGen knows it by, and when it came
@@ -26,8 +26,8 @@ Question = tuple[int, int]  # what LoadGen knows it by, and when it came
 class Answers:
     """Takes questions as they come and answers them in a thread of its own."""
 
-    def __init__(self, run: Callable[[], object], batch: int) -> None:
-        self._run, self._batch = run, batch
+    def __init__(self, loadgen: Any, run: Callable[[], object], batch: int) -> None:
+        self._loadgen, self._run, self._batch = loadgen, run, batch
         self._waiting: queue.SimpleQueue[Question | None] = queue.SimpleQueue()
         self.latencies: list[float] = []
         self._thread = threading.Thread(target=self._answer, name="answers", daemon=True)
@@ -53,20 +53,22 @@ class Answers:
             self._run()
             done = time.perf_counter_ns()
             self.latencies += [(done - came) / 1e9 for _, came in taken]
-            lg.QuerySamplesComplete([lg.QuerySampleResponse(number, 0, 0) for number, _ in taken])
+            answered = [self._loadgen.QuerySampleResponse(number, 0, 0) for number, _ in taken]
+            self._loadgen.QuerySamplesComplete(answered)
 
 
 def asked(
     run: Callable[[], object], *, rate: float, questions: int, bound: float, batch: int
 ) -> tuple[list[float], float]:
     """Let LoadGen ask at a rate; the seconds of each answer, and of all together."""
-    answers = Answers(run, batch)
+    lg: Any = importlib.import_module(MODULE)  # an extra: not there for everybody who imports this
+    answers = Answers(lg, run, batch)
     sut = lg.ConstructSUT(answers.issue, lambda: None)
     qsl = lg.ConstructQSL(SAMPLES, SAMPLES, lambda samples: None, lambda samples: None)
     try:
         with tempfile.TemporaryDirectory(prefix="tessera-loadgen-") as folder:
             began = time.perf_counter()
-            lg.StartTestWithLogSettings(sut, qsl, _settings(rate, questions, bound), _logging(folder))
+            lg.StartTestWithLogSettings(sut, qsl, _settings(lg, rate, questions, bound), _logging(lg, folder))
             took = time.perf_counter() - began
     finally:
         answers.close()
@@ -75,7 +77,7 @@ def asked(
     return answers.latencies, took
 
 
-def _settings(rate: float, questions: int, bound: float) -> Any:
+def _settings(lg: Any, rate: float, questions: int, bound: float) -> Any:
     settings = lg.TestSettings()
     settings.scenario = lg.TestScenario.Server
     settings.mode = lg.TestMode.PerformanceOnly
@@ -87,7 +89,7 @@ def _settings(rate: float, questions: int, bound: float) -> Any:
     return settings
 
 
-def _logging(folder: str) -> Any:
+def _logging(lg: Any, folder: str) -> Any:
     """LoadGen's own logs, in a folder that is removed: what they say is in the answers' times."""
     settings = lg.LogSettings()
     settings.log_output.outdir = folder

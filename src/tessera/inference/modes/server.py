@@ -9,6 +9,7 @@ from tessera.errors import MissingExtra, TesseraError
 from tessera.inference.measures.figures import latency_metrics
 from tessera.inference.measures.throughput import sample_windows
 from tessera.inference.modes.load import Load
+from tessera.inference.modes.loadgen import MODULE
 from tessera.inference.modes.outcome import Outcome
 from tessera.inference.modes.search import QUANTILE, Found, Trial, highest_rate
 from tessera.inference.replicas.crew import OnReplicas
@@ -21,7 +22,7 @@ LEAST_QUESTIONS = 64  # of a trial: the 99th percentile of fewer says nothing
 TRIALS_IN_BUDGET = 4
 CAPACITY_SHARE = 0.2  # of the budget, to find out what the network reaches without any bound
 SERVING = "tessera.inference.modes.serving"
-LOADGEN, PACKAGE, EXTRA = "mlperf_loadgen", "mlcommons-loadgen", "loadgen"
+PACKAGE, EXTRA = "mlcommons-loadgen", "loadgen"
 
 
 def server(on: OnReplicas, task: Task, sampling: Sampling) -> Outcome:
@@ -59,7 +60,7 @@ def server(on: OnReplicas, task: Task, sampling: Sampling) -> Outcome:
 
 def uses_loadgen(load: Load, replicas: int) -> bool:
     """Whether MLPerf LoadGen lets the questions arrive: asked for, or at hand; it asks one replica only."""
-    installed = find_spec(LOADGEN) is not None
+    installed = find_spec(MODULE) is not None
     if load.generator == "loadgen":
         if not installed:
             raise MissingExtra(PACKAGE, EXTRA)

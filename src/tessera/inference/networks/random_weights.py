@@ -17,7 +17,7 @@ from tessera.inference.arrays import Array
 from tessera.inference.data.images import KINDS, drawn_images, kinds_of
 from tessera.inference.data.pixels import Pixels
 
-STATISTICS = 8  # images for the norms
+STATISTICS = KINDS  # images for the norms, one of every kind
 EXAMPLES = KINDS  # images for the last layer, one of every kind
 RIDGE = 0.05  # of the mean square of the features: the fit must not hang on faint ones
 SCORE, BACKGROUND = 10.0, 0.5  # of the right kind, and the spread of classes that stand for no kind
@@ -43,15 +43,15 @@ def _images(count: int, image_shape: tuple[int, int, int], *, seed: int) -> Tens
 
 
 def _take_statistics(module: nn.Module, images: Tensor) -> None:
-    """The mean and the variance that each batch norm sees, where the norms before it have theirs already."""
+    """The mean and the variance that each batch norm sees, each batch being normalised by its own."""
     norms = [layer for layer in module.modules() if isinstance(layer, nn.BatchNorm2d)]
     usual = [norm.momentum for norm in norms]
     for norm in norms:
-        norm.momentum = None  # a plain mean
+        norm.momentum = None  # a plain mean over the batches
         norm.reset_running_stats()
         norm.train()
-    if norms:
-        module(images)
+    for batch in torch.split(images, BATCH) if norms else ():
+        module(batch)
     for norm, momentum in zip(norms, usual, strict=True):
         norm.momentum = momentum
         norm.eval()

@@ -8,6 +8,9 @@ from dataclasses import dataclass
 from tessera.errors import TesseraError
 
 BATCHES = (1, 2, 4, 8, 16, 32)
+# Engines that usually win come first, so that they had their turn when time runs out; last what takes long to start.
+LIKELY = ("onnxruntime", "openvino", "torch-channels-last", "torch-eager")
+SLOW_TO_START = ("torch-compile",)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
@@ -56,9 +59,19 @@ def placements(cores: int, replicas: Sequence[int] = (), threads: Sequence[int] 
 
 
 def teams(engines: Sequence[str], places: Sequence[tuple[int, int]]) -> list[Team]:
-    """Every engine in every placement, one placement after the other: the likely winners come first."""
+    """Every engine in every placement, in the order in which they are worth a look.
+
+    >>> [str(team) for team in teams(["torch-compile", "torch-eager", "openvino"], [(2, 1), (1, 2)])][:4]
+    ['openvino 2x1', 'torch-eager 2x1', 'openvino 1x2', 'torch-eager 1x2']
+    """
     if not engines or not places:
         raise TesseraError("nothing to choose from", got=f"{len(engines)} engines, {len(places)} placements")
+    known = [name for name in LIKELY if name in engines]
+    quick = known + [name for name in engines if name not in (*LIKELY, *SLOW_TO_START)]
+    slow = [name for name in engines if name in SLOW_TO_START]
     return [
-        Team(engine=engine, replicas=replicas, threads=threads) for replicas, threads in places for engine in engines
+        Team(engine=engine, replicas=replicas, threads=threads)
+        for group in (quick, slow)
+        for replicas, threads in places
+        for engine in group
     ]

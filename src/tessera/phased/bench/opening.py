@@ -50,7 +50,11 @@ def usual_budget(workload: Workload, params: Mapping[str, Any]) -> int:
     stored: torch.dtype = workload.computed if workload.dtype is None else getattr(torch, workload.dtype)
     everything: int = stored.itemsize * sum(weight.numel() for weight in skeleton.state_dict().values())
     least = PhasedModel.least_budget(
-        skeleton, schedule=params["schedule"], devices=params["devices"], dtype=workload.dtype
+        skeleton,
+        schedule=params["schedule"],
+        devices=params["devices"],
+        dtype=workload.dtype,
+        workers=params.get("workers", "threads"),
     )
     return max(least, everything // SHARE)
 

@@ -58,20 +58,30 @@ def table_of(network: Network, layouts: Sequence[Layout], names: Sequence[Sequen
         program.set_weights(dict(zip(names[phase], bare, strict=True)))
         try:
             with torch.no_grad():
-                found |= program.run(dict(found))
+                values = program.run(values)
         except Exception as error:
             raise TesseraError(f"phase {phase} does not run on this input: {first_line(error)}") from error
+        _check_shareable(values)
+        found |= values
         born |= dict.fromkeys(program.border.outputs, phase)
         last |= dict.fromkeys(program.border.last_use, phase)
-    for name, value in found.items():
+    return _placed(found, born, last, len(network.parts))
+
+
+def _check_shareable(values: Values) -> None:
+    """Refuse what would be another thing in memory of its own: tensors in a structure, or two in the same memory."""
+    do = "use workers threads, or cut elsewhere"
+    owners: dict[int, str] = {}
+    for name, value in values.items():
         inner: list[Any] = []
         mapped(value, inner.append)
         if not isinstance(value, Tensor) and any(isinstance(one, Tensor) for one in inner):
-            raise TesseraError(
-                f"{name} crosses phases as a {type(value).__name__} of tensors, which processes do not share",
-                do="use workers threads, or cut elsewhere",
-            )
-    return _placed(found, born, last, len(network.parts))
+            kind = type(value).__name__
+            raise TesseraError(f"{name} crosses phases as a {kind} of tensors, which processes do not share", do=do)
+        if isinstance(value, Tensor):
+            other = owners.setdefault(value.untyped_storage()._cdata, name)
+            if other != name:  # a write to one would have to be seen in the other
+                raise TesseraError(f"{other} and {name} cross phases in the same memory, which processes do not", do=do)
 
 
 def _placed(found: Values, born: Mapping[str, int], last: Mapping[str, int], phases: int) -> Table:

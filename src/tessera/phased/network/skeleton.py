@@ -68,5 +68,5 @@ def weights_of(model: nn.Module) -> Mapping[str, Tensor]:
 
 
 def _without_memory(tensor: Tensor) -> Tensor:
-    bare = torch.empty_like(tensor, device="meta", requires_grad=False)
+    bare = torch.empty(tensor.shape, dtype=tensor.dtype, device="meta")  # `empty_like` would import half of sympy
     return nn.Parameter(bare, requires_grad=False) if isinstance(tensor, nn.Parameter) else bare
