@@ -62,6 +62,7 @@ def print_inference(run: Run, records: Sequence[Record], form: Form, output: str
         whole = [record for record in records if not record.case.params.get("by_operator")]
         if whole:
             rates_table(whole, form, stream)
+            stream.write("\n" if form == "markdown" else "")
         for record in records:
             if record.case.params.get("by_operator"):
                 operator_tables(record, form, stream, top)
@@ -128,6 +129,8 @@ def operator_tables(record: Record, form: Form, stream: TextIO, top: int) -> Non
             f", {len(shown)} of {len(shares)}" if len(shown) < len(shares) else ""
         )
         render(columns, [_operator(share) for share in shown], form, stream, title)
+        if form == "markdown":
+            stream.write("\n")
 
 
 def _operator(share: Mapping[str, Any]) -> list[str]:

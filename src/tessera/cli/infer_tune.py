@@ -108,6 +108,8 @@ def show(tuned: Tuned, best: Record, form: Form, stream: TextIO) -> None:
         stream.write(f"\nbest for {tuned.goal.kind}: {tuned.best.candidate}\n  {again(tuned)}\n")
         if not tuned.within_bound:
             stream.write("no candidate keeps to --max-latency: this one is nearest to the goal without it\n")
+    between = "\n" if form == "markdown" else ""
+    stream.write(between)
     on_front = tuned.front()
     render(_COLUMNS, [_row(standing) for standing in on_front], form, stream, "Pareto front of throughput and latency")
     if form == "terminal":
@@ -117,6 +119,7 @@ def show(tuned: Tuned, best: Record, form: Form, stream: TextIO) -> None:
         stream.write(f"images/s over the latency of a batch (p90): {FRONT} on the front, {DOT} behind it\n\n")
     others = [standing for standing in tuned.standings if standing not in on_front]
     if others:
+        stream.write(between)
         render([*_COLUMNS, Column("")], [[*_row(one), one.left] for one in others], form, stream, "the others")
 
 

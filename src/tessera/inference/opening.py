@@ -123,8 +123,8 @@ def _pixels(settings: Settings, network: Network, precision: Precision) -> Pixel
 
 def _notes(settings: Settings, deployment: Deployment) -> tuple[str, ...]:
     found = [*meanings.notes(settings)]
-    if deployment.precision.note:
-        found.append(deployment.precision.note)
+    if told := deployment.precision.note(inputs=deployment.pixels.element == "float16"):
+        found.append(told)
     if deployment.fitted:
         found.append("random weights: norms and last layer are fitted to drawn images, so that answers differ")
     return tuple(found)

@@ -27,13 +27,18 @@ class Precision:
     largest_error: float
     tie: float
 
-    @property
-    def note(self) -> str:
-        """What has to be told where sixteen bits are storage only."""
+    def note(self, *, inputs: bool = True) -> str:
+        """What has to be told where sixteen bits are storage only; `inputs` may come in eight.
+
+        >>> from dataclasses import replace
+        >>> replace(PRECISIONS["16.16"], compute="float32").note(inputs=False)
+        '16.16: outputs and weights are kept in 16 bits, the arithmetic is float32: there is none in float16 here'
+        """
         if self.io != "float16" or self.compute != "float32":
             return ""
-        kept = "inputs, outputs and weights are" if self.weights == "float16" else "inputs and outputs are"
-        return f"{self.name}: {kept} kept in 16 bits, the arithmetic is float32: there is none in float16 here"
+        *kept, last = ["inputs"] * inputs + ["outputs"] + ["weights"] * (self.weights == "float16")
+        words = f"{', '.join(kept)} and {last}" if kept else last
+        return f"{self.name}: {words} are kept in 16 bits, the arithmetic is float32: there is none in float16 here"
 
 
 def _precision(name: str, io: str, weights: str, compute: str, **limits: float) -> Precision:

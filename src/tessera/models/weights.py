@@ -13,6 +13,8 @@ from torch import Tensor, nn
 
 from tessera.errors import TesseraError
 
+PADDING = "__padding__"  # tensors of a file whose names begin so fill gaps, which safetensors does not allow to be left
+
 
 def initialise(module: nn.Module, seed: int) -> None:
     """Fill every weight and buffer once, from a generator of its own.
@@ -95,7 +97,7 @@ def read_weights(path: Path) -> dict[str, Tensor]:
     if not isinstance(found, Mapping) or not all(isinstance(v, Tensor) for v in found.values()):
         inside = _few([str(k) for k in found]) if isinstance(found, Mapping) else type(found).__name__
         raise TesseraError(f"{path} is not a plain state_dict", got=inside, do="save model.state_dict() alone")
-    return dict(found)
+    return {name: tensor for name, tensor in found.items() if not name.startswith(PADDING)}
 
 
 _SAVE = "write it with safetensors, or torch.save(model.state_dict(), …)"

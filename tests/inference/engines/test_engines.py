@@ -56,7 +56,7 @@ def test_sixteen_bits_are_kept_and_the_record_says_what_is_computed_in(name, pre
         assert images.dtype == np.float16
         found, expected = outputs(session, images), eager(session, images)
         assert error(found, expected) < 2e-2
-        weights = [weight for weight in session.deployment.wide.network.parameters()]
+        weights = list(session.deployment.wide.network.parameters())
         assert all(torch.equal(weight, weight.half().float()) for weight in weights) == (precision == "16.16")
         assert all(np.array_equal(array, array.astype(np.float16)) for array in found)
         if session.compute_dtype == "float32":

@@ -82,8 +82,9 @@ def test_where_weights_come_from_is_said(store, cold, words):
     assert measure(store=store, cold=cold).conditions["storage"] == words
 
 
-@pytest.mark.parametrize("schedule", ["phased", "sharded"])
-@pytest.mark.parametrize("dtype", ["float16", "float32"])
+@pytest.mark.parametrize(
+    ("schedule", "dtype"), [("phased", "float16"), pytest.param("sharded", "float32", marks=pytest.mark.slow)]
+)
 def test_devices_may_be_processes(schedule, dtype):
     found = measure(schedule=schedule, dtype=dtype, workers="processes")
     profile = profile_of(found)

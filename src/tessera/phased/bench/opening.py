@@ -38,7 +38,7 @@ def open_model(case: Case, workload: Workload, path: Path, **instead: Any) -> Ph
 def warm_up(case: Case) -> None:
     """Run a tiny chain in the same way: the memory that libraries take on first use is not the network's."""
     params = case.params
-    how = {name: params[name] for name in ("schedule", "devices", "store", "workers") if name in params}
+    how = {name: params[name] for name in ("schedule", "devices", "store") if name in params}
     shape = (1, 8, 8)
     with PhasedModel(MatrixChain(8, 2), input_shape=shape, **how) as tiny:
         tiny(torch.zeros(shape))

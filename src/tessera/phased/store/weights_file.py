@@ -17,6 +17,7 @@ from typing import Any, NoReturn
 import torch
 
 from tessera.errors import TesseraError
+from tessera.models.weights import PADDING
 
 DTYPES = {
     "F64": torch.float64,
@@ -33,7 +34,6 @@ DTYPES = {
 CODES = {dtype: code for code, dtype in DTYPES.items()}
 LENGTH = 8  # bytes before the header: its length, little-endian
 LONGEST_HEADER = 100_000_000  # as the format's own readers have it
-PADDING = "__padding__"  # tensors whose names begin so fill gaps, which the format does not allow to be left
 CHECKSUMS = "tessera.crc32"
 PAGE = 4096  # bytes: what reads past the page cache are aligned to
 

@@ -19,7 +19,8 @@ import torch
 from torch import Tensor
 
 from tessera.errors import TesseraError
-from tessera.phased.store.weights_file import CHECKSUMS, CODES, LENGTH, PADDING, PAGE, StoredTensor
+from tessera.models.weights import PADDING
+from tessera.phased.store.weights_file import CHECKSUMS, CODES, LENGTH, PAGE, StoredTensor
 
 ALIGNMENT = 64  # bytes of a cache line
 LARGEST_WRITE = 1 << 30  # bytes; the kernel takes no more than 2 GB at once
