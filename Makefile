@@ -23,7 +23,7 @@ $(VENV)/.dev: $(VENV)/.run
 	touch $@
 
 $(VENV)/.bench: $(VENV)/.run
-	$(PIP) -e '.[bench,mpi]'
+	$(PIP) -e '.[bench,mpi,onnxruntime,openvino]'
 	touch $@
 
 run: $(VENV)/.run
@@ -49,6 +49,9 @@ bench: $(VENV)/.bench
 	$(BIN)/python benchmarks/measure.py
 	$(BIN)/python benchmarks/operators.py --only all --only peers --only ab
 	$(BIN)/python benchmarks/halo.py
+	$(BIN)/python benchmarks/coregrid.py
+	$(BIN)/python benchmarks/phased.py
+	$(BIN)/python benchmarks/inference.py
 
 clean:
 	rm -rf $(VENV) build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis report.html
