@@ -1,7 +1,9 @@
 """Borders between pinned ranks: our transports, a plain copy of the same bytes, and gloo's messages, in turns.
 
-Every sample begins at a barrier, and takes as long as its slowest rank. An exchange is measured as a whole: until the
-neighbours have taken what the last round sent (`settle`), letting go of this one's (`start`), until all is in place
+Every sample begins at a barrier, and takes as long as its slowest rank. *Repeated*, each way is sampled several times
+in a row and the first of them are left out, so that its buffers are in the caches; *in turns*, every sample is of
+another way, and finds them as a network's other layers would have left them. An exchange is measured as a whole: until
+the neighbours have taken what the last round sent (`settle`), letting go of this one's (`start`), until all is in place
 (`finish`). The copy is `copy_` between two local views with the same shape and strides, on all ranks at once.
 """
 
@@ -17,6 +19,7 @@ from functools import cache
 from typing import Any
 
 import torch
+import torch.distributed as dist
 
 from tessera.errors import BenchmarkFailed
 from tessera.geometry import HaloPlan, Mesh, Partition, Window
@@ -35,6 +38,7 @@ from tessera.transport.transport import Transport
 SIZES = {"1 KB": 1 << 10, "16 KB": 1 << 14, "256 KB": 1 << 18, "4 MB": 1 << 22}
 EVERYTHING = ("copy_", "shared", "mpi", "gloo", "written, copy_", "written, shared")
 SECONDS = 3.0  # for all of one size
+REPEATS, LEFT_OUT = 10, 3
 LONG_NS = 50_000_000
 MICRO = 1e6
 
@@ -58,6 +62,7 @@ class Border:
 
 
 CONTIGUOUS = "contiguous"
+REPEATED = f"{CONTIGUOUS}, repeated"
 BORDERS = {
     CONTIGUOUS: Border(title="rows, channels last: one piece", rows=True, channels=16, channels_last=True),
     "strided": Border(title="columns, channels last: pieces of 256 bytes", rows=False, channels=64, channels_last=True),
@@ -67,9 +72,10 @@ BORDERS = {
 
 def run(say: Callable[[str], None]) -> dict[str, Any]:
     with two_cores():
-        found = {name: _borders(say, name, 2, EVERYTHING) for name in BORDERS}
-        crowded = _borders(say, CONTIGUOUS, 4, ("shared", "mpi"))
-    verdicts = _verdicts(found[CONTIGUOUS], crowded)
+        found = {f"{name}, in turns": _borders(say, name, 2, EVERYTHING) for name in BORDERS}
+        found[REPEATED] = _borders(say, CONTIGUOUS, 2, EVERYTHING, repeats=REPEATS)
+        crowded = _borders(say, CONTIGUOUS, 4, ("shared", "mpi"), repeats=REPEATS)
+    verdicts = _verdicts(found[REPEATED], crowded)
     lines = _lines(found, crowded, verdicts)
     return {"2 ranks": found, "4 ranks on 2 cores": crowded, "targets": verdicts, "lines": lines}
 
@@ -85,13 +91,15 @@ def two_cores() -> Iterator[None]:
         os.sched_setaffinity(0, before)
 
 
-def _borders(say: Callable[[str], None], border: str, ranks: int, names: Sequence[str]) -> dict[str, dict[str, Any]]:
+def _borders(
+    say: Callable[[str], None], border: str, ranks: int, names: Sequence[str], *, repeats: int = 1
+) -> dict[str, dict[str, Any]]:
     """By size: the seconds of every way, and their ratios to the copy."""
     found = {}
     with Workers(LaunchConfig(spawn="mpiexec", workers=ranks, env={"GLOO_SOCKET_IFNAME": "lo"})) as workers:
         for title, size in SIZES.items():
             say(f"exchange, {ranks} ranks, {border}, {title}")
-            by_rank = workers.run("haloing.exchange:measure", border, size, names, SECONDS, time_limit=120.0)
+            by_rank = workers.run("haloing.exchange:measure", border, size, names, repeats, time_limit=120.0)
             values = {name: join_ranks([one[name] for one in by_rank]) for name in names}
             found[title] = {name: _summary(name, values) for name in names}
     return found
@@ -108,9 +116,7 @@ def _summary(name: str, values: dict[str, tuple[float, ...]]) -> dict[str, float
     return found
 
 
-def measure(
-    worker: Worker, border: str, size: int, names: Sequence[str], seconds: float
-) -> dict[str, tuple[float, ...]]:
+def measure(worker: Worker, border: str, size: int, names: Sequence[str], repeats: int) -> dict[str, tuple[float, ...]]:
     """On a rank: seconds of each way, sample by sample, all ways in turns in an order that the ranks agree on."""
     ways = _ways(worker, BORDERS[border], size, names)
     order = random.Random(worker.sync.agree(random.randrange(1 << 30)))
@@ -120,12 +126,19 @@ def measure(
             one.take()
             one.forget()
             one.find_loops(worker.sync, LONG_NS)
-        deadline = MACHINE_CLOCK.wall() + round(seconds * 1e9)
+        deadline = MACHINE_CLOCK.wall() + round(SECONDS * 1e9)
         while worker.sync.agree(MACHINE_CLOCK.wall() < deadline):
             for name in order.sample(list(series), len(series)):
-                worker.sync.barrier()
-                series[name].take()
-    return {name: tuple(ns / one.loops / 1e9 for ns in one.wall) for name, one in series.items()}
+                for _ in range(repeats):
+                    worker.sync.barrier()
+                    series[name].take()
+                    if name == "gloo":  # whose threads need the core on which MPI's barrier would spin
+                        dist.barrier()
+    left_out = min(LEFT_OUT, repeats - 1)
+    return {
+        name: tuple(ns / one.loops / 1e9 for number, ns in enumerate(one.wall) if number % repeats >= left_out)
+        for name, one in series.items()
+    }
 
 
 def _ways(worker: Worker, border: Border, size: int, names: Sequence[str]) -> dict[str, Fn]:
@@ -194,8 +207,6 @@ def _copy(pairs: Pairs) -> None:
 
 def _gloo(worker: Worker, size: int) -> Fn:
     """Plain messages to and from both neighbours, over a group of gloo's among the same ranks."""
-    import torch.distributed as dist
-
     if not dist.is_initialized():
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
@@ -238,13 +249,14 @@ def _lines(
 ) -> list[str]:
     lines = []
     for border, sizes in found.items():
-        lines.append(f"{border}: {BORDERS[border].title}; microseconds (median), and how many times copy_ (95 %)")
+        what = BORDERS[border.split(",")[0]].title
+        lines.append(f"{border}: {what}; microseconds (median), and how many times copy_ (95 %)")
         for title, ways in sizes.items():
             cells = [f"{name} {ways[name]['median'] * MICRO:.1f}" for name in ("copy_", "shared", "mpi", "gloo")]
             lines.append(f"  {title:7} {', '.join(cells)}; {_times(ways['shared'])}")
             written = f"{ways['written, shared']['median'] * MICRO:.1f}; {_times(ways['written, shared'])}"
             lines.append(f"  {'':7} freshly written: shared {written}")
-    lines.append("4 ranks on 2 cores, contiguous; microseconds (median)")
+    lines.append(f"4 ranks on 2 cores, {REPEATED}; microseconds (median)")
     for title, ways in crowded.items():
         lines.append(f"  {title:7} " + ", ".join(f"{name} {way['median'] * MICRO:.1f}" for name, way in ways.items()))
     lines.append("targets")

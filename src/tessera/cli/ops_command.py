@@ -64,7 +64,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     what.add_argument("--source", choices=SOURCES, default="catalogue", help="where operators come from")
     what.add_argument("--from-model", metavar="MODEL", help="every operator call of a network, or of module:callable")
     what.add_argument("--batch-size", type=int, default=1, metavar="N", help="of --from-model (default: 1)")
-    what.add_argument("--image-size", type=int, default=224, metavar="N", help="of --from-model (default: 224)")
+    what.add_argument("--image-size", type=int, metavar="N", help="of --from-model (default: what it was made for)")
     what.add_argument(
         "--suite", metavar="SUITE", help="the operator cases of a suite: quick, standard, nightly, a file"
     )
@@ -193,7 +193,7 @@ def _cases(args: argparse.Namespace) -> list[Case]:
     if args.from_model:
         from tessera.operators.sources import model
 
-        return model.cases(
+        calls = model.cases(
             args.from_model,
             batch_size=args.batch_size,
             image_size=args.image_size,
@@ -201,6 +201,7 @@ def _cases(args: argparse.Namespace) -> list[Case]:
             dtype=args.dtype,
             seed=args.seed,
         )
+        return [*model.whole(calls), *calls]
     if not args.names and not args.all and not args.category:
         raise TesseraError("no operator named", do="name some, or --category, or --all; see `tessera ops --list`")
     wanted = ["*"] if args.all else args.names

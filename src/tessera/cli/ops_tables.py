@@ -74,7 +74,7 @@ def _gain(base: Record | None, other: Record | None, metric: str) -> str:
 
 def print_calls(shown: Sequence[Record], records: Sequence[Record], form: Form, output: str | None) -> None:
     """The calls of a network: how often, how long each and all of them, and what operators the whole goes to."""
-    from tessera.operators.sources.model import described, shares
+    from tessera.operators.sources.model import described, difference, shares
 
     columns = [
         Column("operator"),
@@ -115,6 +115,7 @@ def print_calls(shown: Sequence[Record], records: Sequence[Record], form: Form, 
                 stream,
                 title="operators",
             )
+            stream.writelines(f"{line}\n" for line in difference(records))
 
 
 def shortened(text: str, most: int) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 import torch
@@ -167,6 +168,20 @@ def test_a_record_runs_without_the_model_and_shares_add_up():
     assert sum(share.share for share in found) == pytest.approx(1)
     expected = sum(r.metrics["time"].value * r.case.params["calls"] for r in records if r.case.name == "aten.relu_")
     assert next(s for s in found if s.name == "aten.relu_").seconds == pytest.approx(expected)
+
+
+def test_the_whole_stands_beside_the_sum_of_its_calls():
+    calls = model.cases("resnet18", image_size=32)
+    (whole,) = model.whole(calls)
+    worker = Worker(rank=0, size=1, spawn="inline", cpus=(), threads=1, sync=ALONE)
+    chosen = [whole, *(case for case in calls if case.name == "aten.relu_")]
+    records = [run_case(worker, case, Sampling(budget=0.02)) for case in chosen]
+    assert records[0].metrics["gflops"].value > 0
+    assert {share.name for share in model.shares(records)} == {"aten.relu_"}
+    (line,) = model.difference(records)
+    added, took = (float(words.split(" ms")[0]) for words in re.split("add up to |whole takes ", line)[1:])
+    assert took == pytest.approx(records[0].metrics["time"].value * 1e3, rel=1e-3)
+    assert f"{(took - added) / took:+.0%}"[0] == "+", "the activations are a part of the whole"
 
 
 def test_shares_leave_out_what_did_not_run_and_other_passes():

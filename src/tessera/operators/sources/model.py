@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tessera.errors import Refused, TesseraError
+from tessera.models import image_size_of
 from tessera.operators.cases import DTYPES, PASSES
 from tessera.operators.ready import Ready
 from tessera.results.record import Case, Record
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from tessera.operators.sources.torch_call import TorchCall
 
 CHANNELS = 3
+WHOLE = "whole"  # the name of the case that is the model itself
 UNSET = ("empty", "empty_like", "empty_permuted", "empty_strided", "new_empty", "new_empty_strided")
 STATISTICS = ("running_mean", "running_var")  # arguments of a model's normalisations that have no gradient
 
@@ -28,12 +30,13 @@ def cases(
     model: str,
     *,
     batch_size: int = 1,
-    image_size: int = 224,
+    image_size: int | None = None,
     passes: Sequence[str] = ("forward",),
     dtype: Sequence[str] = ("float32",),
     seed: int = 0,
 ) -> list[Case]:
     """The distinct operator calls of a model, by its name or `module:callable`, on square images."""
+    image_size = image_size_of(model) if image_size is None else image_size
     import torch
 
     from tessera.models import lay_out
@@ -47,16 +50,13 @@ def cases(
         raise TesseraError("an image and a batch have a size", got=(image_size, batch_size), allowed="1 or more")
     module = lay_out(model).eval()
     shape = (batch_size, CHANNELS, image_size, image_size)
+    known = {"backend": "torch", "source": "model", "model": model, "batch_size": batch_size, "image_size": image_size}
     return [
         Case(
             feature="ops",
             name=call.name,
             params={
-                "backend": "torch",
-                "source": "model",
-                "model": model,
-                "batch_size": batch_size,
-                "image_size": image_size,
+                **known,
                 "pass": which,
                 "dtype": kind,
                 "seed": seed,
@@ -71,8 +71,20 @@ def cases(
     ]
 
 
+def whole(calls: Sequence[Case]) -> list[Case]:
+    """The forward pass of the model itself, for each dtype of its calls: what their sum is held against."""
+    found = {}
+    for case in calls:
+        if case.params["pass"] == "forward":
+            params = {**case.params, "arguments": [], "keywords": {}, "calls": 1}
+            found[case.params["dtype"]] = Case(feature="ops", name=WHOLE, params=params)
+    return list(found.values())
+
+
 def ready(case: Case) -> Ready:
     """The case's call on random tensors, checked. What it writes in place is put back before each sample."""
+    if case.name == WHOLE:
+        return _whole(case)
     from tessera.operators.preparation import refusing
     from tessera.operators.sources import torch_call
 
@@ -97,6 +109,25 @@ def ready(case: Case) -> Ready:
         before=restore if kept else None,
         notes=(note,),
     )
+
+
+def _whole(case: Case) -> Ready:
+    import torch
+
+    from tessera.models import build
+    from tessera.operators.sources import torch_call
+
+    params, dtype = case.params, str(case.params["dtype"])
+    module = build(str(params["model"]), seed=int(params["seed"])).to(getattr(torch, dtype))
+    shape = (int(params["batch_size"]), CHANNELS, int(params["image_size"]), int(params["image_size"]))
+    image = torch.rand(shape, generator=torch.Generator().manual_seed(int(params["seed"]))).to(getattr(torch, dtype))
+
+    def call() -> Any:
+        with torch.no_grad():
+            return module(image)
+
+    note = "not checked: it is the model itself, that its calls are held against"
+    return Ready(call=call, dtype=dtype, flops=torch_call.flops(call), moved=0.0, notes=(note,))
 
 
 def _check(call: TorchCall, wide: TorchCall, found: Prepared, *, which: str, dtype: str) -> str:
@@ -186,10 +217,26 @@ def shares(records: Iterable[Record], which: str = "forward") -> list[Share]:
     seconds: dict[str, float] = {}
     for record in records:
         params = record.case.params
-        if record.status == "ok" and params.get("source") == "model" and params["pass"] == which:
+        counts = record.status == "ok" and params.get("source") == "model" and params["pass"] == which
+        if counts and record.case.name != WHOLE:
             name, times = record.case.name, int(params["calls"])
             calls[name] = calls.get(name, 0) + times
             seconds[name] = seconds.get(name, 0.0) + times * record.metrics["time"].value
     whole = sum(seconds.values())
     found = [Share(name=name, calls=calls[name], seconds=s, share=s / whole) for name, s in seconds.items()]
     return sorted(found, key=lambda share: share.seconds, reverse=True)
+
+
+def difference(records: Sequence[Record]) -> list[str]:
+    """The sum of the calls beside the whole, one line for each dtype of which both were measured."""
+    lines = []
+    for record in records:
+        if record.case.name == WHOLE and record.status == "ok":
+            dtype, took = record.case.params["dtype"], record.metrics["time"].value
+            added = sum(share.seconds for share in shares(r for r in records if r.case.params.get("dtype") == dtype))
+            lines.append(
+                f"{dtype}: the calls add up to {added * 1e3:.4g} ms, the whole takes {took * 1e3:.4g} ms: "
+                f"{(took - added) / took:+.1%} of it is not in the calls (Python between them; and caches, which one "
+                "call alone finds as it left them itself)"
+            )
+    return lines
