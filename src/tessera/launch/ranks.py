@@ -36,7 +36,14 @@ class GlooRanks:
         import torch.distributed as dist
 
         if not dist.is_initialized():
-            dist.init_process_group("gloo", rank=self._rank, world_size=self._size)
+            # gloo's threads start here, on the cores of this moment: on the rank's own alone they would wait for
+            # its turns, and an exchange of 256 KB would take 3 ms instead of 0.5.
+            pinned = os.sched_getaffinity(0)
+            os.sched_setaffinity(0, os.sched_getaffinity(os.getppid()))
+            try:
+                dist.init_process_group("gloo", rank=self._rank, world_size=self._size)
+            finally:
+                os.sched_setaffinity(0, pinned)
             atexit.register(_leave)
         return dist
 
