@@ -75,7 +75,7 @@ def variable(worker: Worker, name: str) -> str | None:
 
 def test_a_record_holds_rate_latency_and_what_it_took():
     record = measure(Sampling(iterations=6, warmup=1), num_replicas=2, cores_per_replica=1, force=True)
-    assert (record.status, record.unit, record.direction) == ("ok", "images/s", "higher")
+    assert (record.status, record.reason, record.unit, record.direction) == ("ok", "", "images/s", "higher")
     (samples,) = record.launches
     assert (len(samples.values), len(samples.warmups), len(samples.ranks)) == (6, 1, 2)
     metrics = {name: metric.value for name, metric in record.metrics.items()}
@@ -129,7 +129,7 @@ def task(ready, **load) -> Task:
 def test_a_single_stream_is_a_series_of_latencies(ready):
     found = single_stream(ready, task(ready, mode="single-stream"), Sampling(iterations=5, warmup=1))
     assert (found.unit, found.direction) == ("s", "lower")
-    assert 5 <= len(found.samples.values) <= 10, "of two replicas, while both work"
+    assert len(found.samples.values) >= 5, "of two replicas, while both work; more where they missed each other"
     assert found.metrics["time"].value == pytest.approx(found.metrics["latency_p50"].value)
 
 
