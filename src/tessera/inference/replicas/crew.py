@@ -67,19 +67,12 @@ class OnReplicas:
         return self.replicas.size
 
     def window(self, *, batches: int, seconds: float, alone: bool = False) -> Window:
-        """One window: at least so many batches and at least so long on every replica, or on the first alone.
-
-        Replicas of a small network may be through before another has begun; they then do twice as much.
-        """
-        while True:
-            stretches = self.replicas.run(f"{REPLICA}:window", self.name, batches, seconds, alone)
-            found = Window(
-                batch=self.settings.batch_size,
-                stretches=tuple(stretch for stretch in stretches if stretch is not None),
-            )
-            if found.seconds > 0:
-                return found
-            batches *= 2
+        """One window: at least so many batches and at least so long on every replica, or on the first alone."""
+        stretches = self.replicas.run(f"{REPLICA}:window", self.name, batches, seconds, alone)
+        return Window(
+            batch=self.settings.batch_size,
+            stretches=tuple(stretch for stretch in stretches if stretch is not None),
+        )
 
     def aftermath(self) -> list[Aftermath]:
         """What each replica knows when all is over."""

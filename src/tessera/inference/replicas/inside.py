@@ -28,6 +28,8 @@ from tessera.launch.worker import Worker
 from tessera.measure.environment import environment
 from tessera.measure.sampler import no_garbage_collection
 
+START_IN = 2_000_000  # nanoseconds: by then every replica has heard of it
+
 
 @dataclass(frozen=True, slots=True)
 class Ready:
@@ -83,12 +85,15 @@ def ready(name: str) -> Ready:
 
 
 def window(worker: Worker, name: str, batches: int, seconds: float, alone: bool) -> Stretch | None:
-    """Run batches from a barrier on: at least so many, at least so long. `alone`, only the first replica does."""
+    """Run batches from one instant on: at least so many, at least so long. `alone`, only the first replica does."""
     one = _ready[name]
     worker.sync.barrier()
+    begin = worker.sync.agree(time.monotonic_ns() + START_IN)  # replicas leave a barrier one after the other
     if alone and worker.rank:
         return None
     loop = one_by_one if one.opened.session.depth == 1 else in_flight
+    while time.monotonic_ns() < begin:
+        pass
     with no_garbage_collection():
         cpu = time.process_time_ns()
         begun, ended = loop(one.opened.session, one.feed, batches, seconds)

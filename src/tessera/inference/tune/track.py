@@ -73,6 +73,8 @@ class ReplicaTrack:
         if on.loaded[0].batch < LEAD_IN:
             on.window(batches=1, seconds=0.0)
         window = on.window(batches=1, seconds=BURST)
+        while window.seconds <= 0:  # one replica was over before another began
+            window = on.window(batches=2, seconds=BURST)
         return Burst(window.rate, window.latencies)
 
     def close(self, candidate: Candidate) -> None:
