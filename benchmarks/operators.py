@@ -12,28 +12,19 @@ benchmarks/results/operators.json with the machine described; a part that is run
 
 from __future__ import annotations
 
-import argparse
-import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
-HERE = Path(__file__).parent
-sys.path.insert(0, str(HERE))
+from parts import begin, options, run_parts, say
 
-from parts import restart_with_steady_allocator, run_parts, say  # noqa: E402
+PARTS = ("all", "peers", "ab", "mxnet")
 
 
 def main() -> None:
-    parts = ("all", "peers", "ab", "mxnet")
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", choices=parts, action="append", help="a part alone; repeatable")
+    parser = options(__doc__, "operators", PARTS)
     parser.add_argument("--launches", type=int, default=10, help="of each tool for the spread (default: 10)")
     parser.add_argument("--trials", type=int, default=10, help="of the planted slowdown (default: 10)")
-    parser.add_argument("-o", type=Path, default=HERE / "results" / "operators.json", help="where to write the results")
-    args = parser.parse_args()
-    restart_with_steady_allocator()
-
+    args = begin(parser)
     from operating import everything, peers, planted
 
     run: dict[str, Callable[[], dict[str, Any]]] = {
@@ -42,7 +33,7 @@ def main() -> None:
         "ab": lambda: planted.planted_slowdown(args.trials, say),
         "mxnet": lambda: everything.all_operators("mxnet", ["forward", "backward"], say),
     }
-    run_parts(args.o, args.only or parts, lambda part: run[part]())
+    run_parts(args, PARTS, lambda part: run[part]())
 
 
 if __name__ == "__main__":

@@ -14,6 +14,6 @@ print(wide.inputs)
 wide.run_benchmark()
 wide.print_benchmark_results()
 
-plain = Add(inputs={"run_backward": False}, backend="numpy", sampling=brief)
+plain = Add(backend="numpy", sampling=brief)  # which has no gradients: forward alone
 plain.run_benchmark()
 plain.print_benchmark_results()

@@ -15,15 +15,12 @@ OPERATORS = (
 )
 
 if __name__ == "__main__":
-    import os
-
     from tessera.launch import LaunchConfig, Workers
     from tessera.measure.samples import Sampling
     from tessera.operators import catalogue
     from tessera.operators.cases import cases
 
-    os.environ[catalogue.MORE] = os.path.abspath(__file__)  # so that workers find the operators too
-    catalogue.load(__file__)
+    catalogue.use(__file__)  # here and in workers
     with Workers(LaunchConfig()) as workers:
         for case in cases(["swiglu"], size=["small", "medium"], passes=["both"]):
             (record,) = workers.run("tessera.operators.bench:run_case", case, Sampling(budget=0.1))

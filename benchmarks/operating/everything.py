@@ -35,7 +35,7 @@ class Count:
 
 def all_operators(backend: str, passes: Sequence[str], say: Callable[[str], None]) -> dict[str, Any]:
     names = sorted(expressions(backend))
-    wanted = cases(names, backend=[backend], size=["small", "medium"], passes=passes, fusion=["library"])
+    wanted = cases(names, backend=[backend], size=["small", "medium"], passes=passes, fusion=())
     plan = Plan(cases=tuple(wanted), sampling=SAMPLING)
     began = time.monotonic()
     with Store(":memory:") as store:

@@ -8,13 +8,16 @@ from __future__ import annotations
 
 import json
 import os
-import statistics
 import subprocess
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
+
+from tessera.measure.interleave import sample_interleaved
+from tessera.operators.catalogue import OPERATORS
 
 PATCH = """\
 import importlib.abc, importlib.machinery, sys
@@ -37,19 +40,6 @@ class AfterTorch(importlib.abc.MetaPathFinder):
 
 sys.meta_path.insert(0, AfterTorch())
 """
-ALONE = """\
-import os, statistics, time
-import torch
-os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
-torch.set_num_threads(1)
-a, b = torch.randn(512, 512), torch.randn(512, 512)
-times, end = [], time.perf_counter() + 1.5
-while time.perf_counter() < end:
-    before = time.perf_counter()
-    torch.matmul(a, b)
-    times.append(time.perf_counter() - before)
-print(statistics.quantiles(times, n=4)[0])
-"""
 UNCHANGED = """
     add subtract multiply divide abs exp log sqrt rsqrt sin cos tanh sigmoid relu gelu silu softmax log_softmax sum mean
     std var amax argmax cumsum sort topk gather index_select where cat stack transpose_contiguous flip roll linear bmm
@@ -57,13 +47,13 @@ UNCHANGED = """
     fft_rfft
 """.split()  # noqa: SIM905
 SHARE = 0.05
-PAIRS = 8  # of interpreters: identical ones lie up to a per cent apart
 BUDGET = 5.0
+CALIBRATION = 3.0  # seconds for each size of the plant
 
 
 def planted_slowdown(trials: int, say: Callable[[str], None]) -> dict[str, Any]:
     rows, measured = _rows_for(SHARE)
-    say(f"planted: {rows} rows more of 512, measured {measured:+.2%}")
+    say(f"planted: {rows} rows more, measured {measured:+.2%}")
     with TemporaryDirectory() as folder:
         Path(folder, "sitecustomize.py").write_text(PATCH.replace("{rows}", str(rows)))
         verdicts = []
@@ -84,27 +74,23 @@ def planted_slowdown(trials: int, say: Callable[[str], None]) -> dict[str, Any]:
 
 
 def _rows_for(share: float) -> tuple[int, float]:
-    """How many rows more make at least the share, by fresh interpreters with and without the patch in turns."""
-    for rows in (8, 12, 16, 20, 24, 32):
-        with TemporaryDirectory() as folder:
-            Path(folder, "sitecustomize.py").write_text(PATCH.replace("{rows}", str(rows)))
-            pairs = [(_alone(""), _alone(folder)) for _ in range(PAIRS)]
-        found = statistics.median(slowed for _, slowed in pairs) / statistics.median(plain for plain, _ in pairs) - 1
+    """How many rows more make at least the share, by the patch's own work in alternation with the plain call."""
+    import torch
+
+    torch.set_num_threads(1)
+    inputs = OPERATORS["matmul"].inputs("medium")
+    lhs, rhs = (torch.randn(inputs[name].shape) for name in ("lhs", "rhs"))
+
+    def slowed(rows: int) -> None:
+        torch.matmul(lhs[:rows], rhs)
+        torch.matmul(lhs, rhs)
+
+    for rows in range(8, 64, 4):
+        calls = {"slowed": partial(slowed, rows), "plain": partial(torch.matmul, lhs, rhs)}
+        found = sample_interleaved(calls, budget=CALIBRATION).ratio("slowed", "plain").value - 1
         if found >= share:
             return rows, found
     raise RuntimeError("no plant is large enough")
-
-
-def _alone(folder: str) -> float:
-    """The lower quartile of calls in an interpreter of its own, seconds."""
-    done = subprocess.run(
-        [sys.executable, "-c", ALONE],
-        env=os.environ | {"PYTHONPATH": folder},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    return float(done.stdout)
 
 
 def _ab(names: list[str], folder: str) -> list[dict[str, Any]]:

@@ -49,6 +49,36 @@ def test_other_backends_other_values_and_no_backward(capsys):
     assert capsys.readouterr().out.startswith("NP_Exp_Forward_Time - ")
 
 
+@pytest.mark.timeout(60)
+def test_a_backend_without_gradients_runs_forward_of_itself(capsys):
+    from tessera.operators import Add, run_all_powers_operations_benchmarks
+
+    assert Add(backend="numpy").inputs["run_backward"] is False
+    assert Add(backend="jax").inputs["run_backward"] is True
+    run_all_powers_operations_benchmarks(backend="numpy", size="small", sampling=QUICK)
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == len(categories()["powers"])
+    assert "NP_Sqrt_Forward_Time" in {line.partition(" ")[0] for line in lines}
+
+
+def test_inputs_tell_how_they_are_drawn_and_can_be_given_again():
+    from tessera.operators import Add, Embedding, Log
+
+    assert Add().inputs["initializer"] == Draw("rng.standard_normal(shape)")
+    assert "uniform" in Log().inputs["initializer"].expression
+    for made in (Log(size="small"), Embedding(size="small")):
+        again = type(made)(inputs=made.inputs, size="small")
+        assert again.inputs == made.inputs
+        assert "initializer" not in again.case.params
+    changed = Log(inputs={**Log().inputs, "initializer": Draw("rng.uniform(2, 3, shape)")})
+    assert changed.case.params["initializer"] == "rng.uniform(2, 3, shape)"
+
+
+def test_classes_are_the_same_every_time_and_can_be_found():
+    assert tessera.operators.Conv2d is tessera.operators.Conv2d
+    assert {"Add", "InplaceAdd", "run_all_gemm_operations_benchmarks"} <= set(dir(tessera.operators))
+
+
 def test_what_an_operator_does_not_have_is_refused():
     from tessera.operators import Add
 

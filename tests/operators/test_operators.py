@@ -70,6 +70,18 @@ def test_an_operator_without_gradient_has_a_forward_pass_only():
         prepare(case)
 
 
+def test_a_backend_without_gradient_has_a_forward_pass_only():
+    found = cases(["add"], backend=["torch", "numpy"], size=["small"], passes=["forward", "backward"])
+    assert [(c.params["backend"], c.params["pass"]) for c in found] == [
+        ("torch", "forward"),
+        ("torch", "backward"),
+        ("numpy", "forward"),
+    ]
+    (case,) = cases(["add"], backend=["numpy"], size=["small"], passes=["backward"])
+    with pytest.raises(Refused, match="NumPy does not differentiate"):
+        prepare(case)
+
+
 def test_inputs_of_ones_own_replace_shapes_and_arguments():
     seed = random.randrange(2**31)
     given_inputs = {"data": (2, 16, 9, 11), "stride": 2}
@@ -99,6 +111,7 @@ def test_inputs_that_cannot_be_are_refused(inputs, words):
         ({"names": ["add"], "dtype": ["int3"]}, "unknown dtype"),
         ({"names": ["add"], "backend": ["tensorflow"]}, "unknown backend.*numpy"),
         ({"names": ["add"], "skew": ["odd"]}, "unknown skew.*strided"),
+        ({"names": ["add"], "seed": -1}, "seed: got -1; allowed: 0 or more"),
         ({"names": ["add"], "inputs": {"left": (3,)}}, "add has no such input: got 'left'; allowed: lhs, rhs, dtype"),
         ({"names": ["add"], "inputs": {"lhs": "wide"}}, "shape of lhs: got 'wide'"),
         ({"category": ["arithmetics"]}, "unknown category"),
@@ -107,6 +120,12 @@ def test_inputs_that_cannot_be_are_refused(inputs, words):
 def test_wrong_words_are_refused_with_the_right_ones(wrong, words):
     with pytest.raises(TesseraError, match=words):
         cases(**wrong)
+
+
+def test_a_dtype_that_the_operator_lacks_is_refused_with_those_it_has():
+    (case,) = cases(["fft_fft"], size=["small"], passes=["forward"], dtype=["float16"])
+    with pytest.raises(Refused, match="fft_fft has no such dtype: got 'float16'; allowed: float32, float64"):
+        prepare(case)
 
 
 def test_a_name_is_registered_once():

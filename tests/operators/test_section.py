@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from dataclasses import replace
 
@@ -11,6 +12,7 @@ from tessera.operators.section.categories import by_category, main_backend
 from tessera.operators.section.section import section
 from tessera.report.blocks import Cell, Plot, Section, Table
 from tessera.report.page import page
+from tessera.results.record import Metric
 from tests.operators.invented import full, fused_record, names, nights, operator_record, operator_records, run
 
 
@@ -133,6 +135,17 @@ def test_fused_operators_show_the_allocators_part() -> None:
     kept, fused = plot.figure["data"]
     assert kept["x"] == pytest.approx([1.25, 1.0])
     assert fused["x"] == pytest.approx([2.0, 0.9])
+
+
+def test_a_gain_without_an_interval_is_no_verdict() -> None:
+    record = fused_record("conv_relu", seconds=1e-3, gain=2.0, kept=1.25, fusion="library")
+    unknown = {**record.metrics, "gain_low": Metric(0.0), "gain_high": Metric(math.inf)}
+    whole = part(section([run("r", [replace(record, metrics=unknown)])]), "Fused against unfused")
+    (row,) = table(whole, "Every fusion").rows
+    assert [text(cell) for cell in row][4:6] == ["2.00x", ""]
+    assert row[4].tone == "muted"  # type: ignore[union-attr]
+    (plot,) = found(whole, Plot)
+    assert plot.figure["data"][1]["error_x"]["array"] == [0.0]
 
 
 def test_more_than_two_runs_are_a_history_with_its_changes() -> None:

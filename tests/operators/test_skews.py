@@ -60,6 +60,17 @@ def test_what_the_skews_are():
     assert np.ptp(_skewed("constant")) == 0
 
 
+def test_denormals_are_those_of_the_dtype():
+    for dtype, tiny in (("float16", 2.0**-14), ("bfloat16", 2.0**-126), ("float64", 2.0**-1022)):
+        array = make_arrays({"x": Input(shape=(20, 30))}, dtype=dtype, seed=SEED, skew="denormal")["x"]
+        assert 0 < np.abs(array).max() < tiny
+        assert np.count_nonzero(array) > 500
+        assert np.array_equal(narrowed(array, dtype), array)
+        for name in ("add", "multiply"):
+            (case,) = cases([name], size=["small"], passes=["forward"], dtype=[dtype], skew=["denormal"], seed=SEED)
+            prepare(case)
+
+
 @pytest.mark.parametrize(("skew", "shapes"), [("off_by_one", [(65, 65)] * 2), ("broadcast", [(64, 64), (1, 64)])])
 def test_skews_of_shape(skew, shapes):
     (case,) = cases(["add"], size=["small"], passes=["forward"], skew=[skew])

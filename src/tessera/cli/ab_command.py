@@ -10,29 +10,33 @@ from __future__ import annotations
 import argparse
 import math
 import sys
+from collections.abc import Sequence
 from dataclasses import replace
 
-from tessera.cli.execute import exit_code
+from tessera.cli.execute import exit_code, keeping
+from tessera.cli.list_command import print_rows
+from tessera.cli.ops_listing import catalogue_listing
 from tessera.cli.options import add_output, add_store, checked, command_line, interpreter, names, parse_fraction
+from tessera.cli.progress import StatusLine
+from tessera.cli.records_table import write_records
 from tessera.errors import OK, REGRESSION, TesseraError
 from tessera.launch import LaunchConfig
-from tessera.launch.alternate import CONFIDENCE, INTERPRETERS, Alternated, Alternator
+from tessera.launch.alternate import CONFIDENCE, FEW_INTERPRETERS, INTERPRETERS, Alternated, Alternator
 from tessera.measure.allocator import ALLOCATORS, DEFAULT
 from tessera.measure.environment import environment
 from tessera.measure.samples import Samples
 from tessera.measure.verdict import smallest_effect, verdict_of
+from tessera.operators import catalogue
+from tessera.operators.backends import check_usable, entry, python_of
 from tessera.operators.cases import DTYPES, PASSES, cases
-from tessera.operators.catalogue import find
 from tessera.operators.operator import SIZES
 from tessera.report.destination import destination
 from tessera.report.figures import format_percent, format_seconds
 from tessera.report.tables import Column, render
-from tessera.results.export import to_json_text
 from tessera.results.record import Case, Metric, Record, record_of_error
 from tessera.results.store import Store
 from tessera.suites.suite import parse_duration
 
-QUICK = 3  # interpreters of each side
 LIMIT = 300.0  # seconds for one burst: an operator that hangs ends the comparison
 
 EPILOG = """\
@@ -49,7 +53,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("names", nargs="*", metavar="NAME", help="operators, by name or glob")
     parser.add_argument("--category", type=names, default=[], metavar="A,B", help="all operators of these categories")
     parser.add_argument("--backend", type=names, default=["torch"], metavar="A,B", help="on these (default: torch)")
-    parser.add_argument("--list", action="store_true", help="list the operators and end")
+    parser.add_argument("--operators", metavar="FILE", help="a Python file with more operators, in a tuple OPERATORS")
+    parser.add_argument("--list", action="store_true", help="list the operators, or those that are named, and end")
     for side in "ab":
         parser.add_argument(
             f"--{side}",
@@ -114,48 +119,55 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    if args.operators:
+        catalogue.use(args.operators)
     if args.list:
-        from tessera.cli.list_command import print_listing
-
-        return print_listing("ops", args.form, args.output)
+        listed = catalogue.find(args.names or ([] if args.category else ["*"]), args.category)
+        return print_rows(catalogue_listing(listed), args.form, args.output)
     if not args.names and not args.category:
         raise TesseraError("no operator named", do="name some; see `tessera ab --list`")
     wanted = cases(
         args.names, category=args.category, backend=args.backend, size=args.size, passes=args.passes, dtype=args.dtype
     )
+    _check_backends(args)
     a, b = (_side(args, which) for which in "ab")
     # of many operators some would be called changed by luck: all their intervals hold together
     confidence = 1 - (1 - CONFIDENCE) / len(wanted)
-    interpreters = QUICK if args.quick else INTERPRETERS
-    with Store(args.store) as store, Alternator(a, b, interpreters=interpreters) as sides:
+    interpreters = FEW_INTERPRETERS if args.quick else INTERPRETERS
+    labels = {side: _label(args, side) for side in "ab"}
+    asked = [Case(feature="ab", name=case.name, params={**case.params, **labels}) for case in wanted]
+    with Store(args.store) as store:
         stored = store.start_run(args.run, command=command_line(sys.argv), suite="ab", resume=args.resume)
-        finished = store.finished_keys(stored)
-        for case in wanted:
-            case = Case(
-                feature="ab",
-                name=case.name,
-                params={**case.params, "a": _label(args, "a"), "b": _label(args, "b")},
-            )
-            if case.key in finished:
-                continue
-            print(f"{case.name}, {case.params['size']}, {case.params['pass']}", file=sys.stderr, flush=True)
-            store.add(stored, _compared(sides, case, args, confidence))
+        with keeping(store, stored), StatusLine() as say, Alternator(a, b, interpreters=interpreters) as sides:
+            finished = store.finished_keys(stored)
+            for number, case in enumerate(asked, 1):
+                if case.key not in finished:
+                    say(f"[{number}/{len(asked)}] {case.name}, {case.params['size']}, {case.params['pass']}")
+                    store.add(stored, _compared(sides, case, args, confidence))
         stored = store.finish_run(stored)
         records = list(store.records(stored))
     with destination(args.output) as stream:
-        if args.form == "json":
-            stream.write(to_json_text(stored, records))
+        if args.form in ("json", "csv"):
+            write_records(stored, records, args.form, stream)
         else:
-            render(COLUMNS, [_row(record) for record in records], args.form, stream, title=_title(args))
+            told = _told(records)
+            columns = [Column("operator"), *map(Column, told), *FIGURES]
+            render(columns, [_row(record, told) for record in records], args.form, stream, title=_title(args))
+            if args.form == "terminal":
+                stream.writelines(f"{r.status}: {r.case.key}: {r.reason}\n" for r in records if r.status != "ok")
     code = exit_code(records)
     return code if code != OK else REGRESSION if any("slower" in record.notes for record in records) else OK
 
 
-COLUMNS = [
-    Column("operator"),
-    Column("size"),
-    Column("pass"),
-    Column("dtype"),
+def _check_backends(args: argparse.Namespace) -> None:
+    """Refuse, before many interpreters are started, what none of them could run."""
+    for name in args.backend if sys.executable in (args.a, args.b) else ():
+        check_usable(name)
+        if own := python_of(name):
+            raise TesseraError(f"{entry(name).title} runs in an interpreter of its own", do=f"add --a {own} --b {own}")
+
+
+FIGURES = [
     Column("A", "right"),
     Column("B", "right"),
     Column("B / A", "right"),
@@ -208,7 +220,7 @@ def _compared(sides: Alternator, case: Case, args: argparse.Namespace, confidenc
         return replace(record_of_error(case, error, unit="ratio"), environment=environment())
     record = _record(case, found, args.threshold, confidence)
     (seen, other) = sides.environments()
-    version = find([case.name])[0].version
+    version = catalogue.find([case.name])[0].version
     return replace(record, environment=seen, conditions={"libraries of B": other["libraries"]}, version=version)
 
 
@@ -245,15 +257,19 @@ def _median(values: tuple[float, ...] | list[float]) -> float:
     return statistics.median(values)
 
 
-def _row(record: Record) -> list[str]:
+def _told(records: Sequence[Record]) -> list[str]:
+    """The parameters that tell the lines of a table apart: three always, others where they differ."""
+    differing = {name: {record.case.params.get(name) for record in records} for name in ("backend", "fusion")}
+    return ["size", "pass", "dtype", *(name for name, values in differing.items() if len(values) > 1)]
+
+
+def _row(record: Record, told: Sequence[str]) -> list[str]:
     value = {name: metric.value for name, metric in record.metrics.items()}
-    params = record.case.params
+    case = [record.case.name, *(str(record.case.params.get(name, "")) for name in told)]
     if record.status != "ok":
-        start = [record.case.name, *(str(params[name]) for name in ("size", "pass", "dtype"))]
-        return [*start, "", "", "", "", f"{record.status}: {record.reason}", ""]
+        return [*case, "", "", "", "", record.status.replace("_", " "), ""]
     return [
-        record.case.name,
-        *(str(params[name]) for name in ("size", "pass", "dtype")),
+        *case,
         format_seconds(value["time_a"]),
         format_seconds(value["time_b"]),
         f"{value['ratio']:.4f}",

@@ -5,24 +5,43 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tessera.errors import TesseraError
+from tessera.operators.views import alike, given_as
 from tessera.report.destination import destination
 from tessera.report.figures import format_value
 from tessera.report.generic import split_params
 from tessera.report.tables import Column, Form, render
 from tessera.results.record import Case, Record
 
+# metrics of which a network's calls have so many times as much
+ADDED = ("time", "p25", "p90", "p99", "cpu_time", "allocated", "page_faults", "work")
+WIDEST = 60  # characters of a call's arguments
 
-def ranked(records: Sequence[Record], metric: str, top: int | None) -> list[Record]:
-    """The records in their order, or those with the most of a metric first."""
+
+def ranked(records: Sequence[Record], metric: str, top: int | None, together: str) -> list[Record]:
+    """The records in their order, or those with the most of a metric first.
+
+    Records that differ in the parameter `together` alone are one case: a backend beside the others, a size of a fit.
+    """
     if top is None:
         return list(records)
-    having = [record for record in records if metric in record.metrics]
-    return sorted(having, key=lambda record: _weight(record, metric), reverse=True)[:top]
+    groups: dict[str, list[Record]] = {}
+    for record in records:
+        groups.setdefault(without(record.case, together).key, []).append(record)
+    weights = {key: [_weight(one, metric) for one in own if metric in one.metrics] for key, own in groups.items()}
+    most = sorted((key for key in groups if weights[key]), key=lambda key: max(weights[key]), reverse=True)
+    return [record for key in most[:top] for record in groups[key]]
+
+
+def without(case: Case, name: str) -> Case:
+    """The case without one of its parameters."""
+    kept = {key: value for key, value in case.params.items() if key != name}
+    return Case(feature=case.feature, name=case.name, params=kept)
 
 
 def _weight(record: Record, metric: str) -> float:
     """What a case counts for: a call that a network makes several times counts as often."""
-    return record.metrics[metric].value * float(record.case.params.get("calls", 1))
+    times = float(record.case.params.get("calls", 1)) if metric in ADDED else 1.0
+    return record.metrics[metric].value * times
 
 
 def print_backends(records: Sequence[Record], metric: str, form: Form, output: str | None) -> None:
@@ -31,8 +50,7 @@ def print_backends(records: Sequence[Record], metric: str, form: Form, output: s
     rows: dict[str, dict[str, Record]] = {}
     cases: dict[str, Case] = {}
     for record in records:
-        params = {name: value for name, value in record.case.params.items() if name != "backend"}
-        case = Case(feature=record.case.feature, name=record.case.name, params=params)
+        case = without(record.case, "backend")
         cases[case.key] = case
         rows.setdefault(case.key, {})[str(record.case.params["backend"])] = record
     varying, fixed = split_params(list(cases.values()))
@@ -58,24 +76,32 @@ def print_backends(records: Sequence[Record], metric: str, form: Form, output: s
 
 def _cell(record: Record | None, metric: str) -> str:
     if record is None or metric not in record.metrics:
-        return record.status.replace("_", " ") if record else ""
+        return record.status.replace("_", " ") if record and record.status != "ok" else ""
     return format_value(record.metrics[metric].value, record.metrics[metric].unit)
 
 
 def _gain(base: Record | None, other: Record | None, metric: str) -> str:
-    """How many times better the other is: 2.0x is twice as fast, or twice the rate."""
+    """How many times better the other is: 2.0x is twice as fast, or twice the rate.
+
+    A copy is not held against a view, which takes no time whatever its size: the word says what the other gives.
+    """
     if base is None or other is None or metric not in base.metrics or metric not in other.metrics:
         return ""
     one, two = base.metrics[metric], other.metrics[metric]
     if not one.value or not two.value:
         return ""
+    if not alike(base, other):
+        return given_as(other)
     return f"{one.value / two.value if one.direction == 'lower' else two.value / one.value:.2f}x"
 
 
-def print_calls(shown: Sequence[Record], records: Sequence[Record], form: Form, output: str | None) -> None:
+def print_calls(
+    shown: Sequence[Record], records: Sequence[Record], metric: str, form: Form, output: str | None
+) -> None:
     """The calls of a network: how often, how long each and all of them, and what operators the whole goes to."""
     from tessera.operators.sources.model import described, difference, shares
 
+    figures = ["gflops", *([metric] if metric not in ("time", "gflops") else [])]
     columns = [
         Column("operator"),
         Column("arguments"),
@@ -83,17 +109,17 @@ def print_calls(shown: Sequence[Record], records: Sequence[Record], form: Form, 
         Column("calls", "right"),
         Column("each", "right"),
         Column("all", "right"),
-        Column("compute", "right"),
+        *(Column({"gflops": "compute"}.get(name, name), "right") for name in figures),
     ]
     rows = [
         [
             record.case.name,
-            shortened(described(record.case), 60),
+            _shortened(described(record.case)),
             record.case.params["pass"],
             record.case.params["calls"],
             _cell(record, "time"),
             format_value(_weight(record, "time"), "s") if "time" in record.metrics else "",
-            _cell(record, "gflops") if "gflops" in record.metrics else "",
+            *(_cell(record, name) if record.status == "ok" else "" for name in figures),
         ]
         for record in shown
     ]
@@ -118,8 +144,8 @@ def print_calls(shown: Sequence[Record], records: Sequence[Record], form: Form, 
             stream.writelines(f"{line}\n" for line in difference(records))
 
 
-def shortened(text: str, most: int) -> str:
-    return text if len(text) <= most else text[: most - 1] + "…"
+def _shortened(text: str) -> str:
+    return text if len(text) <= WIDEST else text[: WIDEST - 1] + "…"
 
 
 def print_fit(records: Sequence[Record], form: Form, output: str | None) -> None:

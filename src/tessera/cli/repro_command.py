@@ -30,14 +30,20 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--run", default="latest", metavar="RUN", help="the run it is in (default: latest)")
     parser.add_argument("-o", "--output", metavar="FILE", help="where to write the program (default: the terminal)")
+    parser.add_argument("--operators", metavar="FILE", help="the Python file of an operator of one's own")
     add_store(parser, writes=False)
 
 
 def run(args: argparse.Namespace) -> int:
     if not args.record:
         raise TesseraError("no record named", do="for example `tessera repro add size=medium pass=forward`")
+    if args.operators:
+        from tessera.operators import catalogue
+
+        catalogue.load(args.operators)
     record = _one(args.store, args.run, args.record)
-    writer = feature(record.case.feature).program
+    compared = record.case.feature == "ab"  # operators, each against itself
+    writer = feature("ops" if compared else record.case.feature).program
     if not writer:
         raise TesseraError("no program can be written for this feature", got=record.case.feature)
     text = resolve(writer)(record)

@@ -14,3 +14,9 @@ def __getattr__(name: str) -> typing.Any:
         if found is not None:
             return found
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    from tessera.operators import api
+
+    return sorted([*globals(), *api.class_names(), *api.runner_names()])

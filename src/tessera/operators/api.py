@@ -9,15 +9,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from typing import Any, ClassVar
 
 from tessera.errors import TesseraError
 from tessera.launch import LaunchConfig, Workers
 from tessera.measure.samples import Sampling
-from tessera.operators.backends import entry, interpreter
+from tessera.operators.backends import check_usable, entry, python_of
 from tessera.operators.cases import cases
 from tessera.operators.catalogue import OPERATORS, categories, find
-from tessera.operators.draws import Draw, normal
+from tessera.operators.draws import Draw
+from tessera.operators.operator import Input
 from tessera.results.record import Case, Record
 
 SETTINGS = ("dtype", "initializer", "run_backward")
@@ -27,7 +29,8 @@ class OperatorBenchmark:
     """One operator, ready to be measured: `run_benchmark()`, then `print_benchmark_results()`.
 
     `inputs` replaces any of the operator's own shapes and arguments, and `dtype`, `run_backward` (forward and backward
-    together, or forward alone) and `initializer` (a `Draw` for all floating-point inputs).
+    together, or forward alone) and `initializer` (a `Draw` for all floating-point inputs). Afterwards the attribute of
+    that name holds all of them.
     """
 
     operator: ClassVar[str]
@@ -48,15 +51,15 @@ class OperatorBenchmark:
         self.record: Record | None = None
         shaped = definition.inputs(size, given)
         shapes = {name: one.shape for name, one in shaped.items()}
-        initializer = settings.get("initializer", normal)
-        if not isinstance(initializer, Draw):
-            raise TesseraError("initializer", got=initializer, allowed='a Draw, for example Draw("rng.random(shape)")')
-        self._drawn = "initializer" in settings
+        usual = _drawn(shaped)
+        initializer = settings.get("initializer", usual)
+        self._initializer = "" if initializer == usual else _expression(initializer)
+        differentiates = definition.differentiable and entry(backend).differentiates
         self.inputs: dict[str, Any] = {
             **shapes,
             **definition.attributes_for(shapes, given),
             "initializer": initializer,
-            "run_backward": bool(settings.get("run_backward", definition.differentiable)),
+            "run_backward": bool(settings.get("run_backward", differentiates)),
             "dtype": str(settings.get("dtype", "float32")),
         }
         self.case  # noqa: B018  (a value that no case can have is refused here)
@@ -73,13 +76,13 @@ class OperatorBenchmark:
             inputs=self._given,
         )
         params = {name: value for name, value in found.params.items() if name != "fusion"}  # its steps, one by one
-        if self._drawn:
-            params["initializer"] = self.inputs["initializer"].expression
+        if self._initializer:
+            params["initializer"] = self._initializer
         return Case(feature=found.feature, name=found.name, params=params)
 
     def run_benchmark(self) -> Record:
         """Measure, in a pinned process of its own."""
-        with Workers(LaunchConfig(python=interpreter(self.case) or LaunchConfig().python)) as workers:
+        with _workers(self.backend) as workers:
             return self.run_on(workers)
 
     def run_on(self, workers: Workers) -> Record:
@@ -93,7 +96,19 @@ class OperatorBenchmark:
         """Print the result as one line: backend, operator, passes, seconds."""
         if self.record is None:
             raise TesseraError("there are no results yet", do="call run_benchmark() first")
-        print(result_line(self.record))
+        print(result_line(self.record), flush=True)
+
+
+def _drawn(inputs: Mapping[str, Input]) -> Draw | dict[str, Draw]:
+    """How the floating-point inputs are drawn: all alike, or each in its own way."""
+    found = {name: one.draw for name, one in inputs.items() if one.kind == "float"}
+    return next(iter(found.values())) if len(set(found.values())) == 1 else found
+
+
+def _expression(initializer: Any) -> str:
+    if not isinstance(initializer, Draw):
+        raise TesseraError("initializer", got=initializer, allowed='a Draw, for example Draw("rng.random(shape)")')
+    return initializer.expression
 
 
 def result_line(record: Record) -> str:
@@ -110,28 +125,31 @@ def result_line(record: Record) -> str:
     return f"{prefix}_{name}_{passes}_Time - {record.metrics['time'].value:.6f} seconds"
 
 
+def class_names() -> dict[str, str]:
+    """Every operator's name by that of its class: `Add`, `Conv2d`, `InplaceAdd`."""
+    return {"".join(part.capitalize() for part in name.split("_")): name for name in OPERATORS}
+
+
 def benchmark_class(name: str) -> type[OperatorBenchmark] | None:
-    """The class of an operator by its name in capitals: `Add`, `Conv2d`, `InplaceAdd`."""
-    for operator in OPERATORS:
-        if name == _class_name(operator):
-            return _class(operator)
-    return None
+    """The class of this name."""
+    operator = class_names().get(name)
+    return _class(name, operator) if operator else None
 
 
-def _class_name(operator: str) -> str:
-    return "".join(part.capitalize() for part in operator.split("_"))
+@cache
+def _class(name: str, operator: str) -> type[OperatorBenchmark]:
+    return type(name, (OperatorBenchmark,), {"operator": operator, "__doc__": f"The operator `{operator}`."})
 
 
-def _class(operator: str) -> type[OperatorBenchmark]:
-    return type(
-        _class_name(operator), (OperatorBenchmark,), {"operator": operator, "__doc__": f"The operator `{operator}`."}
-    )
+def runner_names() -> dict[str, str]:
+    """Every category by the name of the function that measures it."""
+    return {f"run_all_{category}_operations_benchmarks": category for category in categories()}
 
 
 def category_runner(name: str) -> Callable[..., list[Record]] | None:
     """`run_all_<category>_operations_benchmarks`, which measures and prints a category."""
-    category = name.removeprefix("run_all_").removesuffix("_operations_benchmarks")
-    if f"run_all_{category}_operations_benchmarks" != name or category not in categories():
+    category = runner_names().get(name)
+    if category is None:
         return None
 
     def run_all(*, backend: str = "torch", size: str = "medium", sampling: Sampling | None = None) -> list[Record]:
@@ -143,15 +161,20 @@ def category_runner(name: str) -> Callable[..., list[Record]] | None:
 
 def run_operators(names: Sequence[str], backend: str, size: str, sampling: Sampling | None = None) -> list[Record]:
     """Measure operators one after the other and print each line as it is known; what is refused says so."""
+    by_operator = {operator: name for name, operator in class_names().items()}
     records = []
-    own = LaunchConfig().python
-    python = interpreter(Case(feature="ops", name=names[0], params={"backend": backend})) or own
-    with Workers(LaunchConfig(python=python)) as workers:
-        for name in names:
-            benchmark = _class(name)(backend=backend, size=size, sampling=sampling)
+    with _workers(backend) as workers:
+        for operator in names:
+            benchmark = _class(by_operator[operator], operator)(backend=backend, size=size, sampling=sampling)
             try:
                 records.append(benchmark.run_on(workers))
                 benchmark.print_benchmark_results()
             except TesseraError as error:
                 print(f"{benchmark.operator}: {error}", flush=True)
     return records
+
+
+def _workers(backend: str) -> Workers:
+    """A pinned process in the interpreter that a backend runs in; one that is not installed is refused."""
+    check_usable(backend)
+    return Workers(LaunchConfig(python=python_of(backend) or LaunchConfig().python))

@@ -7,18 +7,16 @@ from typing import Any
 
 from tessera.launch.fresh import FreshProcess
 from tessera.launch.worker import Worker
-from tessera.machine.cost import compute_time
-from tessera.machine.hosts import load_host
 from tessera.measure.cache import flush
-from tessera.measure.environment import environment, host_fingerprint
-from tessera.measure.memory import allocated, resident_growth
+from tessera.measure.environment import environment
 from tessera.measure.sampler import sample
 from tessera.measure.samples import Sampling
 from tessera.operators import backends, sources
 from tessera.operators.check import reference_names
+from tessera.operators.figures import memory, rates
 from tessera.operators.ready import Ready, make_ready
 from tessera.results.figures import time_metrics
-from tessera.results.record import Case, Metric, Record
+from tessera.results.record import Case, Record
 
 
 def preload(case: Case) -> None:
@@ -48,30 +46,15 @@ def run_case(worker: Worker, case: Case, sampling: Sampling) -> Record:
 
         return run_fused(worker, case, sampling)
     ready = make_ready(case)
-    memory = _memory(ready.call, str(case.params["backend"]))  # first: it empties what the allocator keeps
+    taken = memory(ready.call, str(case.params["backend"]))  # first: it empties what the allocator keeps
     samples = sample(ready.call, sampling, sync=worker.sync, before=_before(ready, case))
-    seen = environment()
-    metrics = time_metrics(samples) | memory
-    seconds = metrics["time"].value
-    # a pass that computes or moves nothing has no such rate
-    if ready.flops:
-        metrics["gflops"] = Metric(ready.flops / seconds / 1e9, "GFLOP/s", "higher")
-    if ready.flops or ready.moved:
-        unit, work = ("FLOP", ready.flops) if ready.flops > ready.moved else ("B", ready.moved)
-        metrics["work"] = Metric(work, unit)
-    if ready.moved:
-        metrics["bandwidth"] = Metric(ready.moved / seconds / 1e9, "GB/s", "higher")
-    predicted = {}
-    host = load_host(host_fingerprint(seen))
-    if host is not None and ready.dtype in host.flops and (ready.flops or ready.moved):
-        expected = compute_time(host, ready.flops, ready.moved, ready.dtype, threads=int(seen["threads"]))
-        predicted["time"] = Metric(expected, "s", "lower")
-        metrics["roofline"] = Metric(expected / seconds, "", "higher")
+    seen, times = environment(), time_metrics(samples)
+    found, predicted = rates(ready.flops, ready.moved, times["time"].value, dtype=ready.dtype, environment=seen)
     return Record(
         case=case,
         version=ready.version,
         launches=(samples,),
-        metrics=metrics,
+        metrics=times | taken | found,
         predicted=predicted,
         environment=seen,
         notes=ready.notes,
@@ -82,16 +65,3 @@ def _before(ready: Ready, case: Case) -> Callable[[], Any] | None:
     """What comes before each sample: putting back what calls have changed, then emptying the caches."""
     steps = [step for step in (ready.before, flush if case.params.get("cache") == "cold" else None) if step]
     return (lambda: [step() for step in steps]) if steps else None
-
-
-def _memory(call: Callable[[], Any], backend: str) -> dict[str, Metric]:
-    """Peak bytes of one call: what torch's allocator gave out where it is torch, and what the kernel saw."""
-    found = {}
-    if backends.entry(backend).package == "torch":
-        memory = allocated(call)
-        found["allocated"] = Metric(memory.total, "B", "lower")
-        found["peak_allocated"] = Metric(memory.peak, "B", "lower")
-    resident = resident_growth(call)
-    if resident is not None:
-        found["peak_resident"] = Metric(resident, "B", "lower")
-    return found

@@ -19,47 +19,60 @@ from tessera.measure.environment import environment
 from tessera.measure.interleave import sample_interleaved
 from tessera.measure.samples import Sampling
 from tessera.operators import backends
+from tessera.operators.attempt import attempting
 from tessera.operators.backends.backend import Request
 from tessera.operators.backends.torch_backend import NAMES, leaves, to_array, to_tensors
 from tessera.operators.catalogue.fused import FUSIONS
 from tessera.operators.check import check_outputs, reference_outputs
 from tessera.operators.expression import bound
+from tessera.operators.figures import memory, rates
 from tessera.operators.inputs import wide_names
-from tessera.operators.preparation import refusing, request_of
+from tessera.operators.preparation import request_of
+from tessera.operators.ready import work_of
 from tessera.results.figures import time_metrics
 from tessera.results.record import Case, Metric, Record
 
 
 def run_fused(worker: Worker, case: Case, sampling: Sampling) -> Record:
-    """Measure one fused operator against its steps; the record's time is that of the fused one."""
+    """Measure one fused operator against its steps; the record's time, memory and rates are those of the fused one."""
     if worker.size > 1:
         raise Refused("fused operators are measured on one worker", got=f"{worker.size} ranks")
     if case.params.get("cache") == "cold":
         raise Refused("fused operators are measured in alternation, which warms the caches", got="cache=cold")
     request = request_of(case)
-    with refusing(f"{case.name} does not run fused"):
-        three = programs(request, str(case.params["fusion"]))
+    three = programs(request, str(case.params["fusion"]))
+    flops, moved = work_of(request, [to_array(leaf) for leaf in leaves(three["fused"]())])
+    taken = memory(three["fused"], "torch")  # first: it empties what the allocator keeps
     found = sample_interleaved(three, budget=sampling.budget, target=sampling.target)
+    seen, times = environment(), time_metrics(found.samples["fused"])
+    per_second, predicted = rates(flops, moved, times["time"].value, dtype=request.dtype, environment=seen)
     gain = found.ratio("unfused", "fused")
     saved = math.log(found.ratio("unfused", "kept").value)
-    metrics = time_metrics(found.samples["fused"])
-    for name in ("unfused", "kept"):
-        metrics[name] = Metric(time_metrics(found.samples[name])["time"].value, "s", "lower")
-    metrics["gain"] = Metric(gain.value, "", "higher")
-    metrics["gain_low"], metrics["gain_high"] = Metric(gain.low), Metric(gain.high)
+    gains = {
+        name: Metric(time_metrics(found.samples[name])["time"].value, "s", "lower") for name in ("unfused", "kept")
+    }
+    gains["gain"] = Metric(gain.value, "", "higher")
+    if gain.high < math.inf:  # it takes six rounds to have an interval
+        gains["gain_low"], gains["gain_high"] = Metric(gain.low), Metric(gain.high)
     if gain.low > 1:  # a part of nothing is no number
-        metrics["allocator_share"] = Metric(min(1.0, max(0.0, saved / math.log(gain.value))))
+        gains["allocator_share"] = Metric(min(1.0, max(0.0, saved / math.log(gain.value))))
     return Record(
         case=case,
         version=request.operator.version,
         launches=(found.samples["fused"],),
-        metrics=metrics,
-        environment=environment(),
+        metrics=times | taken | per_second | gains,
+        predicted=predicted,
+        environment=seen,
     )
 
 
 def programs(request: Request, fusion: str) -> dict[str, Callable[[], Any]]:
     """The three programs by name, each checked against the reference."""
+    with attempting(f"{request.operator.name} does not run fused"):
+        return _checked(request, fusion)
+
+
+def _checked(request: Request, fusion: str) -> dict[str, Callable[[], Any]]:
     operator = request.operator
     wanted = reference_outputs(operator, request.arrays, request.attributes)
     names = wide_names(request.arrays, request.attributes)

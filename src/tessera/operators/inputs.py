@@ -26,12 +26,17 @@ def make_arrays(inputs: Mapping[str, Input], *, dtype: str, seed: int, skew: str
     if skew not in SKEWS:  # one of shapes, which the inputs have already
         return arrays
     changed = {
-        name: skewed(array, skew) if takes(name, inputs[name].kind, inputs[name].shape, skew) else array
+        name: _skewed(array, skew, dtype) if takes(name, inputs[name].kind, inputs[name].shape, skew) else array
         for name, array in arrays.items()
     }
     if all(_alike(array, changed[name]) for name, array in arrays.items()):
         raise Refused("this skew changes nothing here", got=skew)
     return changed
+
+
+def _skewed(array: Array, skew: str, dtype: str) -> Array:
+    changed = skewed(array, skew, dtype)
+    return narrowed(changed, dtype) if skew == "denormal" else changed  # which have fewer bits than others
 
 
 def _alike(one: Array, other: Array) -> bool:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from tessera.errors import Refused, TesseraError, first_line
+from tessera.errors import Refused
 from tessera.measure.memory import available
 from tessera.operators import backends
+from tessera.operators.attempt import attempting
 from tessera.operators.backends.backend import Prepared, Request
 from tessera.operators.catalogue import find
 from tessera.operators.check import check_gradients, check_outputs, reference_outputs
@@ -19,7 +19,7 @@ from tessera.operators.operator import Input, Operator
 from tessera.operators.skews import reshaped
 from tessera.results.record import Case
 
-COPIES = 6  # of the inputs that a case holds at worst: themselves, in float64 for the reference, outputs, gradients
+COPIES = 6  # of the inputs that a case holds at worst: themselves, in float64 for the reference, their gradients
 
 
 def callable_of(case: Case) -> Callable[[], Any]:
@@ -48,22 +48,9 @@ def prepare(case: Case) -> tuple[Request, Prepared]:
     """Make the case's operator ready on its backend, and hold what it gives against the reference."""
     name = str(case.params["backend"])
     expression = backends.expression(name, case.name)
-    with refusing(f"{case.name} does not run on {name}"):
+    with attempting(f"{case.name} does not run on {name}"):
         request = request_of(case)
         return request, checked(request, name, expression)
-
-
-@contextmanager
-def refusing(what: str, got: object = None) -> Iterator[None]:
-    """Turn what a library says of inputs that it does not take into a refusal."""
-    try:
-        yield
-    except TesseraError:
-        raise
-    except MemoryError:
-        raise Refused(f"{what}: it takes more memory than there is", got=got) from None
-    except Exception as error:
-        raise Refused(f"{what}: {first_line(error)}", got=got) from None
 
 
 def checked(request: Request, backend: str, expression: str) -> Prepared:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from tessera.operators import sources
-from tessera.operators.backends.backend import Prepared, Request
+from tessera.operators.arrays import Array
+from tessera.operators.backends.backend import Request
 from tessera.operators.operator import Call
 from tessera.operators.preparation import prepare
+from tessera.operators.views import view_notes
 from tessera.results.record import Case
 
 
@@ -36,22 +38,30 @@ def make_ready(case: Case) -> Ready:
     if source is not None:
         return sources.ready(source, case)
     request, prepared = prepare(case)
-    flops, moved = request.operator.work(_call(request, prepared), request.which)
-    version = request.operator.version
-    return Ready(call=prepared.call, dtype=request.dtype, flops=flops, moved=moved, version=version)
+    operator = request.operator
+    flops, moved = work_of(request, prepared.outputs)
+    return Ready(
+        call=prepared.call,
+        dtype=request.dtype,
+        flops=flops,
+        moved=moved,
+        version=operator.version,
+        notes=view_notes(operator, flops, moved, shared=prepared.shared),
+    )
 
 
-def _call(request: Request, prepared: Prepared) -> Call:
-    """The call as its work is counted; 16-bit values are kept wider here than where they are computed."""
+def work_of(request: Request, outputs: Sequence[Array]) -> tuple[float, float]:
+    """FLOPs and bytes of a request's pass; 16-bit values are kept wider here than where they are computed."""
     narrow = request.dtype in ("bfloat16", "float16")
 
-    def nbytes(array: Any) -> int:
+    def nbytes(array: Array) -> int:
         return int(array.nbytes) // 2 if narrow and array.dtype.kind == "f" else int(array.nbytes)
 
-    return Call(
+    call = Call(
         shapes={name: one.shape for name, one in request.inputs.items()},
         attributes=request.attributes,
-        outputs=tuple(out.shape for out in prepared.outputs),
+        outputs=tuple(out.shape for out in outputs),
         read={name: nbytes(array) for name, array in request.arrays.items()},
-        written=tuple(nbytes(out) for out in prepared.outputs),
+        written=tuple(nbytes(out) for out in outputs),
     )
+    return request.operator.work(call, request.which)

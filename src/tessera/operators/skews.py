@@ -11,12 +11,12 @@ from tessera.errors import Refused
 from tessera.operators.arrays import Array
 from tessera.operators.operator import Input, Shape
 
-# values and layouts: what becomes of an `array` of floating-point numbers, as an expression
+# values and layouts: what becomes of an `array` of numbers whose smallest normal one is `tiny`, as an expression
 SKEWS = {
     # the same values with gaps, or in another order in memory
     "strided": "np.ascontiguousarray(array.swapaxes(-1, -2)).swapaxes(-1, -2) if array.ndim > 1"
     " else np.repeat(array, 2)[::2]",
-    "denormal": "array * (np.finfo(array.dtype).tiny / 8)",
+    "denormal": "array * (tiny / 8)",
     # one value in a hundred, the first among them
     "nan": "np.where(np.arange(array.size).reshape(array.shape) % 100 == 0, np.nan, array)",
     # all zero but the row in the middle
@@ -34,9 +34,18 @@ def takes(name: str, kind: str, shape: Shape, skew: str) -> bool:
     return bool(shape) and (kind in ("float", "complex") if skew == "strided" else kind == "float" or whole)
 
 
-def skewed(array: Array, skew: str) -> Array:
-    """An input with the values or the layout of a skew."""
-    changed: Array = eval(SKEWS[skew], {"np": np, "array": array})
+def tiny(dtype: str) -> float:
+    """The smallest normal number of a dtype; below it are the denormal ones.
+
+    >>> tiny("float16"), tiny("bfloat16") == tiny("float32")
+    (6.103515625e-05, True)
+    """
+    return float(np.finfo({"bfloat16": "float32"}.get(dtype, dtype)).tiny)
+
+
+def skewed(array: Array, skew: str, dtype: str) -> Array:
+    """An input of a dtype with the values or the layout of a skew."""
+    changed: Array = eval(SKEWS[skew], {"np": np, "array": array, "tiny": tiny(dtype)})
     return changed if changed.dtype == array.dtype else changed.astype(array.dtype)
 
 

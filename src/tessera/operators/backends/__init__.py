@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -21,6 +22,7 @@ class Entry:
     writes each operator that it has. `package` is what it imports, beside what it `needs`; `extra` brings both.
     `prefix` starts its lines of results in the seed's form. A framework that cannot live beside the others has an
     interpreter of its own, of the version `own_python` of Python, made from the pinned packages in `data/NAME.txt`.
+    One that does not differentiate has forward passes only.
     """
 
     title: str
@@ -31,6 +33,7 @@ class Entry:
     extra: str = ""
     own_python: str = ""
     needs: tuple[str, ...] = ()
+    differentiates: bool = True
 
 
 BACKENDS = {
@@ -62,6 +65,7 @@ BACKENDS = {
         implementation="tessera.operators.backends.numpy_backend:NumpyBackend",
         expressions="tessera.operators.catalogue:numpy_expressions",
         package="numpy",
+        differentiates=False,
     ),
     "onnxruntime": Entry(
         title="ONNX Runtime",
@@ -71,6 +75,7 @@ BACKENDS = {
         package="onnxruntime",
         needs=("onnx",),
         extra="onnxruntime",
+        differentiates=False,
     ),
     "openvino": Entry(
         title="OpenVINO",
@@ -79,6 +84,7 @@ BACKENDS = {
         expressions="tessera.operators.backends.openvino_expressions:openvino_expressions",
         package="openvino",
         extra="openvino",
+        differentiates=False,
     ),
     "mxnet": Entry(
         title="MXNet",
@@ -113,10 +119,14 @@ def expression(name: str, operator: str) -> str:
 
 
 def interpreter(case: Case) -> str:
-    """The Python that a case's backend needs where it has one of its own, which has to be set up; else empty."""
+    """The Python that a case's backend needs where it has one of its own; else empty."""
+    return python_of(str(case.params["backend"]))
+
+
+def python_of(name: str) -> str:
+    """The Python of a backend that has one of its own, which has to be set up; else empty."""
     from tessera.operators.backends.setup import own_python
 
-    name = str(case.params["backend"])
     return str(own_python(name)) if entry(name).own_python else ""
 
 
@@ -126,8 +136,10 @@ def check_usable(name: str) -> None:
     missing = [package for package in (found.package, *found.needs) if find_spec(package) is None]
     if not missing:
         return
-    if not found.own_python:
+    if found.extra:
         raise MissingExtra(missing[0], found.extra)
+    if not found.own_python:
+        raise TesseraError(f"{missing[0]} is not installed", got=sys.executable, do="install it there")
     from tessera.operators.backends.setup import own_python
 
     own_python(name)

@@ -41,13 +41,15 @@ class Prepared:
     """An operator ready to be timed: `call` runs the pass and returns when its work is done.
 
     The rest is what it gives, to be checked: the outputs of the forward pass and, when there is a backward pass, the
-    gradients of the inputs for the given gradients of the floating-point outputs.
+    gradients of the inputs for the given gradients of the floating-point outputs. `shared` says that all of it lies in
+    the memory of what the pass was given: views, for which nothing was copied.
     """
 
     call: Callable[[], Any]
     outputs: tuple[Array, ...]
     gradients: Mapping[str, Array]
     output_gradients: tuple[Array, ...] = ()
+    shared: bool = False
 
 
 class Backend(Protocol):

@@ -42,5 +42,6 @@ class CompileBackend:
 
 
 def _reason(error: Exception) -> str:
-    """The first line of an error that goes on for pages."""
-    return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
+    """The line of an error that goes on for pages that says what is wrong, not who noticed."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip() and not line.rstrip().endswith("raised:")]
+    return lines[0] if lines else type(error).__name__

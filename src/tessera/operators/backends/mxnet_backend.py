@@ -6,6 +6,7 @@ results are there.
 
 from __future__ import annotations
 
+import ctypes
 import os
 import re
 from collections.abc import Callable, Sequence
@@ -42,7 +43,7 @@ class MxnetBackend:
         forward = bound(expression, {**names, **arrays, **request.attributes})
         try:
             if request.which == "forward":
-                return _forward(_training(forward) if request.attributes.get("training") else forward)
+                return _forward(_training(forward) if request.attributes.get("training") else forward, arrays)
             return _backward(request, forward, arrays)
         except mx.base.MXNetError as error:
             raise Refused(f"MXNet does not take {request.operator.name} on these inputs", do=_reason(error)) from None
@@ -83,7 +84,7 @@ def _training(forward: Callable[[], Any]) -> Callable[[], Any]:
     return call
 
 
-def _forward(forward: Callable[[], Any]) -> Prepared:
+def _forward(forward: Callable[[], Any], arrays: dict[str, Any]) -> Prepared:
     result = forward()
 
     def single() -> Any:
@@ -97,8 +98,12 @@ def _forward(forward: Callable[[], Any]) -> Prepared:
             leaf.wait_to_read()
         return made
 
-    outputs = tuple(_to_array(leaf) for leaf in _leaves(result))
-    return Prepared(call=several if isinstance(result, list | tuple) else single, outputs=outputs, gradients={})
+    return Prepared(
+        call=several if isinstance(result, list | tuple) else single,
+        outputs=tuple(map(_to_array, _leaves(result))),
+        gradients={},
+        shared=all(any(_within(leaf, array) for array in arrays.values()) for leaf in _leaves(result)),
+    )
 
 
 def _backward(request: Request, forward: Callable[[], Any], arrays: dict[str, Any]) -> Prepared:
@@ -138,6 +143,18 @@ def _backward(request: Request, forward: Callable[[], Any], arrays: dict[str, An
         gradients={name: _to_array(gradient) for name, gradient in gradients.items()},
         output_gradients=wanted,
     )
+
+
+def _within(leaf: Any, array: Any) -> bool:
+    """Whether a result lies in the memory of another array."""
+    start = _address(array)
+    return bool(start <= _address(leaf) < start + array.size * np.dtype(array.dtype).itemsize)
+
+
+def _address(array: Any) -> int:
+    base, found = _mxnet().base, ctypes.c_void_p()
+    base.check_call(base._LIB.MXNDArrayGetData(array.handle, ctypes.byref(found)))
+    return found.value or 0
 
 
 def _like(values: NDArray[Any], array: Any) -> Any:

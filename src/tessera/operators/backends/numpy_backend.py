@@ -23,4 +23,7 @@ class NumpyBackend:
             raise Refused("NumPy computes 16-bit floats in software", got=request.dtype, allowed="float32, float64")
         np.random.seed(request.seed % 2**32)
         call = bound(expression, {"np": np, **request.arrays, **request.attributes})
-        return Prepared(call=call, outputs=flat(call()), gradients={})
+        outputs = flat(call())
+        given = request.arrays.values()
+        views = all(any(np.may_share_memory(out, array) for array in given) for out in outputs)
+        return Prepared(call=call, outputs=outputs, gradients={}, shared=views)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -45,8 +45,9 @@ def prepared(request: Request, tensors: Mapping[str, torch.Tensor], forward: Cal
     """A pass around any forward callable. Backward starts from given output gradients: no loss, no `.grad`."""
     result = forward()
     outputs = tuple(to_array(leaf) for leaf in leaves(result))
+    views = lie_within(leaves(result), tensors.values())
     if request.which == "forward":
-        return Prepared(call=forward, outputs=outputs, gradients={})
+        return Prepared(call=forward, outputs=outputs, gradients={}, shared=views)
     names = request.differentiated
     inputs = tuple(tensors[name] for name in names)
     given = output_gradients(outputs)
@@ -65,13 +66,29 @@ def prepared(request: Request, tensors: Mapping[str, torch.Tensor], forward: Cal
         return torch.autograd.grad(made, inputs, weights, allow_unused=True)
 
     found = backward()
+    handed_on = lie_within([gradient for gradient in found if gradient is not None], weights)
     gradients = {name: to_array(gradient) for name, gradient in zip(names, found, strict=True) if gradient is not None}
     return Prepared(
         call=backward if request.which == "backward" else both,
         outputs=outputs,
         gradients=gradients,
         output_gradients=tuple(g if n in roots else np.zeros_like(g) for n, g in enumerate(given)),
+        shared=handed_on and (views or request.which == "backward"),
     )
+
+
+def lie_within(made: Iterable[Any], given: Iterable[torch.Tensor]) -> bool:
+    """Whether all of some results lie in the memory of some tensors."""
+    storages = [tensor.untyped_storage() for tensor in given if tensor.layout == torch.strided]
+    spans = [(storage.data_ptr(), storage.data_ptr() + storage.nbytes()) for storage in storages]
+    found = [_address(leaf) for leaf in made]
+    return bool(found) and all(any(start <= place < end for start, end in spans) for place in found)
+
+
+def _address(leaf: Any) -> int:
+    if torch.is_tensor(leaf):
+        return leaf.data_ptr() if leaf.layout == torch.strided else 0
+    return int(leaf.ctypes.data) if isinstance(leaf, np.ndarray) else 0
 
 
 def leaves(result: Any) -> tuple[Any, ...]:

@@ -74,14 +74,25 @@ for _module in MODULES:
 def load(path: str) -> None:
     """Add the operators of a user's own Python file, in its tuple OPERATORS."""
     try:
-        found = runpy.run_path(path)["OPERATORS"]
+        found = runpy.run_path(path).get("OPERATORS")
     except OSError as error:
         raise TesseraError("cannot read the operators", got=path, do=str(error)) from None
-    except KeyError:
-        raise TesseraError("the file has no tuple OPERATORS", got=path) from None
     except Exception as error:
         raise TesseraError(f"the operators do not load: {type(error).__name__}: {error}", got=path) from None
-    register(found)
+    if found is None:
+        raise TesseraError("the file has no tuple OPERATORS", got=path)
+    if not isinstance(found, list | tuple) or not all(isinstance(one, Operator) for one in found):
+        raise TesseraError("OPERATORS is no tuple of operators", got=path)
+    try:
+        register(found)
+    except ValueError as error:
+        raise TesseraError(str(error), got=path) from None
+
+
+def use(path: str) -> None:
+    """Add a file's operators here and in all workers that are started from now on."""
+    load(path)
+    os.environ[MORE] = os.path.abspath(path)
 
 
 if path := os.environ.get(MORE):

@@ -171,8 +171,8 @@ LAYERS = (
         _linear(),
         Fusion(
             kept="torch.mm(data, weight, out=hidden).add_(bias).relu_()",
-            library="torch._addmm_activation(bias, data, weight)",
-            buffers={"hidden": "torch.empty_like(data)"},
+            library="torch.ops.mkldnn._linear_pointwise(data, transposed, bias, 'relu', [], '')",
+            buffers={"transposed": "weight.T.contiguous()", "hidden": "torch.empty_like(data)"},
         ),
         _linear_flops,
         gradient_tolerance=KINKED,

@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tessera.operators.section.categories import MAIN
+from tessera.operators.section.ratios import even_line, ratio_axis, times
+from tessera.operators.views import alike, given_as, note_of
 from tessera.report.blocks import Block, Cell, Column, Heading, Plot, Row, Section, Table
 from tessera.report.cells import NONE, figure, number
 from tessera.report.naming import case_names
@@ -14,40 +16,51 @@ from tessera.report.rows import row_layout
 from tessera.results.record import Case, Record
 
 MOST_ROWS = 20
-Times = dict[str, dict[str, float]]  # case without its backend -> backend -> seconds
+Found = dict[str, dict[str, Record]]  # case without its backend -> backend -> what was measured
 
 
 def backends_section(records: Sequence[Record]) -> Section | None:
     """The other backends against torch (or the first); None where there is only one."""
-    times, cases = _times(records)
-    names = list(dict.fromkeys(backend for own in times.values() for backend in own))
+    found, cases = _found(records)
+    names = list(dict.fromkeys(backend for own in found.values() for backend in own))
     if len(names) < 2:
         return None
     base = MAIN if MAIN in names else names[0]
     others = [name for name in names if name != base]
-    shared = {key: own for key, own in times.items() if base in own and len(own) > 1}
+    shared = {key: own for key, own in found.items() if base in own and len(own) > 1}
     if not shared:
         return None
-    ratios = {name: {key: own[name] / own[base] for key, own in shared.items() if name in own} for name in others}
-    blocks: list[Block] = [
-        _summary(ratios, base),
-        _plot(ratios, {key: cases[key] for key in shared}, base),
-        _table(shared, cases, [base, *others]),
-    ]
+    ratios = {name: _ratios(shared, name, base) for name in others}
+    blocks: list[Block] = []
+    if any(ratios.values()):
+        blocks += [_summary(ratios, base), _plot(ratios, {key: cases[key] for key in shared}, base)]
+    blocks.append(_table(shared, cases, [base, *others]))
     intro = f"Times over that of `{base}` on the same inputs: 0.5 takes half as long, 2 twice as long."
+    if any(not alike(own[base], other) for own in shared.values() for other in own.values()):
+        intro += " Where one backend gives a view and the other copies, nothing is compared."
     return Section("Backends side by side", intro, blocks)
 
 
-def _times(records: Sequence[Record]) -> tuple[Times, dict[str, Case]]:
-    times: Times = {}
+def _found(records: Sequence[Record]) -> tuple[Found, dict[str, Case]]:
+    found: Found = {}
     cases = {}
     for record in records:
         if record.status == "ok" and "backend" in record.case.params and "time" in record.metrics:
             kept = {name: value for name, value in record.case.params.items() if name != "backend"}
             case = Case(feature=record.case.feature, name=record.case.name, params=kept)
             cases[case.key] = case
-            times.setdefault(case.key, {})[str(record.case.params["backend"])] = record.metrics["time"].value
-    return times, cases
+            found.setdefault(case.key, {})[str(record.case.params["backend"])] = record
+    return found, cases
+
+
+def _ratios(shared: Found, name: str, base: str) -> dict[str, float]:
+    """The times of a backend over those of another, of all cases in which both did the same work."""
+    pairs = {key: (own[name], own[base]) for key, own in shared.items() if name in own}
+    return {key: _seconds(one) / _seconds(other) for key, (one, other) in pairs.items() if alike(one, other)}
+
+
+def _seconds(record: Record) -> float:
+    return record.metrics["time"].value
 
 
 def _middle(ratios: Sequence[float]) -> float:
@@ -69,7 +82,7 @@ def _summary(ratios: Mapping[str, Mapping[str, float]], base: str) -> Table:
         if values:
             middle = _middle(values)
             faster, slower = (sum(test(value) for value in values) for test in (_faster, _slower))
-            rows.append([name, number(len(values)), Cell(f"{middle:.2f}x", middle), number(faster), number(slower)])
+            rows.append([name, number(len(values)), Cell(times(middle), middle), number(faster), number(slower)])
     return Table(columns, rows, f"All cases that a backend shares with {base}")
 
 
@@ -105,15 +118,14 @@ def _plot(ratios: Mapping[str, Mapping[str, float]], cases: Mapping[str, Case], 
     ]
     layout = row_layout(rows, 1, legend=True)
     layout["scattermode"] = "overlay"
-    layout["xaxis"] = {"side": "top", "type": "log", "ticksuffix": "x", "tickangle": 0, "nticks": 6}
-    line = {"color": "var(--muted)", "width": 1, "dash": "dot"}
-    layout["shapes"] = [{"type": "line", "x0": 1, "x1": 1, "yref": "paper", "y0": 0, "y1": 1, "line": line}]
+    layout["xaxis"] = ratio_axis(ratio for name in rows for ratio in middles[name].values())
+    layout["shapes"] = [even_line()]
     which = "" if len(rows) == len(ranked) else f" Shown are the {len(rows)} that differ most of {len(ranked):,}."
     words = f"Time over that of {base}, over all sizes, passes and dtypes of an operator; left is faster.{which}"
     return Plot({"data": traces, "layout": layout}, words)
 
 
-def _table(shared: Times, cases: Mapping[str, Case], backends: Sequence[str]) -> Table:
+def _table(shared: Found, cases: Mapping[str, Case], backends: Sequence[str]) -> Table:
     names = case_names([cases[key] for key in shared])
     base = backends[0]
     columns: list[Heading] = [
@@ -124,13 +136,21 @@ def _table(shared: Times, cases: Mapping[str, Case], backends: Sequence[str]) ->
     ]
     rows: list[Row] = []
     for key, own in shared.items():
-        ratios = [own[name] / own[base] if name in own else None for name in backends[1:]]
-        cells = [_ratio(ratio) for ratio in ratios]
-        rows.append([names[key].cell, figure(own[base], "s"), *cells, min(own, key=lambda name: own[name])])
+        cells = [_ratio(own.get(name), own[base]) for name in backends[1:]]
+        rows.append([names[key].cell, figure(_seconds(own[base]), "s"), *cells, _fastest(own, base)])
     return Table(columns, rows, "Every case that several backends have")
 
 
-def _ratio(ratio: float | None) -> Cell:
-    if ratio is None:
+def _ratio(record: Record | None, base: Record) -> Cell:
+    if record is None:
         return NONE
-    return Cell(f"{ratio:.2f}x", ratio, "good" if _faster(ratio) else "bad" if _slower(ratio) else "")
+    if not alike(record, base):
+        return Cell(given_as(record), hint=f"{record.case.params['backend']} {note_of(record)}")
+    ratio = _seconds(record) / _seconds(base)
+    return Cell(times(ratio), ratio, "good" if _faster(ratio) else "bad" if _slower(ratio) else "")
+
+
+def _fastest(own: Mapping[str, Record], base: str) -> Cell:
+    """The fastest of those that do the same work as the first, if there are others."""
+    same = [name for name, record in own.items() if alike(record, own[base])]
+    return Cell(min(same, key=lambda name: _seconds(own[name]))) if len(same) > 1 else NONE

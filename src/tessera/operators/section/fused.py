@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
+from tessera.operators.section.ratios import even_line, ratio_axis, times
 from tessera.report.blocks import Cell, Column, Heading, Plot, Row, Section, Table, Tone
 from tessera.report.cells import NONE, figure, share
 from tessera.report.naming import Names, case_names
@@ -40,7 +42,7 @@ def _plot(found: Sequence[Record], names: Names, of: int) -> Plot:
     rows = [names[record.case.key].short for record in found]
     kept = [_value(record, "unfused") / _value(record, "kept") for record in found]
     gain = [_value(record, "gain") for record in found]
-    low, high = ([_bound(record, name) for record in found] for name in ("gain_low", "gain_high"))
+    bounds = [_bounds(record) for record in found]
     traces: list[dict[str, Any]] = [
         {
             "type": "scatter",
@@ -62,8 +64,8 @@ def _plot(found: Sequence[Record], names: Names, of: int) -> Plot:
             "error_x": {
                 "type": "data",
                 "symmetric": False,
-                "array": [top - value for top, value in zip(high, gain, strict=True)],
-                "arrayminus": [value - bottom for bottom, value in zip(low, gain, strict=True)],
+                "array": [high - value for (_, high), value in zip(bounds, gain, strict=True)],
+                "arrayminus": [value - low for (low, _), value in zip(bounds, gain, strict=True)],
                 "thickness": 1.2,
                 "width": 3,
             },
@@ -71,17 +73,19 @@ def _plot(found: Sequence[Record], names: Names, of: int) -> Plot:
     ]
     layout = row_layout(rows, 1, legend=True)
     layout["scattermode"] = "overlay"
-    layout["xaxis"] = {"side": "top", "type": "log", "ticksuffix": "x", "tickangle": 0, "nticks": 6}
-    line = {"color": "var(--muted)", "width": 1, "dash": "dot"}
-    layout["shapes"] = [{"type": "line", "x0": 1, "x1": 1, "yref": "paper", "y0": 0, "y1": 1, "line": line}]
+    layout["xaxis"] = ratio_axis([*kept, *gain])
+    layout["shapes"] = [even_line()]
     which = "" if len(found) == of else f" Shown are the {len(found)} greatest gains of {of:,}."
     return Plot(
         {"data": traces, "layout": layout}, f"How many times faster than separate calls; right is faster.{which}"
     )
 
 
-def _bound(record: Record, name: str) -> float:
-    return record.metrics.get(name, Metric(_value(record, "gain"))).value
+def _bounds(record: Record) -> tuple[float, float]:
+    """The interval of the gain; the gain itself twice where too few samples give none."""
+    gain = _value(record, "gain")
+    low, high = (record.metrics.get(name, Metric(gain)).value for name in ("gain_low", "gain_high"))
+    return (low, high) if low > 0 and high < math.inf else (gain, gain)
 
 
 def _table(found: Sequence[Record], names: Names) -> Table:
@@ -96,15 +100,16 @@ def _table(found: Sequence[Record], names: Names) -> Table:
     ]
     rows: list[Row] = []
     for record in found:
-        gain, low, high = _value(record, "gain"), _bound(record, "gain_low"), _bound(record, "gain_high")
+        gain, (low, high) = _value(record, "gain"), _bounds(record)
         part = record.metrics.get("allocator_share")
-        tone: Tone = "good" if low > 1 else "bad" if high < 1 else "muted"
+        known = low < high
+        tone: Tone = "muted" if not known else "good" if low > 1 else "bad" if high < 1 else "muted"
         rows.append(
             [
                 names[record.case.key].cell,
                 *(figure(_value(record, name), "s") for name in ("unfused", "kept", "time")),
-                Cell(f"{gain:.2f}x", gain, tone),
-                Cell(f"{low:.2f} to {high:.2f}", high - low),
+                Cell(times(gain), gain, tone),
+                Cell(f"{low:.2f} to {high:.2f}", high - low) if known else NONE,
                 share(part.value) if part else NONE,
             ]
         )

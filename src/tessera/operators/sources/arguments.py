@@ -54,9 +54,7 @@ class _Filler:
     """
 
     def __init__(self, described: Json, generator: torch.Generator) -> None:
-        self._generator = generator
-        dims = [n for shape, dtype in _tensors(described) if dtype.is_floating_point for n in shape if n > 1]
-        self._below = min(dims, default=2)
+        self._generator, self._below = generator, below(described)
 
     def value(self, described: Json) -> Any:
         if isinstance(described, list):
@@ -82,8 +80,14 @@ class _Filler:
         if dtype.is_floating_point or dtype.is_complex:
             wide = torch.complex128 if dtype.is_complex else torch.float64
             return torch.rand(count, generator=self._generator, dtype=wide).mul_(0.9).add_(0.1).to(dtype)
-        below = 2 if dtype is torch.bool else self._below
-        return torch.randint(below, (count,), generator=self._generator).to(dtype)
+        limit = 2 if dtype is torch.bool else self._below
+        return torch.randint(limit, (count,), generator=self._generator).to(dtype)
+
+
+def below(described: Json) -> int:
+    """What integers have to stay below to be indices into any dim: the length of the shortest."""
+    dims = [n for shape, dtype in _tensors(described) if dtype.is_floating_point for n in shape if n > 1]
+    return min(dims, default=2)
 
 
 def _tensors(described: Json) -> Iterator[tuple[list[int], torch.dtype]]:

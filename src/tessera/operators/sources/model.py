@@ -81,24 +81,29 @@ def whole(calls: Sequence[Case]) -> list[Case]:
     return list(found.values())
 
 
+def is_whole(case: Case) -> bool:
+    """Whether a case is the model itself, rather than a call of it."""
+    return case.name == WHOLE and case.params.get("source") == "model"
+
+
 def ready(case: Case) -> Ready:
     """The case's call on random tensors, checked. What it writes in place is put back before each sample."""
-    if case.name == WHOLE:
+    if is_whole(case):
         return _whole(case)
-    from tessera.operators.preparation import refusing
+    from tessera.operators.attempt import attempting
     from tessera.operators.sources import torch_call
 
     which, dtype = str(case.params["pass"]), str(case.params["dtype"])
-    call = _call(case)
-    wide, kept = call.widened(), [tensor.clone() for tensor in call.written]
+    with attempting(f"{case.name} does not run", got=which):
+        call = _call(case)
+        wide, kept = call.widened(), [tensor.clone() for tensor in call.written]
+        found = call.prepare(which, dtype)
+        note = _check(call, wide, found, which=which, dtype=dtype)
 
     def restore() -> None:
         for tensor, values in zip(call.written, kept, strict=True):
             tensor.copy_(values)
 
-    with refusing(f"{case.name} does not run", got=which):
-        found = call.prepare(which, dtype)
-        note = _check(call, wide, found, which=which, dtype=dtype)
     flops, moved = torch_call.flops(found.call), torch_call.moved(call, found, which)
     restore()
     return Ready(
@@ -115,19 +120,23 @@ def _whole(case: Case) -> Ready:
     import torch
 
     from tessera.models import build
+    from tessera.operators.attempt import attempting
     from tessera.operators.sources import torch_call
 
     params, dtype = case.params, str(case.params["dtype"])
-    module = build(str(params["model"]), seed=int(params["seed"])).to(getattr(torch, dtype))
+    seed, kind = int(params["seed"]), getattr(torch, dtype)
     shape = (int(params["batch_size"]), CHANNELS, int(params["image_size"]), int(params["image_size"]))
-    image = torch.rand(shape, generator=torch.Generator().manual_seed(int(params["seed"]))).to(getattr(torch, dtype))
+    with attempting(f"{params['model']} does not run", got=f"{shape[0]} images of {shape[2]}x{shape[3]}"):
+        module = build(str(params["model"]), seed=seed).to(kind)
+        image = torch.rand(shape, generator=torch.Generator().manual_seed(seed)).to(kind)
 
-    def call() -> Any:
-        with torch.no_grad():
-            return module(image)
+        def call() -> Any:
+            with torch.no_grad():
+                return module(image)
 
+        flops = torch_call.flops(call)
     note = "not checked: it is the model itself, that its calls are held against"
-    return Ready(call=call, dtype=dtype, flops=torch_call.flops(call), moved=0.0, notes=(note,))
+    return Ready(call=call, dtype=dtype, flops=flops, moved=0.0, notes=(note,))
 
 
 def _check(call: TorchCall, wide: TorchCall, found: Prepared, *, which: str, dtype: str) -> str:
@@ -218,7 +227,7 @@ def shares(records: Iterable[Record], which: str = "forward") -> list[Share]:
     for record in records:
         params = record.case.params
         counts = record.status == "ok" and params.get("source") == "model" and params["pass"] == which
-        if counts and record.case.name != WHOLE:
+        if counts and not is_whole(record.case):
             name, times = record.case.name, int(params["calls"])
             calls[name] = calls.get(name, 0) + times
             seconds[name] = seconds.get(name, 0.0) + times * record.metrics["time"].value
@@ -231,7 +240,7 @@ def difference(records: Sequence[Record]) -> list[str]:
     """The sum of the calls beside the whole, one line for each dtype of which both were measured."""
     lines = []
     for record in records:
-        if record.case.name == WHOLE and record.status == "ok":
+        if is_whole(record.case) and record.status == "ok":
             dtype, took = record.case.params["dtype"], record.metrics["time"].value
             added = sum(share.seconds for share in shares(r for r in records if r.case.params.get("dtype") == dtype))
             lines.append(

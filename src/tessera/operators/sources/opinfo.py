@@ -86,7 +86,7 @@ def cases(
 
 def ready(case: Case) -> Ready:
     """The largest sample of the case's entry that runs, checked."""
-    from tessera.operators.preparation import refusing
+    from tessera.operators.attempt import attempting
     from tessera.operators.sources import torch_call
     from tessera.operators.sources.samples import largest
 
@@ -95,18 +95,18 @@ def ready(case: Case) -> Ready:
     with _quiet():
         sample = largest(entry, case.name, size=size, which=which, dtype=dtype, seed=seed)
         call = sample.call
-        with refusing(
-            f"{case.name} does not run"
-        ):  # torch itself refuses some gradients, for the values they depend on
+        # torch itself refuses some gradients, for the values they depend on
+        with attempting(f"{case.name} does not run"):
             found = call.prepare(which, dtype)
             checked = _check(entry, call, found, which=which, dtype=dtype)
-        shapes = ", ".join(f"{tuple(tensor.shape)}" for tensor in call.tensors().values())
+        shapes = ", ".join(f"{tuple(tensor.shape)}" for tensor in call.tensors().values()) or "no tensors"
+        lengths = ", ".join(map(str, sample.lengths))
         return Ready(
             call=found.call,
             dtype=dtype,
             flops=torch_call.flops(found.call),
             moved=torch_call.moved(call, found, which),
-            notes=(f"OpInfo sample {sample.number}: {shapes or 'no tensors'}", checked),
+            notes=(f"OpInfo sample {sample.number}, of lengths {lengths}: {shapes}", checked),
         )
 
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import version
 from importlib.resources import files
+from importlib.util import find_spec
 from typing import Any
 
 from tessera.errors import MissingExtra
@@ -50,13 +51,16 @@ def index() -> Mapping[str, Entry]:
     }
 
 
+def check_usable() -> None:
+    """Refuse where all that torch's own tests need beside torch is missing."""
+    if find_spec("expecttest") is None:
+        raise MissingExtra("expecttest", "opinfo")
+
+
 @cache
 def op_db() -> Mapping[str, Any]:
     """The database itself, torch's OpInfo objects by the same names. Importing it takes a dozen seconds."""
-    try:
-        import expecttest  # noqa: F401  (all that torch's own tests need beside torch)
-    except ModuleNotFoundError:
-        raise MissingExtra("expecttest", "opinfo") from None
+    check_usable()
     from torch.testing._internal.common_methods_invocations import op_db as entries
 
     return {f"{entry.name}.{entry.variant_test_name}".rstrip("."): entry for entry in entries}

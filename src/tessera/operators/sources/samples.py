@@ -32,9 +32,10 @@ GROWTH = 16  # and so many times as many of one that the operator makes
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sample:
-    """One sample as it is called, with its number among the entry's samples."""
+    """One sample as it is called, the lengths S, M and L it is made of, and its number among the entry's samples."""
 
     number: int
+    lengths: Lengths
     call: TorchCall
 
 
@@ -103,7 +104,7 @@ def _largest(entry: Any, name: str, lengths: Lengths, *, most: int, which: str, 
                 try:
                     with _Limit(GROWTH * most):
                         call.prepare(which, dtype)
-                    found, elements = Sample(number=number, call=call), sum(counts)
+                    found, elements = Sample(number=number, lengths=lengths, call=call), sum(counts)
                 except Exception as error:
                     failed = error
     if found is None:

@@ -1,0 +1,46 @@
+"""Lists of operators: those of the catalogue, of torch's OpInfo database, and the calls of a network."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from tessera.cli.list_command import Listing
+from tessera.operators.backends import BACKENDS, expressions
+from tessera.operators.operator import Operator
+from tessera.report.tables import Column
+from tessera.results.record import Case
+
+
+def catalogue_listing(operators: Iterable[Operator]) -> Listing:
+    """Operators with their category, the backends that have them, and what they are given."""
+    columns = [Column("name"), Column("category"), Column("backends"), Column("medium input")]
+    return columns, [
+        [
+            operator.name,
+            operator.category,
+            [name for name in BACKENDS if operator.name in expressions(name)],
+            ", ".join(f"{name} {'x'.join(map(str, one.shape))}" for name, one in operator.sizes["medium"].items()),
+        ]
+        for operator in operators
+    ]
+
+
+def opinfo_listing(patterns: Sequence[str]) -> Listing:
+    """Entries of torch's own database, and what each is a variant of."""
+    from tessera.operators.sources import opinfo
+    from tessera.operators.sources.opinfo_index import index
+
+    columns = [Column("name"), Column("operator"), Column("differentiates"), Column("dtype")]
+    found = [(name, index()[name]) for name in opinfo.find(patterns)]
+    return columns, [
+        [name, entry.operator, "yes" if entry.differentiable else "no", entry.dtype or "as asked for"]
+        for name, entry in found
+    ]
+
+
+def calls_listing(calls: Sequence[Case]) -> Listing:
+    """The distinct operator calls of a network, in the order in which it makes them."""
+    from tessera.operators.sources.model import described
+
+    columns = [Column("operator"), Column("arguments"), Column("pass"), Column("calls", "right")]
+    return columns, [[case.name, described(case), case.params["pass"], case.params["calls"]] for case in calls]
