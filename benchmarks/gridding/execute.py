@@ -1,7 +1,8 @@
 """A convolution executed on the grid, every core within its memory, against torch's own with the same threads.
 
 Both take the same images and weights in float32, in one process, in turns. The input lies on the cores and the
-weights are laid out before, as between the layers of a network; each layout is the search's best of its kind.
+weights are laid out before, as between the layers of a network. `auto` is what conv2d does if nothing is said, `search`
+the fastest for the chip, which may be in smaller blocks.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ SHAPES = {
     "64 -> 64 on 56x56": {"image_size": [56], "in_channels": [64], "out_channels": [64]},
     "512 -> 512 on 7x7": {"image_size": [7], "in_channels": [512], "out_channels": [512]},
 }
-LAYOUTS = ("search", "HEIGHT", "BLOCK", "WIDTH")
+LAYOUTS = ("auto", "search", "HEIGHT", "BLOCK", "WIDTH")
 BATCH, BUDGET, TARGET = 8, 20.0, 1.5
 
 

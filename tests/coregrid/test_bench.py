@@ -55,9 +55,9 @@ def test_slices_and_settings() -> None:
 
 @pytest.mark.parametrize("choice", ["search", "HEIGHT"])
 def test_a_small_machine_takes_slices(choice: str, tmp_path: Path) -> None:
-    small = replace(load_machine("wormhole-n150"), name="small", workers=Mesh(2, 2), local_memory=120_000)
+    small = replace(load_machine("wormhole-n150"), name="small", workers=Mesh(2, 2), local_memory=60_000)
     small.write(tmp_path / "small.toml")
-    asked = {"num_slices": [6]} if choice == "HEIGHT" else {}
+    asked = {"num_slices": [12]} if choice == "HEIGHT" else {}
     (record,) = measured(
         machine=[str(tmp_path / "small.toml")], image_size=[24], in_channels=[32], shard_layout=[choice], **asked
     )

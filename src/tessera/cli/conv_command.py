@@ -83,7 +83,7 @@ def _plan_only(args: argparse.Namespace, found: list[Case]) -> int:
 
 
 def _network(args: argparse.Namespace) -> int:
-    from tessera.cli.conv_tables import print_network
+    from tessera.cli.conv_network import print_network
     from tessera.coregrid.networks.layers import network
     from tessera.coregrid.networks.plan import plan_network
     from tessera.machine import load_machine
@@ -118,7 +118,7 @@ def _draw(args: argparse.Namespace, problem: Problem) -> None:
     if not (args.picture or args.trace):
         return
     from tessera.coregrid.cases import SEARCH
-    from tessera.coregrid.cost.timeline import timeline
+    from tessera.coregrid.cost.timeline import timelines
     from tessera.coregrid.pictures.halos import describe, halos_svg
     from tessera.coregrid.pictures.lanes import trace
     from tessera.coregrid.pictures.memory_map import memory_svg
@@ -127,7 +127,7 @@ def _draw(args: argparse.Namespace, problem: Problem) -> None:
 
     plan = problem.plan()
     if args.trace:
-        write_page(trace(timeline(plan), describe(plan)), Path(args.trace))
+        write_page(trace(timelines(plan), describe(plan)), Path(args.trace))
         print(f"trace: {args.trace}")
     if not args.picture:
         return

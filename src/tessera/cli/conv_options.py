@@ -6,11 +6,21 @@ import argparse
 from collections.abc import Callable
 from typing import Any
 
-from tessera.cli.halo_options import number, truth
-from tessera.cli.halo_plan import size
-from tessera.cli.options import add_launch, add_output, add_sampling, add_store, checked, names
+from tessera.cli.options import (
+    add_launch,
+    add_output,
+    add_sampling,
+    add_store,
+    checked,
+    names,
+    number,
+    option,
+    size,
+    swept,
+    truth,
+)
 from tessera.coregrid.cases import SETTINGS, SHAPE, WHERE, WORDS
-from tessera.errors import TesseraError, did_you_mean
+from tessera.errors import TesseraError
 
 USUAL: dict[str, Any] = SHAPE | WHERE | SETTINGS
 
@@ -146,24 +156,12 @@ def add_run_options(parser: argparse.ArgumentParser) -> None:
     add_output(parser)
 
 
-def option(axis: str) -> str:
-    return f"--{axis.replace('_', '-')}"
-
-
 def axes_of(args: argparse.Namespace) -> dict[str, list[Any]]:
     """The axes of the cases that are asked for."""
     axes = {axis: [value] for axis in USUAL if (value := getattr(args, axis)) is not None}
     for item in args.sweep:
-        name, equals, text = item.partition("=")
-        axis = name.strip().removeprefix("--").replace("-", "_")
-        if not equals or axis not in USUAL:
-            allowed = [known.replace("_", "-") for known in USUAL]
-            raise TesseraError("--sweep", got=item, allowed="OPTION=A;B", do=did_you_mean(name, allowed))
-        if axis in axes:
-            raise TesseraError(f"{option(axis)} has a value and a sweep, or two", do="give one of them")
+        axis, text = swept(item, USUAL, axes, "OPTION=A;B")
         # a padding has commas of its own
         parts = text.split(";") if ";" in text or axis == "padding" else names(text)
         axes[axis] = [reader(axis)(part.strip()) for part in parts if part.strip()]
-        if not axes[axis]:
-            raise TesseraError("--sweep has no values", got=item, allowed="OPTION=A;B")
     return axes

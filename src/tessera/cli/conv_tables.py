@@ -1,4 +1,4 @@
-"""What `tessera conv` prints: a plan in words, tables of plans, records and networks."""
+"""What `tessera conv` prints: a plan in words, tables of plans and of records."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from typing import TextIO
 from tessera.cli.records_table import print_records
 from tessera.coregrid.cases import SEARCH
 from tessera.coregrid.cost.timeline import predicted
-from tessera.coregrid.networks.plan import NetworkPlan, NetworkSearch
 from tessera.coregrid.pictures.halos import describe
 from tessera.coregrid.planning.knobs import advice
 from tessera.coregrid.planning.plan import MB, ConvPlan
@@ -54,6 +53,11 @@ def _said(plan: ConvPlan) -> list[str]:
         f"{format_bytes(ledger.multicast)}, global {format_bytes(ledger.global_bytes)}",
         f"  time     {format_seconds(when.seconds)} predicted, bound by the {when.bound}",
     ]
+    if plan.conv.groups > 1:
+        lines.append(
+            f"  groups   {plan.conv.groups}, multiplied as dense weights with zeros between them: "
+            f"{plan.conv.groups} times the arithmetic"
+        )
     if plan.slices:
         axis = plan.slices[0].axis
         lines.append(
@@ -110,7 +114,7 @@ def print_plans(cases: Sequence[Case], problems: Sequence[Problem], form: str, s
             plain.append({"case": case.key, "fits": False, "reason": str(error)})
             rows.append([*_names(case, axes, layered), *[""] * 3, "no", *[""] * (len(HEADS) - 4)])
             continue
-        plain.append({"case": case.key, **_plain(plan)})
+        plain.append({"case": case.key, **plain_plan(plan)})
         rows.append([*_names(case, axes, layered), *_figures(plan)])
     if form == "json":
         json.dump(plain, stream, indent=1)
@@ -144,7 +148,7 @@ def _figures(plan: ConvPlan) -> list[str]:
     ]
 
 
-def _plain(plan: ConvPlan) -> dict[str, object]:
+def plain_plan(plan: ConvPlan) -> dict[str, object]:
     """A plan as plain values."""
     when, sharding, blocks, ledger = predicted(plan), plan.sharding, plan.blocks, plan.ledger
     return {
@@ -223,85 +227,3 @@ def _time(record: Record) -> tuple[str, str]:
         return "", ""
     spread = "?" if found.relative is None else format_percent(found.relative)
     return format_value(found.median, record.unit), spread
-
-
-def print_network(found: NetworkSearch, form: str, stream: TextIO) -> None:
-    """A network step by step, and its images/s beside what was published."""
-    plan = found.best
-    if form == "json":
-        json.dump(_network_plain(found), stream, indent=1)
-        stream.write("\n")
-        return
-    shown: Form = "markdown" if form == "markdown" else "csv" if form == "csv" else "terminal"
-    columns = [
-        Column("layer"), Column("kind"), Column("layout"), Column("cores", "right"), Column("memory", "right"),
-        Column("time", "right"), Column("resharding", "right"), Column("bound by"),
-    ]  # fmt: skip
-    rows = []
-    for step in plan.steps:
-        made = step.option.plan if step.option else None
-        rows.append(
-            [
-                step.name,
-                step.kind,
-                str(made.layout) if made else "",
-                str(made.sharding.cores) if made else "",
-                f"{made.high_water / MB:.2f} MB" if made else "",
-                format_seconds(step.seconds),
-                format_seconds(step.resharding) if step.resharding else "",
-                predicted(made).bound if made else "",
-            ]
-        )
-    render(columns, rows, shown, stream, title=f"{plan.network.name}, batch {plan.network.batch}, {plan.machine.name}")
-    if shown == "terminal":
-        stream.writelines(f"{line}\n" for line in network_lines(found))
-
-
-def network_lines(found: NetworkSearch) -> list[str]:
-    """What came of it, in a few lines."""
-    plan, known = found.best, found.best.published
-    lines = [
-        f"{format_seconds(plan.seconds)} a batch: {plan.images_per_second:,.0f} images/s predicted, "
-        f"{format_percent(plan.resharding / plan.seconds)} of the time for resharding",
-    ]
-    for name, other in (("every layer at its own best", found.greedy), ("the chip's own choices", found.auto)):
-        if other is None:
-            lines.append(f"{name}: does not fit, since some layer finds too little room beside a shortcut")
-        else:
-            times = other.seconds / plan.seconds
-            lines.append(f"{name}: {format_seconds(other.seconds)}, {times:.3f} times as long")
-    if known and plan.error is not None:
-        which = "on the device" if known.device else "as published"
-        lines.append(
-            f"published for batch {known.batch}: {known.compared:,.0f} images/s {which}; "
-            f"the prediction is {format_percent(plan.error, signed=True)} off"
-        )
-    return lines
-
-
-def _network_plain(found: NetworkSearch) -> dict[str, object]:
-    def steps(plan: NetworkPlan) -> list[dict[str, object]]:
-        return [
-            {
-                "layer": step.name,
-                "kind": step.kind,
-                "seconds": step.seconds,
-                "resharding": step.resharding,
-                **({"plan": _plain(step.option.plan)} if step.option and step.option.plan else {}),
-            }
-            for step in plan.steps
-        ]
-
-    plan = found.best
-    return {
-        "network": plan.network.name,
-        "batch": plan.network.batch,
-        "machine": plan.machine.name,
-        "seconds": plan.seconds,
-        "images_per_second": plan.images_per_second,
-        "published": plan.published.compared if plan.published else None,
-        "error": plan.error,
-        "greedy_seconds": found.greedy.seconds if found.greedy else None,
-        "auto_seconds": found.auto.seconds if found.auto else None,
-        "steps": steps(plan),
-    }

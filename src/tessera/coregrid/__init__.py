@@ -10,10 +10,10 @@ import importlib
 import typing
 
 _NAMES = {
-    "config": ("ComputeConfig", "Conv2dConfig", "MathFidelity", "SliceAxis", "SliceConfig"),
+    "config": ("ComputeConfig", "Conv2dConfig", "Conv2dSliceConfig", "MathFidelity", "SliceAxis", "SliceConfig"),
     "convolution": ("Convolution",),
     "device.arena": ("OutOfMemory",),
-    "device.device": ("Device", "close_device", "init_device_compute_kernel_config", "open_device"),
+    "device.device": ("Device", "close_device", "init_device_compute_kernel_config", "manage_device", "open_device"),
     "device.grids": ("CoreCoord", "CoreGrid", "CoreRange", "CoreRangeSet"),
     "device.memory_config": (
         "BufferType",
@@ -25,7 +25,9 @@ _NAMES = {
         "MemoryConfig",
         "ShardOrientation",
         "ShardSpec",
+        "ShardStrategy",
         "TensorMemoryLayout",
+        "create_sharded_memory_config",
     ),
     "device.tensors": (
         "Tensor",
@@ -39,6 +41,7 @@ _NAMES = {
         "to_torch",
         "typecast",
     ),
+    "execution.activations": ("UnaryOpType", "UnaryWithParam"),
     "formats": ("DataType", "Layout", "bfloat16", "bfloat4_b", "bfloat8_b", "float32"),
     "operations.add": ("add", "add_"),
     "operations.conv2d": ("conv2d",),
@@ -56,7 +59,11 @@ _MODULE_OF = {name: module for module, names in _NAMES.items() for name in names
 # The chip's own names for what has another name here: the module, the object in it, and a part of that.
 _ALSO = {
     "BLOCK_SHARDED": ("device.memory_config", "TensorMemoryLayout", "BLOCK_SHARDED"),
+    "BlackholeComputeKernelConfig": ("config", "ComputeConfig", ""),
+    "Conv2dDRAMSliceHeight": ("config", "SliceAxis", "HEIGHT"),
+    "Conv2dDRAMSliceWidth": ("config", "SliceAxis", "WIDTH"),
     "DeviceComputeKernelConfig": ("config", "ComputeConfig", ""),
+    "GrayskullComputeKernelConfig": ("config", "ComputeConfig", ""),
     "HEIGHT_SHARDED": ("device.memory_config", "TensorMemoryLayout", "HEIGHT_SHARDED"),
     "ROW_MAJOR_LAYOUT": ("formats", "Layout", "ROW_MAJOR"),
     "TILE_LAYOUT": ("formats", "Layout", "TILE"),

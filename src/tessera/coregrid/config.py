@@ -33,7 +33,9 @@ class SliceAxis(StrEnum):
     WIDTH = "width"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+# Programs for ttnn make a config and then assign to its fields; it is checked when it is made, and again when it is
+# used, which takes a copy of it.
+@dataclass(slots=True, kw_only=True, unsafe_hash=True)
 class ComputeConfig:
     """The settings of a core's arithmetic.
 
@@ -49,7 +51,7 @@ class ComputeConfig:
     packer_l1_acc: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, unsafe_hash=True)
 class Conv2dConfig:
     """The parameters of `conv2d`: every field with its default; those without meaning for a layout are not read.
 
@@ -110,13 +112,14 @@ class Conv2dConfig:
 
     def _normalise(self) -> None:
         """Take the names of tensor memory layouts and sets of cores as well: a rectangle of them is a grid."""
+        self.activation = self.activation or NO_ACTIVATION
         if self.shard_layout is not None:
             try:
-                object.__setattr__(self, "shard_layout", ShardLayout(self.shard_layout))
+                self.shard_layout = ShardLayout(self.shard_layout)
             except ValueError:
                 raise TesseraError("shard_layout", got=self.shard_layout, allowed=list(ShardLayout)) from None
         if isinstance(self.core_grid, CoreRangeSet):
-            object.__setattr__(self, "core_grid", self.core_grid.as_mesh())
+            self.core_grid = self.core_grid.as_mesh()
 
     @property
     def grid(self) -> Mesh | None:
@@ -135,3 +138,8 @@ class SliceConfig:
     def __post_init__(self) -> None:
         if self.num_slices < 0:
             raise TesseraError("num_slices is 0 (as many as it takes) or more", got=self.num_slices)
+
+
+def Conv2dSliceConfig(*, slice_type: SliceAxis | None = None, num_slices: int = 0) -> SliceConfig:
+    """The same by the names that ttnn has for it."""
+    return SliceConfig(axis=slice_type, num_slices=num_slices)

@@ -12,9 +12,9 @@ from tessera.coregrid.planning.plan import MB, ConvPlan
 from tessera.coregrid.planning.search import Search
 from tessera.coregrid.problem import Problem
 from tessera.errors import TesseraError
-from tessera.report.blocks import Block, Card, Cards, Cell, Column, Heading, Picture, Row, Section, Table, Text
+from tessera.report.blocks import Card, Cell, Column, Heading, Picture, Row, Section, Table
 from tessera.report.figures import format_bytes, format_percent, format_seconds
-from tessera.report.generic import record_table, split_params
+from tessera.report.newest import newest_section
 from tessera.report.runs import RunView
 from tessera.results.record import Record
 
@@ -24,28 +24,18 @@ MOST_CANDIDATES = 12
 
 def section(runs: Sequence[RunView]) -> Section:
     """Every convolution case of the newest run; the comparison shows the others."""
-    newest = runs[-1]
     intro = (
         "Convolutions on a grid of cores with a small memory each. Each is planned for a described chip, executed here "
         "under a model of it that bounds every core's memory and counts every byte, and held against torch. Memory and "
         "bytes are counted and equal their prediction; the chip's time is predicted from its rates."
     )
-    blocks: list[Block] = []
-    if len(runs) > 1:
-        blocks.append(Text(f"Of {len(runs)} runs, the newest is shown: `{newest.name}`."))
-    records = newest.records
-    if cards := _cards(records):
-        blocks.append(Cards(cards))
+    records = runs[-1].records
     shown = _shown(records)
     parts = [_networks(records)]
     if shown is not None:
         problem, plan = shown
         parts += [_halos(plan), _memory(plan), _timeline(plan), _candidates(problem)]
-    blocks += [part for part in parts if part]
-    if records:
-        varying, _ = split_params([record.case for record in records])
-        blocks.append(Section("All records", "", [record_table([newest], varying)]))
-    return Section("Core grid", intro, blocks)
+    return newest_section("Core grid", intro, runs, cards=_cards(records), parts=parts)
 
 
 def _cards(records: Sequence[Record]) -> list[Card]:

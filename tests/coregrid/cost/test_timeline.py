@@ -13,12 +13,13 @@ from hypothesis import strategies as st
 from tessera.coregrid.config import ComputeConfig, Conv2dConfig, MathFidelity, SliceConfig
 from tessera.coregrid.cost.durations import durations
 from tessera.coregrid.cost.rates import rates_of
-from tessera.coregrid.cost.timeline import LANES, Timeline, predicted, timeline
+from tessera.coregrid.cost.timeline import LANES, Timeline, predicted, timeline, timelines
 from tessera.coregrid.formats import bfloat16
 from tessera.coregrid.pictures.lanes import trace
 from tessera.coregrid.planning.plan import ConvPlan, Setup, plan_one
 from tessera.coregrid.planning.sharding import ShardLayout
 from tessera.coregrid.planning.slicing import plan_sliced
+from tessera.geometry import Mesh
 from tessera.machine import load_machine
 from tests.coregrid.planning.shapes import square
 
@@ -125,10 +126,41 @@ def test_slices_come_one_after_the_other() -> None:
     assert predicted(whole).seconds == pytest.approx(found.seconds)
 
 
+def test_every_row_of_cores_has_a_timeline() -> None:
+    """The first and the last of an image have less to push, the last of all has a short shard."""
+    plan = planned(ShardLayout.HEIGHT, act_block_h_override=32)
+    every, busiest = timelines(plan), timeline(plan)
+    assert len(every) == plan.sharding.rows == 61
+    for found in every:
+        valid(found)
+    assert max(found.seconds for found in every) == pytest.approx(busiest.seconds)
+    matmuls = [sum(span.name.startswith("matmul") for span in found.spans) for found in every]
+    assert matmuls == [13 * 3] * 60 + [4 * 3]  # the last has 128 sticks
+    assert plan.halo is not None
+    halos = [found.busy("halo") for found in every]
+    assert halos.index(min(halos)) == plan.halo.copied.index(min(plan.halo.copied))
+
+
+def test_cores_without_outputs_do_nothing() -> None:
+    config = Conv2dConfig(shard_layout=ShardLayout.HEIGHT, override_sharding_config=True, core_grid=Mesh(2, 2))
+    every = timelines(plan_one(square(1, 7, 64, 64), N150, config))
+    assert [bool(found.spans) for found in every] == [True, True, False, False]
+
+
+def test_slices_wait_for_the_busiest_core() -> None:
+    whole = plan_sliced(
+        square(2, 64, 32, 64), Setup(machine=N150), SliceConfig(num_slices=3), layout=ShardLayout.HEIGHT
+    )
+    every = timelines(whole)
+    for found in every:
+        assert found.seconds == pytest.approx(predicted(whole).seconds)
+
+
 def test_a_trace_has_every_span() -> None:
-    found = timeline(planned(ShardLayout.BLOCK))
-    events = json.loads(trace(found))["traceEvents"]
+    every = timelines(planned(ShardLayout.BLOCK))
+    events = json.loads(trace(every))["traceEvents"]
     spans = [event for event in events if event["ph"] == "X"]
-    assert len(spans) == len(found.spans)
-    assert max(event["ts"] + event["dur"] for event in spans) == pytest.approx(found.seconds * 1e6)
+    assert len(spans) == sum(len(found.spans) for found in every)
+    assert max(event["ts"] + event["dur"] for event in spans) == pytest.approx(max(f.seconds for f in every) * 1e6)
+    assert {event["pid"] for event in events} == set(range(len(every)))
     assert {event["args"]["name"] for event in events if event["name"] == "thread_name"} == set(LANES)

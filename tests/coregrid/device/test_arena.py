@@ -7,9 +7,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tessera.coregrid.device.arena import Arena, OutOfMemory, progressions
+from tessera.coregrid.device.arena import Arena, Cores, OutOfMemory, progressions
 from tessera.coregrid.device.freelist import FreeList
 from tessera.geometry import Mesh
+
+PAIR = Cores(0, (1, 2))
 
 
 @settings(max_examples=100, deadline=None)
@@ -48,8 +50,8 @@ def test_buffers_of_cores_are_apart() -> None:
     for core in range(6):
         arena.view(core, first, torch.float32, (8, 8)).fill_(core)
         arena.view(core, second, torch.float32, (8, 8)).fill_(-core)
-    every = arena.across(range(0, 6, 2), first, torch.float32, (8, 8))
-    assert torch.equal(every[:, 0, 0], torch.tensor([0.0, 2.0, 4.0]))
+    every = arena.across(Cores(0, (3, 1), (2, 1)), first, torch.float32, (8, 8))
+    assert torch.equal(every[:, 0, 0, 0], torch.tensor([0.0, 2.0, 4.0]))
     assert torch.equal(arena.view(5, second, torch.float32, (8, 8)), torch.full((8, 8), -5.0))
 
 
@@ -57,25 +59,25 @@ def test_a_buffer_is_raised_with_its_bytes() -> None:
     arena = Arena(Mesh(1, 2), 1024)
     above, buffer = arena.allocate(128, "above"), arena.allocate(256, "moved")
     numbers = torch.randn(2, 8, 8)
-    arena.across(range(2), buffer, torch.float32, (8, 8)).copy_(numbers)
+    arena.across(PAIR, buffer, torch.float32, (8, 8))[0].copy_(numbers)
     arena.free(above)
     arena.raise_up(buffer)
     assert buffer.place.stop == 1024
-    assert torch.equal(arena.across(range(2), buffer, torch.float32, (8, 8)), numbers)
+    assert torch.equal(arena.across(PAIR, buffer, torch.float32, (8, 8))[0], numbers)
 
 
 def test_room_is_made_if_there_is_any() -> None:
     arena, numbers = Arena(Mesh(1, 2), 1024), torch.randn(2, 4, 16)
     buffers = [arena.allocate(256, f"number {number}") for number in range(4)]
     for number in (1, 3):
-        arena.across(range(2), buffers[number], torch.float32, (4, 16)).copy_(numbers + number)
+        arena.across(PAIR, buffers[number], torch.float32, (4, 16))[0].copy_(numbers + number)
     arena.free(buffers[0])
     arena.free(buffers[2])
     arena.make_room(512)
     large = arena.allocate(512, "large")
-    arena.across(range(2), large, torch.float32, (8, 16)).zero_()
+    arena.across(PAIR, large, torch.float32, (8, 16))[0].zero_()
     for number in (1, 3):
-        assert torch.equal(arena.across(range(2), buffers[number], torch.float32, (4, 16)), numbers + number)
+        assert torch.equal(arena.across(PAIR, buffers[number], torch.float32, (4, 16))[0], numbers + number)
     arena.make_room(1)
     with pytest.raises(OutOfMemory):
         arena.allocate(16, "too much")

@@ -41,6 +41,32 @@ def test_the_flops_are_those_of_the_model(name: str) -> None:
     assert counted == model_info(name, batch_size=2).flops
 
 
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("read_before_its_activation", "first: what follows it cannot be fused"),
+        ("norm_first", "1: it follows no convolution|cannot be fused"),
+        ("activated_pool", "1: what follows it cannot be fused"),
+        ("number_added", "adds a number"),
+        ("concatenated", "does not read one value"),
+        ("wrapped_around", "padding is zeros"),
+    ],
+)
+def test_what_would_come_out_wrong_is_refused(name: str, said: str) -> None:
+    with pytest.raises(TesseraError, match=said):
+        network(f"tests.coregrid.networks.chains:{name}", 1, 8)
+
+
+def test_activations_and_flattened_images() -> None:
+    found = network("tests.coregrid.networks.chains:flattened", 2, 16)
+    assert [layer.activation for layer in found.layers] == ["relu", "", "relu6", "", "hardswish", ""]
+    assert [layer.flattened for layer in found.layers[-2:]] == [(24, 4, 4), None]
+    residual = network("tests.coregrid.networks.chains:squashed", 2, 16).parts[1]
+    assert isinstance(residual, Residual)
+    assert residual.activation == "tanh"
+    assert [layer.activation for layer in residual.body] == ["relu6", ""]
+
+
 @pytest.mark.parametrize("name", ["mobilenet_v3_small", "efficientnet_b0"])
 def test_any_model_has_a_table_but_not_any_is_planned(name: str) -> None:
     assert len(convolutions(name, 1)) > 20

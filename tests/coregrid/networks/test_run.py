@@ -36,10 +36,43 @@ def test_a_residual_network_in_float32() -> None:
     torch.testing.assert_close(found, expected, atol=1e-3, rtol=1e-3)
 
 
+@pytest.mark.parametrize("name", ["flattened", "squashed"])
+def test_networks_of_ones_own(name: str) -> None:
+    """Activations of every kind, batch norms, images that are flattened pixel by pixel and not channel by channel."""
+    found, expected = logits(f"tests.coregrid.networks.chains:{name}", 3, 16, FLOAT32)
+    torch.testing.assert_close(found, expected, atol=1e-4, rtol=1e-4)
+
+
+@pytest.mark.timeout(300)
+def test_inverted_residuals_in_float32() -> None:
+    found, expected = logits("mobilenet_v2", 2, 32, FLOAT32)
+    torch.testing.assert_close(found, expected, atol=1e-3, rtol=1e-3)
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
-@pytest.mark.parametrize("batch", [1, 8])
-@pytest.mark.parametrize(("config", "least"), [(FLOAT32, 0.9999), (BFLOAT16, 0.99), (BFLOAT8, 0.99)])
+def test_vgg11() -> None:
+    found, expected = logits("vgg11", 1, 224, FLOAT32)
+    assert correlation(found, expected) > 0.9999
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize(
+    ("batch", "config", "least"),
+    [
+        (1, FLOAT32, 0.9999),
+        (8, FLOAT32, 0.9999),
+        (1, BFLOAT16, 0.99),
+        (8, BFLOAT16, 0.99),
+        (16, BFLOAT16, 0.99),
+        (20, BFLOAT16, 0.99),
+        (1, BFLOAT8, 0.99),
+        (8, BFLOAT8, 0.99),
+        (16, BFLOAT8, 0.99),
+        (20, BFLOAT8, 0.99),
+    ],
+)
 def test_resnet50(batch: int, config: ttnn.Conv2dConfig, least: float) -> None:
     found, expected = logits("resnet50", batch, 224, config)
     assert correlation(found, expected) > least

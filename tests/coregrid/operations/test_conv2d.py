@@ -89,6 +89,13 @@ def test_a_width_sharded_block_may_be_divided(parts: int) -> None:
     holds(conv, {"shard_layout": ttnn.WIDTH_SHARDED, "act_block_w_div": parts}, bias=True)
 
 
+@pytest.mark.parametrize("parts", [2, 3, 6])
+def test_so_may_that_of_a_matmul(parts: int) -> None:
+    """Whose block is read in the input shard: each part of it in its turn."""
+    conv = Convolution(batch=2, height=6, width=6, in_channels=12 * 192, out_channels=64, kernel=(1, 1))
+    holds(conv, {"shard_layout": ttnn.WIDTH_SHARDED, "act_block_w_div": parts}, bias=True)
+
+
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("activation", ["relu", "relu6", "silu", "gelu", "sigmoid", "tanh", "hardswish"])
 def test_activations(layout: str, activation: str) -> None:

@@ -103,3 +103,11 @@ def test_float32_is_never_cut() -> None:
     compute = ttnn.ComputeConfig(math_fidelity=ttnn.MathFidelity.LoFi, packer_l1_acc=True)
     config = ttnn.Conv2dConfig(dtype=ttnn.float32, weights_dtype=ttnn.float32)
     assert relative_error(problem.run(device, conv_config=config, compute_config=compute), problem.expected()) < 1e-5
+
+
+@pytest.mark.parametrize(("given", "dtype"), [(ttnn.bfloat16, ttnn.bfloat16), (ttnn.bfloat16, ttnn.bfloat8_b)])
+def test_a_matmul_in_parts_of_its_channels(given: DataType, dtype: DataType) -> None:
+    conv = Convolution(batch=1, height=6, width=6, in_channels=12 * 96, out_channels=64, kernel=(1, 1))
+    problem, device = Problem(conv, dtype=given), ttnn.open_device(small())
+    config = ttnn.Conv2dConfig(dtype=dtype, shard_layout=ttnn.WIDTH_SHARDED, act_block_w_div=3)
+    assert correlation(problem.run(device, conv_config=config), problem.expected()) > 0.999

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tessera.coregrid.planning.blocks import SUB_BLOCKS, blocks_of, sub_block
-from tessera.coregrid.planning.sharding import ShardLayout, sharding_of
+from tessera.coregrid.convolution import Convolution
+from tessera.coregrid.formats import DataType, bfloat16, float32
+from tessera.coregrid.planning.blocks import SUB_BLOCKS, blocks_of, output_block, sub_block
+from tessera.coregrid.planning.plan import plan_one
+from tessera.coregrid.planning.sharding import ShardLayout, round_up, sharding_of
 from tessera.errors import TesseraError
 from tessera.geometry import Mesh
-from tests.coregrid.planning.shapes import square
+from tessera.machine import load_machine
+from tests.coregrid.planning.shapes import convolutions, square
 
 GRID = Mesh(8, 8)
 
@@ -107,3 +111,37 @@ def test_32_bit_accumulation_halves_the_registers() -> None:
     even = square(4, 48, 64, 128)
     shards = sharding_of(even, ShardLayout.HEIGHT, Mesh(1, 2))
     assert (blocks_of(even, shards).sub_height, blocks_of(even, shards, fp32_accumulation=True).sub_height) == (2, 1)
+
+
+@settings(max_examples=100, deadline=None)
+@given(convolutions(), st.integers(10_000, 1_500_000), st.sampled_from([bfloat16, float32]))
+def test_the_largest_block_that_one_core_makes_alone(conv: Convolution, free: int, dtype: DataType) -> None:
+    inner, size = conv.kernel[0] * conv.kernel[1] * conv.in_channels, dtype.torch.itemsize
+
+    def fits(height: int, width: int) -> bool:
+        return (height * width + inner * (height + width)) * size < free
+
+    heights = range(32, round_up(conv.outputs, 32) + 1, 32)
+    widths = range(32, round_up(conv.out_channels, 32) + 1, 32)
+    every = [(height, width) for height in heights for width in widths if fits(height, width)]
+    if not every:
+        with pytest.raises(TesseraError, match="not even a tile"):
+            output_block(conv, free, dtype)
+        return
+    found = output_block(conv, free, dtype)
+    assert found in every
+    assert found[0] * found[1] == max(height * width for height, width in every)
+
+
+@pytest.mark.parametrize("layout", list(ShardLayout))
+def test_what_fits_a_plan_satisfies_the_inequality_of_its_blocks(layout: ShardLayout) -> None:
+    """With the inner dim cut too: an output block, and the activations and weights of one inner block, at once."""
+    machine = load_machine("wormhole-n150")
+    for conv in (square(8, 56, 64, 64), square(16, 14, 256, 256), square(1, 7, 512, 512)):
+        plan = plan_one(conv, machine, layout=layout)
+        height, width, inner = (
+            32 * tiles for tiles in (plan.blocks.act_height, plan.blocks.out_width, plan.blocks.act_width)
+        )
+        taken = (height * width + inner * (height + width)) * 2
+        assert taken < plan.footprint.total
+        assert not plan.fits or taken < machine.local_memory

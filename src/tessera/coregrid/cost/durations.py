@@ -14,7 +14,7 @@ READERS = 2  # that share the work of one when it is split
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Durations:
-    """Seconds of the busiest core: the halo once; the others for each block.
+    """Seconds of a core: the halo once; the others for each block.
 
     `read` and `tilize` are for what a core gathers itself before an inner block (HEIGHT) or before all inner blocks of
     a height block (BLOCK, WIDTH, whose blocks come round by multicast). `matmul` has the packing in it; `finish` comes
@@ -30,12 +30,12 @@ class Durations:
     finish: float
 
 
-def durations(plan: ConvPlan, rates: Rates) -> Durations:
-    """The steps of the core that has most to do."""
+def durations(plan: ConvPlan, rates: Rates, row: int | None = None) -> Durations:
+    """The steps of the cores of a row, or (None) of those that have most to do; they differ in their halos."""
     own = 1 if plan.layout == ShardLayout.HEIGHT else plan.blocks.inner_blocks // plan.sharding.columns
     gathers = not plan.conv.is_matmul
     return Durations(
-        halo=_halo(plan, rates),
+        halo=_halo(plan, rates, row),
         read=_read(plan, rates) * own if gathers else 0.0,
         tilize=_tilize(plan, rates) * own if gathers else 0.0,
         multicast=_multicast(plan, rates),
@@ -45,15 +45,16 @@ def durations(plan: ConvPlan, rates: Rates) -> Durations:
     )
 
 
-def _halo(plan: ConvPlan, rates: Rates) -> float:
+def _halo(plan: ConvPlan, rates: Rates, row: int | None) -> float:
     """Taking the input out of its tiles, then copying its own sticks and pushing those of others, line by line."""
     if plan.halo is None:
         return 0.0
     stick = plan.sharding.in_width * plan.sticks_dtype.torch.itemsize
     line = plan.conv.width
+    sticks = list(zip(plan.halo.copied, plan.halo.pushed, strict=True))
     moves = max(
         rates.moved(kept * stick, -(-kept // line)) + rates.moved(gone * stick, -(-gone // line))
-        for kept, gone in zip(plan.halo.copied, plan.halo.pushed, strict=True)
+        for kept, gone in (sticks if row is None else [sticks[row]])
     )
     if plan.input_layout is Layout.ROW_MAJOR:
         return moves

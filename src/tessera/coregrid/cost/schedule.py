@@ -34,10 +34,11 @@ class Moment(NamedTuple):
 
 
 class Schedule:
-    """The order in which a core goes through the blocks of a plan."""
+    """The order in which a core goes through the blocks of a plan; one with a short shard has fewer of the height."""
 
-    def __init__(self, plan: ConvPlan, steps: Durations) -> None:
+    def __init__(self, plan: ConvPlan, steps: Durations, heights: int | None = None) -> None:
         self.steps, self.blocks = steps, plan.blocks
+        self.heights = plan.blocks.height_blocks if heights is None else heights
         self.alone = plan.layout == ShardLayout.HEIGHT
         self.two_acts = plan.config.enable_act_double_buffer
         self.two_weights = plan.config.enable_weights_double_buffer
@@ -54,7 +55,7 @@ class Schedule:
         def height(at: Moment, number: int) -> Moment:
             return self._height(at, number + 1, note)
 
-        last = repeated(first, height, self.blocks.height_blocks - 1, skip=note is None)
+        last = repeated(first, height, self.heights - 1, skip=note is None)
         return max(last.read, last.wrote, last.sent, last.done)
 
     def _height(self, at: Moment, height: int, note: Note | None) -> Moment:

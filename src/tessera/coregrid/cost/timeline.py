@@ -1,4 +1,4 @@
-"""How long a plan takes by the machine's rates, and the timeline of its busiest core."""
+"""How long a plan takes by the machine's rates, and the timelines of its cores."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from tessera.coregrid.cost.durations import Durations, durations
 from tessera.coregrid.cost.rates import Rates, rates_of
 from tessera.coregrid.cost.schedule import Schedule
+from tessera.coregrid.formats import TILE
 from tessera.coregrid.planning.plan import ConvPlan, Slice
 from tessera.coregrid.planning.sharding import ShardLayout
 from tessera.coregrid.planning.slicing import global_ledger
@@ -40,7 +41,7 @@ class Prediction:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timeline:
-    """The spans of the busiest core, from the start of the convolution to its end."""
+    """The spans of a core, from the start of the convolution to its end."""
 
     spans: tuple[Span, ...]
     seconds: float
@@ -68,8 +69,8 @@ def predicted(plan: ConvPlan) -> Prediction:
     return Prediction(seconds=seconds, busy=busy)
 
 
-def timeline(plan: ConvPlan) -> Timeline:
-    """The timeline of a plan's busiest core; slices come one after the other."""
+def timeline(plan: ConvPlan, row: int | None = None) -> Timeline:
+    """The timeline of every core of a row, or (None) of the busiest; slices come one after the other."""
     spans: list[Span] = []
 
     def note(lane: str, name: str, start: float, stop: float) -> None:
@@ -78,20 +79,34 @@ def timeline(plan: ConvPlan) -> Timeline:
 
     rates = _rates(plan)
     if not plan.slices:
-        seconds = Schedule(plan, durations(plan, rates)).run(note)
+        heights = None if row is None else _heights(plan, row)
+        if heights == 0:
+            return Timeline(spans=(), seconds=0.0)
+        seconds = Schedule(plan, durations(plan, rates, row), heights).run(note)
         return Timeline(spans=tuple(spans), seconds=seconds)
     now = 0.0
     for number, part in enumerate(plan.slices):
         there, back = _through_global(part, rates)
         note("reader", f"slice {number} in", now, now + there)
         now += there
-        inner = timeline(part.plan)
-        for span in inner.spans:
+        for span in timeline(part.plan, row).spans:
             note(span.lane, f"slice {number}: {span.name}", now + span.start, now + span.stop)
-        now += inner.seconds
+        now += predicted(part.plan).seconds  # all cores wait for the busiest
         note("writer", f"slice {number} out", now, now + back)
         now += back
     return Timeline(spans=tuple(spans), seconds=now)
+
+
+def timelines(plan: ConvPlan) -> list[Timeline]:
+    """The timelines of all cores: one for each row of them, whose cores do the same side by side."""
+    rows = max([part.plan.sharding.rows for part in plan.slices] or [plan.sharding.rows])
+    return [timeline(plan, row) for row in range(rows)]
+
+
+def _heights(plan: ConvPlan, row: int) -> int:
+    """How many blocks of the height the cores of a row have; none if it has no outputs."""
+    shards = plan.sharding.outputs(plan.conv.outputs)
+    return -(-len(shards[row]) // (plan.blocks.act_height * TILE)) if row < len(shards) else 0
 
 
 def _rates(plan: ConvPlan) -> Rates:

@@ -29,6 +29,15 @@ class Buffer:
     what: str
 
 
+@dataclass(frozen=True, slots=True)
+class Cores:
+    """Cores in rows and columns, evenly apart: the first, how many there are, and how far it is to the next."""
+
+    first: int
+    counts: tuple[int, int] = (1, 1)
+    steps: tuple[int, int] = (1, 1)
+
+
 class Arena:
     """The memories of a grid of cores, `size` bytes each."""
 
@@ -98,19 +107,24 @@ class Arena:
     def view(self, core: int, buffer: Buffer, dtype: torch.dtype, shape: Sequence[int], start: int = 0) -> Tensor:
         """A matrix in a core's buffer, from a byte of it on."""
         rows, columns = shape
-        flat, at = self._flat(dtype), core * self._stride + buffer.place.start + start
+        flat, at = self.as_numbers(dtype), core * self._stride + buffer.place.start + start
         assert rows * columns * dtype.itemsize + start <= len(buffer.place), f"beyond the {buffer.what}"
         return flat.as_strided((rows, columns), (columns, 1), at // dtype.itemsize)
 
-    def across(self, cores: range, buffer: Buffer, dtype: torch.dtype, shape: Sequence[int], start: int = 0) -> Tensor:
-        """The same matrix of several cores at once, `(cores, rows, columns)`."""
+    def across(self, cores: Cores, buffer: Buffer, dtype: torch.dtype, shape: Sequence[int], start: int = 0) -> Tensor:
+        """The same matrix of many cores at once, `(rows of cores, columns of cores, rows, columns)`."""
         rows, columns = shape
-        flat, at = self._flat(dtype), cores.start * self._stride + buffer.place.start + start
+        flat, at = self.as_numbers(dtype), cores.first * self._stride + buffer.place.start + start
         assert rows * columns * dtype.itemsize + start <= len(buffer.place), f"beyond the {buffer.what}"
-        step = cores.step * self._stride // dtype.itemsize
-        return flat.as_strided((len(cores), rows, columns), (step, columns, 1), at // dtype.itemsize)
+        down, right = (step * self._stride // dtype.itemsize for step in cores.steps)
+        return flat.as_strided((*cores.counts, rows, columns), (down, right, columns, 1), at // dtype.itemsize)
 
-    def _flat(self, dtype: torch.dtype) -> Tensor:
+    def address(self, core: int, buffer: Buffer) -> int:
+        """Where a core's buffer begins among the bytes of all memories."""
+        return core * self._stride + buffer.place.start
+
+    def as_numbers(self, dtype: torch.dtype) -> Tensor:
+        """All memories, one after the other, as numbers of a kind."""
         if dtype not in self._typed:
             self._typed[dtype] = self._memory.view(dtype)
         return self._typed[dtype]

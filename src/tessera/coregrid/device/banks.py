@@ -7,7 +7,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from tessera.coregrid.device.arena import Arena, Buffer, OutOfMemory
+from tessera.coregrid.device.arena import Arena, Buffer, Cores, OutOfMemory
 from tessera.coregrid.device.freelist import FreeList
 from tessera.geometry import Interval
 
@@ -102,5 +102,5 @@ class CorePages:
 
     def _ordered(self) -> Tensor:
         """All pages, `(slots, cores, bytes)`."""
-        cores = range(self._arena.grid.size)
-        return self._arena.across(cores, self._buffer, torch.uint8, (self._slots, self._bytes)).transpose(0, 1)
+        cores = Cores(0, (self._arena.grid.size, 1))
+        return self._arena.across(cores, self._buffer, torch.uint8, (self._slots, self._bytes))[:, 0].transpose(0, 1)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -60,6 +62,10 @@ class Device:
         """Add what an operation moved."""
         self.ledger += moved
 
+    def arch(self) -> str:
+        """The name of its machine."""
+        return self.machine.name
+
     def compute_with_storage_grid_size(self) -> CoreCoord:
         """The columns (x) and rows (y) of cores that compute."""
         return CoreCoord(self.grid.cols, self.grid.rows)
@@ -89,6 +95,16 @@ def open_device(machine: str | Machine = DEFAULT, *, device_id: int = 0, l1_smal
 def close_device(device: Device) -> None:
     """Close a device and give its memory back."""
     device.close()
+
+
+@contextmanager
+def manage_device(machine: str | Machine = DEFAULT, *, device_id: int = 0, l1_small_size: int = 0) -> Iterator[Device]:
+    """A device that is open within a `with` block."""
+    device = open_device(machine, device_id=device_id, l1_small_size=l1_small_size)
+    try:
+        yield device
+    finally:
+        close_device(device)
 
 
 def _closed(device: Device) -> TesseraError:

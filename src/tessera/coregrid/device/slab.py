@@ -1,4 +1,4 @@
-"""A matrix in one core's buffer, in any number format: written and read as numbers."""
+"""A matrix in the buffers of cores, in any number format: written and read as numbers."""
 
 from __future__ import annotations
 
@@ -8,16 +8,19 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from tessera.coregrid.device.arena import Arena, Buffer
+from tessera.coregrid.device.arena import Arena, Buffer, Cores
 from tessera.coregrid.formats import DataType, float32, numbers, stored
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Slab:
-    """`rows` x `columns` numbers of a format on a core, from a byte of a buffer on."""
+    """`rows` x `columns` numbers of a format on every one of some cores, from a byte of a buffer on.
+
+    As a tensor it is `(rows of cores, columns of cores, rows, columns)`.
+    """
 
     arena: Arena
-    core: int
+    cores: Cores
     buffer: Buffer
     dtype: DataType
     rows: int
@@ -28,25 +31,28 @@ class Slab:
     def raw(self) -> Tensor:
         """Its bytes, row by row."""
         shape = self.rows, self.dtype.row_bytes(self.columns)
-        return self.arena.view(self.core, self.buffer, torch.uint8, shape, self.start)
+        return self.arena.across(self.cores, self.buffer, torch.uint8, shape, self.start)
 
     @property
     def typed(self) -> Tensor:
         """The numbers where they lie; a plain format's only."""
         assert not self.dtype.is_block
-        return self.arena.view(self.core, self.buffer, self.dtype.torch, (self.rows, self.columns), self.start)
+        return self.arena.across(self.cores, self.buffer, self.dtype.torch, (self.rows, self.columns), self.start)
 
     def load(self) -> Tensor:
         """The numbers as float32: where they lie if that is their format, else a copy, as registers hold it."""
         if self.dtype is float32:
             return self.typed
         if self.dtype.is_block:
-            return numbers(self.raw, self.dtype)
+            raw = self.raw
+            return numbers(raw.reshape(-1, raw.shape[-1]), self.dtype).view(*raw.shape[:-1], -1)
         return self.typed.float()
 
     def store(self, values: Tensor) -> None:
         """Round numbers to the format and write them as the first columns; a block format's others become zeros."""
         if self.dtype.is_block:
-            self.raw.copy_(stored(F.pad(values, (0, self.columns - values.shape[1])), self.dtype))
+            padded = F.pad(values, (0, self.columns - values.shape[-1]))
+            raw = stored(padded.reshape(-1, self.columns), self.dtype)
+            self.raw.copy_(raw.view(*padded.shape[:-1], -1))
         else:
-            self.typed[:, : values.shape[1]].copy_(values)
+            self.typed[..., : values.shape[-1]].copy_(values)

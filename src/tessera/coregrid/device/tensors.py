@@ -12,6 +12,7 @@ from tessera.coregrid.device.memory_config import DRAM_MEMORY_CONFIG, MemoryConf
 from tessera.coregrid.device.placement import completed, place
 from tessera.coregrid.device.storage import Matrix, Shards, Storage, copy, fill, values
 from tessera.coregrid.formats import DTYPES, DataType, Layout, bfloat16, float32, rounded
+from tessera.coregrid.planning.ledger import Ledger
 from tessera.errors import TesseraError
 
 
@@ -181,7 +182,7 @@ def deallocate(tensor: Tensor) -> None:
 
 
 def reshape(tensor: Tensor, shape: Sequence[int]) -> Tensor:
-    """The same numbers under another shape; one entry may be -1. Without a copy if the last dim stays."""
+    """The same numbers under another shape; one entry may be -1. In global memory, unless the last dim stays."""
     shape = tuple(shape)
     total = prod(tensor.shape)
     if shape.count(-1) == 1:
@@ -197,6 +198,8 @@ def reshape(tensor: Tensor, shape: Sequence[int]) -> Tensor:
     found = empty(placed.device, Matrix.of(shape, tensor.dtype, tensor.layout), shape, DRAM_MEMORY_CONFIG)
     numbers = values(placed.storage)
     fill(found.storage, numbers.reshape(found.matrix.rows, found.matrix.columns))
+    read = tensor.matrix.rows * tensor.matrix.row_bytes if placed.storage.in_banks else 0
+    placed.device.count(Ledger(global_read=read, global_written=found.matrix.rows * found.matrix.row_bytes))
     return found
 
 

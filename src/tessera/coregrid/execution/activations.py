@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from enum import StrEnum
 
 from torch import Tensor
 from torch.nn import functional as F
@@ -24,3 +25,20 @@ def activate(values: Tensor, name: str, *, approximate: bool = False) -> None:
         values.copy_(F.gelu(values, approximate="tanh"))
     elif name:
         ACTIVATIONS[name](values)
+
+
+class UnaryOpType(StrEnum):
+    """The activations by the names that ttnn has for them."""
+
+    RELU = "relu"
+    RELU6 = "relu6"
+    SILU = "silu"
+    GELU = "gelu"
+    SIGMOID = "sigmoid"
+    TANH = "tanh"
+    HARDSWISH = "hardswish"
+
+
+def UnaryWithParam(op_type: UnaryOpType) -> UnaryOpType:
+    """An activation, as ttnn writes it; none of those here has a parameter."""
+    return op_type

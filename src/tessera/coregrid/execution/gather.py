@@ -6,6 +6,7 @@ the haloed shard too, so a whole row of the window is one copy per output; with 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,9 +14,12 @@ import torch
 from torch import Tensor
 
 from tessera.coregrid.convolution import Convolution, Pair
+from tessera.coregrid.device.arena import Arena, Buffer
 from tessera.coregrid.execution.calls import Calls
 from tessera.coregrid.planning.sticks import Haloing, Ints, Sticks
 from tessera.geometry import Interval
+
+UNIT = torch.complex128  # a number of sixteen bytes, which is copied and never looked at
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,10 +51,11 @@ def segments(columns: Interval, channels: int, kernel: Pair, dilation: Pair) -> 
 
 @dataclass(frozen=True, slots=True)
 class Copies:
-    """A segment with the sticks at which it begins, one for every output of a core."""
+    """A segment with the sticks of so many channels at which it begins, one for every output of a core."""
 
     segment: Segment
     sticks: Tensor
+    channels: int
 
     def run(self, haloed: Tensor, outputs: Interval, block: Tensor, calls: Calls) -> None:
         """Copy the segment for some of the core's outputs into their rows of a block."""
@@ -64,8 +69,38 @@ class Copies:
         calls.do(torch.index_select, windows, 0, self.sticks[outputs.slice], out=place)
 
 
+def fetch(
+    arena: Arena,
+    haloed: Buffer,
+    cores: Sequence[int],
+    found: Sequence[Copies],
+    outputs: Interval,
+    blocks: Tensor,
+    calls: Calls,
+) -> None:
+    """Copy a segment of many cores in one call, from each one's haloed shard to its block `(core, row, column)`.
+
+    The rows are found by their addresses in all memories together, in units of sixteen bytes: what a core moves at
+    once, and what channels are aligned to.
+    """
+    part, channels, size = found[0].segment, found[0].channels, blocks.element_size()
+    unit = UNIT.itemsize
+    addresses = torch.stack(
+        [
+            (arena.address(core, haloed) + part.channel * size) // unit
+            + one.sticks[outputs.slice] * (channels * size // unit)
+            for core, one in zip(cores, found, strict=True)
+        ]
+    )
+    memory = arena.as_numbers(UNIT)
+    width = part.width * size // unit
+    windows = memory.as_strided((len(memory) - width + 1, width), (1, 1))
+    place = blocks[..., part.column : part.column + part.width].view(UNIT)
+    calls.do(torch.ops.aten.index.Tensor_out, windows, [addresses], out=place)
+
+
 def copies(
-    conv: Convolution, haloing: Haloing, outputs: list[Interval], blocks: list[list[Segment]]
+    conv: Convolution, haloing: Haloing, outputs: list[Interval], blocks: list[list[Segment]], channels: int
 ) -> list[list[list[Copies]]]:
     """For every row of cores and every inner block of a shard, the copies that make it."""
     sticks = Sticks((conv.batch, conv.height, conv.width), conv.window)
@@ -76,7 +111,7 @@ def copies(
         place: dict[Pair, Tensor] = {}
         for tap in {part.tap for block in blocks for part in block}:
             place[tap] = torch.from_numpy(_positions(first + _offset(conv, sticks, tap), span, kept))
-        found.append([[Copies(part, place[part.tap]) for part in block] for block in blocks])
+        found.append([[Copies(part, place[part.tap], channels) for part in block] for block in blocks])
     return found
 
 

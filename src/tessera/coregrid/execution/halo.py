@@ -55,7 +55,6 @@ class HaloMoves:
         for core, size in enumerate(self.sizes):
             if not size:
                 continue
-            calls.next_part()
             target = haloed(core)
             for push in self.pushes[core]:
                 source = shard(push.source)

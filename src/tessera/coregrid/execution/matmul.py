@@ -15,7 +15,6 @@ from torch import Tensor
 
 from tessera.coregrid.config import ComputeConfig, MathFidelity
 from tessera.coregrid.device.slab import Slab
-from tessera.coregrid.execution.calls import Calls
 from tessera.coregrid.formats import TILE, DataType, float32
 
 WEIGHT_BITS, ACTIVATION_BITS = 5, 7  # of a mantissa with its leading one, a pass
@@ -54,14 +53,11 @@ class Arithmetic:
     def is_full(self) -> bool:
         return self.dtype is float32
 
-    def accumulate(self, sums: Slab, activations: Tensor, weights: Tensor, *, first: bool, calls: Calls) -> None:
-        """Multiply a block of activations by a block of weights, both in float32, and add it to the sums."""
+    def accumulate(self, sums: Slab, activations: Tensor, weights: Tensor, *, first: bool) -> None:
+        """Multiply blocks of activations by a block of weights, all in float32, and add them to the sums."""
         if self.is_full:
-            place = sums.typed
-            if first:
-                calls.do(torch.mm, activations, weights, out=place)
-            else:
-                calls.do(place.addmm_, activations, weights)
+            found = activations @ weights
+            sums.store(found if first else found.add_(sums.load()))
             return
         fidelity, packed = self.compute.math_fidelity, self.compute.packer_l1_acc and not first
         waiting = None if first else sums.load()
@@ -80,7 +76,7 @@ class Arithmetic:
         """The sum of the products tile by tile, rounded to bfloat16 after each, as the registers hold it."""
         registers = None if begin is None else begin.bfloat16()
         for start in range(0, weights.shape[0], TILE):
-            part = product(activations[:, start : start + TILE], weights[start : start + TILE], fidelity)
+            part = product(activations[..., start : start + TILE], weights[start : start + TILE], fidelity)
             registers = part.bfloat16() if registers is None else torch.add(part, registers).bfloat16()
         assert registers is not None
         return registers.float()

@@ -60,7 +60,7 @@ class Program:
             weights=weights,
             outputs=outputs,
             moves=None if haloing is None else HaloMoves.of(haloing),
-            gathers=[] if haloing is None else copies(conv, haloing, outputs, blocks),
+            gathers=[] if haloing is None else copies(conv, haloing, outputs, blocks, sharding.in_width),
         )
 
 

@@ -1,4 +1,4 @@
-"""The work of the cores, row of them after row: weights and activations brought in, multiplied, added up, stored."""
+"""The work of the cores, gang of them after gang: weights and activations brought in, multiplied, added up, stored."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 import torch
 
-from tessera.coregrid.device.arena import progressions
 from tessera.coregrid.device.slab import Slab
 from tessera.coregrid.device.storage import Interleaved, Shards
 from tessera.coregrid.execution.activations import activate
 from tessera.coregrid.execution.feeding import Feed
+from tessera.coregrid.execution.gangs import Gang, even_columns, gangs
 from tessera.coregrid.execution.matmul import Arithmetic
 from tessera.coregrid.execution.program import Program
 from tessera.coregrid.formats import TILE, float32
@@ -30,42 +30,45 @@ class Rows:
         self.arithmetic = Arithmetic(self.plan.compute, self.plan.output_dtype)
         self.read = self.sent = 0  # bytes from global memory, and passed on from core to core
         self._known_weights: dict[tuple[int, int], torch.Tensor] = {}
-        self.stays = self.plan.layout == ShardLayout.HEIGHT  # all weights at once, if they are needed again
+        self._stays = self.plan.layout == ShardLayout.HEIGHT  # all weights at once, if they are needed again
+        # numbers that are multiplied and added up where they lie
+        self._as_they_are = self.arithmetic.is_full and self.plan.weights_dtype is float32
+        block = self.plan.blocks.act_height * self.plan.blocks.act_width * self.plan.output_dtype.tile_bytes
+        self._gangs, self._columns = gangs(program.outputs, output, block), even_columns(output)
+        self._first = Gang(range(1), len(program.outputs[0]), 1)  # the first row of cores
 
     def run(self) -> Ledger:
-        """Make all outputs, and say what moved."""
-        for row, outputs in enumerate(self.program.outputs):
-            if len(outputs):
-                self.calls.next_part()
-                self._row(row, len(outputs))
+        """Make all outputs, and say what moved: block after block, each on all cores."""
+        blocks = self.plan.blocks
+        if self.bias is not None:
+            self._load(self.bias, [0], "bias", 0, sum(len(gang) for gang in self._gangs))
+        for height in range(blocks.height_blocks):
+            busy = [gang for gang in self._gangs if len(self._rows(gang, height))]
+            for number in range(blocks.inner_blocks):
+                if height == 0 or not self._stays:
+                    start, tiles = self.space.weights_start(number), self.program.weights.tile_rows(number)
+                    self._load(self.weights, tiles, "weights", start, sum(map(len, busy)))
+                for gang in busy:
+                    rows = self._rows(gang, height)
+                    self._multiply(gang, self.feed.block(gang, number, rows), number, rows)
+            for gang in busy:
+                self._finish(gang, self._rows(gang, height))
         feed = self.feed
         return Ledger(local=feed.copied, multicast=self.sent + feed.sent, global_read=self.read)
 
-    def _row(self, row: int, outputs: int) -> None:
-        cores = [self.output.core(row, column) for column in range(self.output.across)]
-        runs = progressions(cores)
-        if self.bias is not None:
-            self._load(self.bias, [0], "bias", 0, row, runs)
-        loaded: set[int] = set()
-        height = self.space.act_height
-        for first in range(0, outputs, height):
-            rows = Interval(first, min(outputs, first + height))
-            for number in range(self.plan.blocks.inner_blocks):
-                if not (self.stays and number in loaded):
-                    start, tiles = self.space.weights_start(number), self.program.weights.tile_rows(number)
-                    self._load(self.weights, tiles, "weights", start, row, runs)
-                    loaded.add(number)
-                block = self.feed.block(row, number, rows, runs)
-                self._multiply(block, number, rows, runs)
-            for core in cores:
-                self._finish(core, rows)
+    def _rows(self, gang: Gang, height: int) -> Interval:
+        """The outputs of a core that a block of the height has; a short shard may have none of them."""
+        first = height * self.space.act_height
+        return Interval(first, min(gang.outputs, first + self.space.act_height))
 
-    def _load(
-        self, stored: Interleaved, tiles: Sequence[int], name: str, start: int, row: int, runs: Sequence[range]
-    ) -> None:
-        """Rows of tiles from global memory to the cores of a row, to each its columns; the first row passes them on."""
-        dtype, columns, wide = stored.matrix.dtype, self.output.across, self.plan.blocks.out_width
-        every = columns * wide
+    def _load(self, stored: Interleaved, tiles: Sequence[int], name: str, start: int, rows: int) -> None:
+        """Rows of tiles from global memory to the first row of cores, to each its columns.
+
+        It passes them on to all rows that are at work: there is room for them on each, and they are counted for each
+        but the first. But they are read where they came to lie first, since they are the same everywhere.
+        """
+        dtype, wide = stored.matrix.dtype, self.plan.blocks.out_width
+        every = self.output.across * wide
         if tiles[-1] - tiles[0] == len(tiles) - 1:
             pages = stored.pages.get(Interval(tiles[0] * every, (tiles[-1] + 1) * every))
         else:
@@ -73,62 +76,59 @@ class Rows:
         chunk = dtype.tile_bytes // TILE  # a row of a tile
         lane = torch.int64 if chunk % 8 == 0 else torch.int16
         lanes = chunk // lane.itemsize
-        block = pages.view(lane).view(len(tiles), columns, wide, TILE, lanes).permute(1, 0, 3, 2, 4)
-        column = 0
-        for cores in runs:
-            shape = len(tiles) * TILE, wide * lanes
+        block = pages.view(lane).view(len(tiles), -1, wide, TILE, lanes).permute(1, 0, 3, 2, 4)
+        for columns in self._columns:
+            cores, shape = self._first.cores(self.output, columns), (len(tiles) * TILE, wide * lanes)
             target = self.space.arena.across(cores, self.space.buffers[name], lane, shape, start)
-            target = target.view(len(cores), len(tiles), TILE, wide, lanes)
-            self.calls.do(target.copy_, block[column : column + len(cores)])
-            column += len(cores)
+            self.calls.do(target.view(-1, len(tiles), TILE, wide, lanes).copy_, block[columns.slice])
         size = len(tiles) * every * dtype.tile_bytes
-        if row:
-            self.sent += size
-        else:
-            self.read += size
+        self.read += size
+        self.sent += size * (rows - 1)
 
-    def _multiply(self, block: Slab, number: int, rows: Interval, runs: Sequence[range]) -> None:
-        """Multiply an activation block by the weights of every core of the row, and add it to its sums."""
-        real, first, space = self.program.weights.block_rows, number == 0, self.space
-        if self.arithmetic.is_full and self.plan.weights_dtype is float32 and self.output.across > 1:
-            arena, sums = space.arena, space.sums(block.core, self.output, rows)
-            for cores in runs:  # in one call for all cores whose memories are evenly apart
-                left = arena.across(cores, block.buffer, torch.float32, (block.rows, block.columns), block.start)
-                shape = space.act_width, space.out_width
-                right = arena.across(cores, space.buffers["weights"], torch.float32, shape, space.weights_start(number))
-                into = arena.across(cores, sums.buffer, torch.float32, (sums.rows, sums.columns), sums.start)
-                if first:
-                    self.calls.do(torch.bmm, left[..., :real], right[:, :real], out=into)
-                else:
-                    self.calls.do(into.baddbmm_, left[..., :real], right[:, :real])
+    def _multiply(self, gang: Gang, block: Slab, number: int, rows: Interval) -> None:
+        """Multiply an activation block by the weights of every core, and add it to its sums."""
+        if not self._as_they_are:
+            self._unpack(gang, block, number, rows)
             return
-        activations = block.load()[:, :real]  # the same numbers on all cores of the row
-        for column, core in enumerate(core for cores in runs for core in cores):
-            self.arithmetic.accumulate(
-                space.sums(core, self.output, rows),
-                activations,
-                self._unpacked(core, column, number)[:real],
-                first=first,
-                calls=self.calls,
-            )
+        real, space, first = self.program.weights.block_rows, self.space, number == 0
+        left = block.typed[..., self.feed.channels(number)]
+        for columns in self._columns:
+            right = space.weights(self._first.cores(self.output, columns), number).typed[0, :, :real]
+            sums = space.sums(gang.cores(self.output, columns), self.output, rows).typed
+            if len(columns) == 1:  # all rows by the same weights
+                self._product(left[:, 0], right.expand(len(gang), -1, -1), sums[:, 0], first=first)
+                continue
+            for row in range(len(gang)):  # all weights by the same row
+                self._product(left[row].expand(len(columns), -1, -1), right, sums[row], first=first)
 
-    def _unpacked(self, core: int, column: int, number: int) -> torch.Tensor:
-        """A core's block of weights as float32; those of the first row of cores serve all rows, whose are the same."""
-        if self.plan.weights_dtype is float32:
-            return self.space.weights(core, number).load()
-        if (column, number) not in self._known_weights:
-            self._known_weights[column, number] = self.space.weights(core, number).load()
-        return self._known_weights[column, number]
+    def _product(self, left: torch.Tensor, right: torch.Tensor, sums: torch.Tensor, *, first: bool) -> None:
+        if first:
+            self.calls.do(torch.bmm, left, right, out=sums)
+        else:
+            self.calls.do(sums.baddbmm_, left, right)
 
-    def _finish(self, core: int, rows: Interval) -> None:
+    def _unpack(self, gang: Gang, block: Slab, number: int, rows: Interval) -> None:
+        """Multiply numbers that have to be unpacked first, column of cores after column."""
+        real, activations = self.program.weights.block_rows, block.load()[..., self.feed.channels(number)]
+        for column in range(self.output.across):
+            one = Interval(column, column + 1)
+            if (column, number) not in self._known_weights:
+                weights = self.space.weights(self._first.cores(self.output, one), number)
+                self._known_weights[column, number] = weights.load()[0, 0, :real]
+            sums = self.space.sums(gang.cores(self.output, one), self.output, rows)
+            known = self._known_weights[column, number]
+            self.arithmetic.accumulate(sums, activations, known, first=number == 0)
+
+    def _finish(self, gang: Gang, rows: Interval) -> None:
         """Add the bias, apply the activation, and store the output in its format."""
         space, full = self.space, self.arithmetic.is_full
-        sums = space.sums(core, self.output, rows)
-        values = sums.load()
-        if self.bias is not None:
-            self.calls.do(values.add_, space.bias(core).load())
-        if self.plan.config.activation:
-            approximate = self.plan.compute.math_approx_mode and not full
-            self.calls.do(activate, values, self.plan.config.activation, approximate=approximate)
-        if not full or "partials" in space.buffers:
-            self.calls.do(space.output(core, self.output, rows).store, values)
+        for columns in self._columns:
+            cores = gang.cores(self.output, columns)
+            values = space.sums(cores, self.output, rows).load()
+            if self.bias is not None:
+                self.calls.do(values.add_, space.bias(self._first.cores(self.output, columns)).load())
+            if self.plan.config.activation:
+                approximate = self.plan.compute.math_approx_mode and not full
+                self.calls.do(activate, values, self.plan.config.activation, approximate=approximate)
+            if not full or "partials" in space.buffers:
+                self.calls.do(space.output(cores, self.output, rows).store, values)

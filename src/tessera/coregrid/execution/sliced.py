@@ -11,13 +11,12 @@ from tessera.coregrid.device.device import Device
 from tessera.coregrid.device.memory_config import DRAM_MEMORY_CONFIG
 from tessera.coregrid.device.placement import place
 from tessera.coregrid.device.storage import Matrix, Shards, Storage, collect, deal
-from tessera.coregrid.device.tensors import Tensor, empty
+from tessera.coregrid.device.tensors import Placed, Tensor, empty
 from tessera.coregrid.execution.execute import execute
 from tessera.coregrid.execution.prepared import Operands
 from tessera.coregrid.execution.program import Program
 from tessera.coregrid.planning.ledger import Ledger
 from tessera.coregrid.planning.plan import ConvPlan
-from tessera.coregrid.planning.slicing import global_ledger
 from tessera.geometry import Interval
 
 
@@ -36,18 +35,24 @@ def execute_slices(
     moved = Ledger()
     try:
         for cut, program in zip(plan.slices, programs, strict=True):
-            shards = _taken(source, sticks(conv.batch, (conv.height, conv.width), cut.axis, cut.input), program, device)
-            weights, bias = operands.pages(program.weights)
-            made = execute(program, device, shards, weights, bias, release=shards.free)
-            _put(made, output.storage, sticks(conv.batch, conv.output, cut.axis, cut.output))
+            runs = sticks(conv.batch, (conv.height, conv.width), cut.axis, cut.input)
+            shards, read = _taken(source, runs, program, device)
+            taken = Placed(device, program.input, shards)
+            try:
+                weights, bias = operands.pages(program.weights)
+                made = execute(program, device, shards, weights, bias, release=taken.free)
+            finally:
+                taken.free()
+            written = _put(made, output.storage, sticks(conv.batch, conv.output, cut.axis, cut.output))
             made.free()
-            crossed = global_ledger(cut.plan)
+            crossed = Ledger(global_read=read, global_written=written)
             device.count(crossed)
             moved += cut.plan.ledger + crossed
     except Exception:
         output.placed.free()
         raise
-    assert moved == plan.ledger, f"moved {moved}, planned {plan.ledger}"
+    if moved != plan.ledger:
+        raise AssertionError(f"moved {moved}, planned {plan.ledger}")
     return output
 
 
@@ -65,8 +70,8 @@ def sticks(batch: int, size: tuple[int, int], axis: SliceAxis, part: Interval) -
     return [part + row * width for row in range(batch * height)]
 
 
-def _taken(source: Storage, runs: list[Interval], program: Program, device: Device) -> Shards:
-    """Sticks of the input in shards, as a slice's plan needs them."""
+def _taken(source: Storage, runs: list[Interval], program: Program, device: Device) -> tuple[Shards, int]:
+    """Sticks of the input in shards, as a slice's plan needs them, and the bytes that were read for them."""
     given, conv = source.matrix, program.plan.conv
     (everything,) = source.parts()
     raw = torch.cat([source.read(everything, run, everything.columns) for run in runs])
@@ -74,13 +79,14 @@ def _taken(source: Storage, runs: list[Interval], program: Program, device: Devi
     shards = place(device, matrix, program.input, "input")
     assert isinstance(shards, Shards)
     deal(shards, raw)
-    return shards
+    return shards, raw.numel()
 
 
-def _put(made: Shards, output: Storage, runs: list[Interval]) -> None:
-    """The output of a slice, to where it belongs."""
+def _put(made: Shards, output: Storage, runs: list[Interval]) -> int:
+    """The output of a slice, to where it belongs; gives the bytes that were written."""
     raw, at = collect(made), 0
     (everything,) = output.parts()
     for run in runs:
         output.write(everything, run, everything.columns, raw[at : at + len(run)])
         at += len(run)
+    return raw.numel()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tessera.coregrid.device.arena import Arena, Buffer
+from tessera.coregrid.device.arena import Arena, Buffer, Cores
 from tessera.coregrid.device.slab import Slab
 from tessera.coregrid.device.storage import Shards
 from tessera.coregrid.formats import TILE, DataType
@@ -46,11 +46,11 @@ class Workspace:
             self.arena.free(buffer)
         self.buffers.clear()
 
-    def slab(self, core: int, name: str, dtype: DataType, rows: int, columns: int, start: int = 0) -> Slab:
+    def slab(self, cores: Cores, name: str, dtype: DataType, rows: int, columns: int, start: int = 0) -> Slab:
         """A matrix in one of the buffers."""
         return Slab(
             arena=self.arena,
-            core=core,
+            cores=cores,
             buffer=self.buffers[name],
             dtype=dtype,
             rows=rows,
@@ -62,27 +62,27 @@ class Workspace:
         """Where in its buffer an inner block of weights lies."""
         return block % self.weights_places * self.weights_block
 
-    def weights(self, core: int, block: int) -> Slab:
-        """An inner block of weights on a core."""
+    def weights(self, cores: Cores, block: int) -> Slab:
+        """An inner block of weights."""
         start = self.weights_start(block)
-        return self.slab(core, "weights", self.plan.weights_dtype, self.act_width, self.out_width, start)
+        return self.slab(cores, "weights", self.plan.weights_dtype, self.act_width, self.out_width, start)
 
-    def bias(self, core: int) -> Slab:
+    def bias(self, cores: Cores) -> Slab:
         """The first row of the tiles of the bias."""
-        return self.slab(core, "bias", self.plan.weights_dtype, 1, self.out_width)
+        return self.slab(cores, "bias", self.plan.weights_dtype, 1, self.out_width)
 
-    def sums(self, core: int, output: Shards, rows: Interval) -> Slab:
-        """Where the sums of some of a core's outputs wait: in their buffer, or where the output will lie."""
+    def sums(self, cores: Cores, output: Shards, rows: Interval) -> Slab:
+        """Where the sums of some of every core's outputs wait: in their buffer, or where the output will lie."""
         if "partials" in self.buffers:
-            return self.slab(core, "partials", self.plan.partials_dtype, len(rows), self.out_width)
-        return self.output(core, output, rows)
+            return self.slab(cores, "partials", self.plan.partials_dtype, len(rows), self.out_width)
+        return self.output(cores, output, rows)
 
-    def output(self, core: int, output: Shards, rows: Interval) -> Slab:
-        """Some rows of a core's output."""
+    def output(self, cores: Cores, output: Shards, rows: Interval) -> Slab:
+        """Some rows of the output of every core."""
         dtype = self.plan.output_dtype
         return Slab(
             arena=self.arena,
-            core=core,
+            cores=cores,
             buffer=output.buffer,
             dtype=dtype,
             rows=len(rows),

@@ -107,7 +107,7 @@ def plan_network(
     network: Network, machine: Machine, config: Conv2dConfig = CONFIG, compute: ComputeConfig = COMPUTE
 ) -> NetworkSearch:
     """Choose how every layer of a network lies."""
-    setup = Setup(machine=machine, config=config, compute=compute, bias=True)
+    setup = Setup(machine=machine, config=replace(config), compute=replace(compute), bias=True)
     known: dict[object, list[Option]] = {}
 
     def ways(layer: Layer, setup: Setup) -> list[Option]:
@@ -227,6 +227,9 @@ class _Walk:
     def _resharded(self, source: Lying | None, target: Lying) -> float:
         if source is None or source == target:
             return 0.0
+        if source.sticks != target.sticks:  # images that become rows of numbers do so in global memory
+            count = source.sticks * self.setup.config.dtype.row_bytes(source.channels)
+            return 2 * (self.rates.launch + count / self.rates.globally)
         return self.rates.launch + reshard(source, target).seconds(self.rates, self.setup.config.dtype)
 
 

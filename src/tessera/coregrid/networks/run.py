@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import torch
-from torch import fx, nn
+from torch import nn
 
 from tessera.coregrid.config import SliceConfig
 from tessera.coregrid.device.device import Device
@@ -25,7 +25,7 @@ from tessera.errors import TesseraError
 class NetworkOnDevice:
     """A planned network with its weights on a device; call it with images `(N, C, H, W)` for what it makes of them.
 
-    Batch norms are folded into the convolutions before them, ReLUs are applied where the sums are made.
+    Batch norms are folded into the convolutions before them, activations are applied where the sums are made.
     """
 
     def __init__(self, module: nn.Module, plan: NetworkPlan, device: Device) -> None:
@@ -33,7 +33,6 @@ class NetworkOnDevice:
             raise TesseraError("the network is planned for another device", got=device, allowed=plan.machine.name)
         self.plan, self.device = plan, device
         self._folded = folded(module)
-        self._relu = _before_relu(self._folded)
         self._plans: dict[str, ConvPlan] = {
             step.name: step.option.plan
             for step in plan.steps
@@ -67,7 +66,7 @@ class NetworkOnDevice:
         shortcut = value
         for layer in part.shortcut:
             shortcut = self._layer(layer, shortcut, frees=True)
-        summed = add_(body, shortcut, activations=["relu"] if part.name in self._relu else [])
+        summed = add_(body, shortcut, activations=[part.activation])
         deallocate(shortcut)
         return summed
 
@@ -89,14 +88,15 @@ class NetworkOnDevice:
 
     def _convolution(self, layer: Layer, value: Tensor, *, frees: bool) -> Tensor:
         conv, plan = layer.conv, self._plans[layer.name]
-        config = replace(
-            plan.config, activation="relu" if layer.name in self._relu else "", deallocate_activation=frees
-        )
+        config = replace(plan.config, activation=layer.activation, deallocate_activation=frees)
+        given = reshape(value, (1, 1, conv.inputs, conv.in_channels))
+        if frees and layer.flattened is not None:  # a copy was made of it
+            deallocate(value)
         slices = SliceConfig(axis=plan.slices[0].axis, num_slices=len(plan.slices)) if plan.slices else None
-        weights, bias = self._prepared.get(layer.name) or self._from_module(layer.name)
+        weights, bias = self._prepared.get(layer.name) or self._from_module(layer)
         (top, bottom), (left, right) = conv.padding
         found, [weights, bias] = conv2d(
-            input_tensor=reshape(value, (1, 1, conv.inputs, conv.in_channels)),
+            input_tensor=given,
             weight_tensor=weights,
             in_channels=conv.in_channels,
             out_channels=conv.out_channels,
@@ -119,22 +119,14 @@ class NetworkOnDevice:
         made: Tensor = found
         return made
 
-    def _from_module(self, name: str) -> tuple[Tensor, Tensor | None]:
+    def _from_module(self, layer: Layer) -> tuple[Tensor, Tensor | None]:
         """The weights of a layer, those of a linear one as a convolution of 1x1, and its bias, on the host."""
-        module = self._folded.get_submodule(name)
+        module = self._folded.get_submodule(layer.name)
         assert isinstance(module, nn.Conv2d | nn.Linear)
-        weight = module.weight if isinstance(module, nn.Conv2d) else module.weight[:, :, None, None]
+        weight = module.weight
+        if layer.flattened is not None:  # torch flattens images channel by channel, here they lie pixel by pixel
+            weight = weight.reshape(-1, *layer.flattened).permute(0, 2, 3, 1).flatten(1)
+        if isinstance(module, nn.Linear):
+            weight = weight[:, :, None, None]
         bias = None if module.bias is None else from_torch(module.bias.reshape(1, 1, 1, -1))
         return from_torch(weight), bias
-
-
-def _before_relu(graph: fx.GraphModule) -> set[str]:
-    """The convolutions and the sums that a ReLU follows: a module's path, or the name of an addition."""
-    found = set()
-    for node in graph.graph.nodes:
-        if node.op != "call_module" or not isinstance(graph.get_submodule(str(node.target)), nn.ReLU):
-            continue
-        (source,) = node.args
-        assert isinstance(source, fx.Node)
-        found.add(str(source.target) if source.op == "call_module" else str(source.name))
-    return found

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from tessera.coregrid.config import ComputeConfig, Conv2dConfig, SliceConfig
@@ -17,6 +17,7 @@ from tessera.coregrid.execution.execute import execute
 from tessera.coregrid.execution.prepared import Operands
 from tessera.coregrid.execution.program import Program
 from tessera.coregrid.execution.sliced import execute_slices
+from tessera.coregrid.formats import DataType
 from tessera.coregrid.operations.images import check_images, paddings, pair
 from tessera.coregrid.planning.choose import plan_call
 from tessera.coregrid.planning.knobs import advice
@@ -45,12 +46,14 @@ def conv2d(
     slice_config: SliceConfig | None = None,
     return_weights_and_bias: bool = False,
     return_output_dim: bool = False,
+    dtype: DataType | None = None,
 ) -> Any:
     """Convolve images `(N, H, W, C)` with weights `(Co, Ci / groups, Kh, Kw)`; gives `(1, 1, N*Ho*Wo, Co)`.
 
     `padding` is (height, width) or (top, bottom, left, right). The output stays in shards on the cores, unless
-    `memory_config` says where it goes. With `return_output_dim` and `return_weights_and_bias` the result is a list:
-    the output, then `[height, width]`, then `[weights, bias]`, which may be passed again.
+    `memory_config` says where it goes; its format is `dtype`, or else the config's. With `return_output_dim` and
+    `return_weights_and_bias` the result is a list: the output, then `[height, width]`, then `[weights, bias]`, which
+    may be passed again.
     """
     conv = Convolution(
         batch=batch_size,
@@ -65,7 +68,10 @@ def conv2d(
         groups=groups,
     )
     check_images(input_tensor, (conv.batch, conv.height, conv.width, conv.in_channels), device)
-    config, compute = conv_config or Conv2dConfig(), compute_config or ComputeConfig()
+    asked = conv_config or Conv2dConfig()
+    # copies, since a program is kept by them, and the caller may assign to theirs
+    config = replace(asked, dtype=dtype or asked.dtype)
+    compute = replace(compute_config or ComputeConfig())
     ready = _ready(conv, input_tensor, device, config, compute, slice_config, bias_tensor is not None)
     operands = Operands(weight_tensor, bias_tensor, config.weights_dtype, device)
     first = ready.programs[0].weights

@@ -11,6 +11,7 @@ from tessera.coregrid.config import ComputeConfig, Conv2dConfig, SliceConfig
 from tessera.coregrid.device.device import Device
 from tessera.coregrid.device.memory_config import MemoryConfig
 from tessera.coregrid.device.tensors import Tensor, deallocate, from_torch
+from tessera.coregrid.formats import DataType
 from tessera.coregrid.operations.conv2d import conv2d
 from tessera.coregrid.operations.images import check_images, paddings, pair
 from tessera.coregrid.operations.resample import with_zeros_between
@@ -39,6 +40,7 @@ def conv_transpose2d(
     slice_config: SliceConfig | None = None,
     return_weights_and_bias: bool = False,
     return_output_dim: bool = False,
+    dtype: DataType | None = None,
 ) -> Any:
     """Transposed convolution of images `(N, H, W, C)` with weights `(Ci, Co / groups, Kh, Kw)`; see `conv2d`."""
     sizes = batch_size, input_height, input_width, in_channels
@@ -83,6 +85,7 @@ def conv_transpose2d(
             slice_config=slice_config,
             return_weights_and_bias=return_weights_and_bias,
             return_output_dim=return_output_dim,
+            dtype=dtype,
         )
     finally:
         deallocate(spread)

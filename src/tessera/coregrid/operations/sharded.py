@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor as TorchTensor
 
+from tessera.coregrid.device.arena import Cores
 from tessera.coregrid.device.device import Device
 from tessera.coregrid.device.memory_config import BufferType, MemoryConfig, TensorMemoryLayout
 from tessera.coregrid.device.placement import completed
@@ -47,7 +48,7 @@ def put(storage: Shards, row: int, column: int, values: TorchTensor) -> None:
     """Write the real rows of a shard, rounded to its format; columns that are not given become zeros."""
     slab = Slab(
         arena=storage.device.arena,
-        core=storage.core(row, column),
+        cores=Cores(storage.core(row, column)),
         buffer=storage.buffer,
         dtype=storage.matrix.dtype,
         rows=len(storage.rows(row)),

@@ -1,8 +1,9 @@
-"""A core's timeline as a picture, one line for each lane; and as a trace that Perfetto and Chrome open."""
+"""A core's timeline as a picture, one line for each lane; and all of them as a trace that Perfetto and Chrome open."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 
 from tessera.coregrid.cost.timeline import LANES, Span, Timeline
 from tessera.report.figures import format_seconds
@@ -51,20 +52,26 @@ def _joined(spans: list[Span], total: int) -> list[Span]:
     return found
 
 
-def trace(timeline: Timeline, name: str = "core") -> str:
-    """The timeline in the trace format of Chrome, which Perfetto opens: a thread for every lane, microseconds."""
-    events: list[dict[str, object]] = [{"ph": "M", "pid": 0, "name": "process_name", "args": {"name": name}}]
-    for number, lane in enumerate(LANES):
-        events.append({"ph": "M", "pid": 0, "tid": number, "name": "thread_name", "args": {"name": lane}})
-    for span in timeline.spans:
-        events.append(
-            {
-                "ph": "X",
-                "pid": 0,
-                "tid": LANES.index(span.lane),
-                "name": span.name,
-                "ts": span.start * 1e6,
-                "dur": (span.stop - span.start) * 1e6,
-            }
-        )
+def trace(timelines: Sequence[Timeline], name: str = "cores") -> str:
+    """Timelines in the trace format of Chrome, which Perfetto opens, in microseconds.
+
+    Every row of cores is a process, every lane a thread of it.
+    """
+    events: list[dict[str, object]] = []
+    for row, timeline in enumerate(timelines):
+        who = f"row of cores {row}" if row else f"row of cores 0: {name}"
+        events.append({"ph": "M", "pid": row, "name": "process_name", "args": {"name": who}})
+        for number, lane in enumerate(LANES):
+            events.append({"ph": "M", "pid": row, "tid": number, "name": "thread_name", "args": {"name": lane}})
+        for span in timeline.spans:
+            events.append(
+                {
+                    "ph": "X",
+                    "pid": row,
+                    "tid": LANES.index(span.lane),
+                    "name": span.name,
+                    "ts": span.start * 1e6,
+                    "dur": (span.stop - span.start) * 1e6,
+                }
+            )
     return json.dumps({"traceEvents": events, "displayTimeUnit": "ns"})

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from tessera.coregrid.convolution import Convolution
-from tessera.coregrid.formats import TILE
+from tessera.coregrid.formats import TILE, DataType
 from tessera.coregrid.planning.sharding import Sharding, ShardLayout, round_up
 from tessera.errors import TesseraError
 
@@ -72,6 +73,34 @@ def blocks_of(
         sub_height=sub_height,
         sub_width=sub_width,
     )
+
+
+def output_block(conv: Convolution, free: int, dtype: DataType) -> tuple[int, int]:
+    """The largest block of the output, in sticks and channels, that a core can make by itself from global memory.
+
+    Beside it lie the activations and the weights that it needs, so `(bHo * bWo + K * (bHo + bWo)) * size < free` with
+    `K = Kh * Kw * Ci`. Both sides are whole tiles; of two blocks that are as large the wider one takes fewer weights.
+
+    >>> from tessera.coregrid.formats import bfloat16
+    >>> conv = Convolution(batch=2, height=16, width=16, in_channels=32, out_channels=64, kernel=(3, 3), stride=(2, 2))
+    >>> output_block(conv, 100_000, bfloat16)
+    (64, 64)
+    """
+    size, inner = dtype.tile_bytes / TILE**2, conv.kernel[0] * conv.kernel[1] * conv.in_channels
+    found = (0, 0)
+    for width in range(TILE, round_up(conv.out_channels, TILE) + 1, TILE):
+        most = (free / size - inner * width) / (width + inner)  # the height has to be below it
+        height = min(round_up(conv.outputs, TILE), (math.ceil(most) - 1) // TILE * TILE)
+        if height > 0:
+            found = max(found, (height, width), key=lambda block: (block[0] * block[1], block[1]))
+    if found == (0, 0):
+        raise TesseraError(
+            "not even a tile of the output fits with what it needs",
+            got=f"{math.ceil((TILE**2 + 2 * inner * TILE) * size):,} bytes",
+            allowed=f"less than {free:,}",
+            do="cut the inner dim as well, as every sharded layout does",
+        )
+    return found
 
 
 def sub_block(height: int, width: int, most: int = REGISTERS) -> tuple[int, int]:

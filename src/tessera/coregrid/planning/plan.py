@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from tessera.coregrid.config import ComputeConfig, Conv2dConfig, SliceAxis
 from tessera.coregrid.convolution import Convolution
@@ -181,8 +181,8 @@ def plan_one(
     """Plan a convolution in one layout (the config's if none is given) on one grid; it may turn out not to fit."""
     setup = Setup(
         machine=machine,
-        config=config or Conv2dConfig(),
-        compute=compute or ComputeConfig(),
+        config=replace(config or Conv2dConfig()),
+        compute=replace(compute or ComputeConfig()),
         grid=grid,
         input_dtype=input_dtype,
         input_layout=input_layout,
@@ -198,8 +198,28 @@ def plan_one(
 
 def planned(conv: Convolution, layout: ShardLayout, setup: Setup) -> ConvPlan:
     """Plan a convolution in one layout; it may turn out not to fit."""
-    config, compute, grid = setup.config, setup.compute, setup.cores
-    sharding = sharding_of(
+    config = setup.config
+    sharding = sharded(conv, layout, setup)
+    blocks = blocked(conv, sharding, setup)
+    halo = None if conv.is_matmul else halo_count(conv, sharding, config.halo_mode)
+    memory = memory_of(conv, sharding, blocks, halo.largest if halo else 0, setup)
+    ledger = predicted_ledger(conv, sharding, blocks, halo, config, input_dtype=setup.dtype, bias=setup.bias)
+    return ConvPlan(
+        conv=conv,
+        setup=setup,
+        grid=setup.cores,
+        sharding=sharding,
+        blocks=blocks,
+        footprint=memory,
+        halo=halo,
+        ledger=ledger,
+    )
+
+
+def sharded(conv: Convolution, layout: ShardLayout, setup: Setup) -> Sharding:
+    """Which cores have what."""
+    config, grid = setup.config, setup.cores
+    return sharding_of(
         conv,
         layout,
         grid,
@@ -208,34 +228,31 @@ def planned(conv: Convolution, layout: ShardLayout, setup: Setup) -> ConvPlan:
         transpose_shards=config.transpose_shards,
         whole_grid=grid == config.grid,
     )
-    blocks = blocks_of(
+
+
+def blocked(conv: Convolution, sharding: Sharding, setup: Setup) -> Blocks:
+    """The blocks in which the cores work through it."""
+    config = setup.config
+    return blocks_of(
         conv,
         sharding,
         act_block_h_override=config.act_block_h_override,
         act_block_w_div=config.act_block_w_div,
         full_inner=config.full_inner_dim,
-        fp32_accumulation=compute.fp32_dest_acc_en,
+        fp32_accumulation=setup.compute.fp32_dest_acc_en,
     )
-    halo = None if conv.is_matmul else halo_count(conv, sharding, config.halo_mode)
-    memory = footprint(
+
+
+def memory_of(conv: Convolution, sharding: Sharding, blocks: Blocks, halo_sticks: int, setup: Setup) -> Footprint:
+    """The memory that it takes."""
+    return footprint(
         conv,
         sharding,
         blocks,
-        halo.largest if halo else 0,
-        config,
-        compute,
+        halo_sticks,
+        setup.config,
+        setup.compute,
         input_dtype=setup.dtype,
         input_layout=setup.input_layout,
         bias=setup.bias,
-    )
-    ledger = predicted_ledger(conv, sharding, blocks, halo, config, input_dtype=setup.dtype, bias=setup.bias)
-    return ConvPlan(
-        conv=conv,
-        setup=setup,
-        grid=grid,
-        sharding=sharding,
-        blocks=blocks,
-        footprint=memory,
-        halo=halo,
-        ledger=ledger,
     )

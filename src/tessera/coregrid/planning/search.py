@@ -121,8 +121,8 @@ def plan_conv2d(
     """
     setup = Setup(
         machine=machine,
-        config=config or Conv2dConfig(),
-        compute=compute or ComputeConfig(),
+        config=replace(config or Conv2dConfig()),
+        compute=replace(compute or ComputeConfig()),
         grid=grid,
         input_dtype=input_dtype,
         input_layout=input_layout,
@@ -205,16 +205,20 @@ def _buffers(config: Conv2dConfig) -> Iterator[Conv2dConfig]:
 
 
 def _sliced(conv: Convolution, setup: Setup, slices: SliceConfig | None) -> list[Candidate]:
-    """Through global memory, in every layout that it fits in so."""
-    found = []
+    """Through global memory, in every layout that it fits in so; smaller blocks may need fewer slices."""
+    plans: dict[object, ConvPlan] = {}
     for layout in _layouts(setup):
         config = replace(setup.config, shard_layout=layout, enable_split_reader=True)
-        try:
-            plan = plan_sliced(conv, replace(setup, config=config), slices)
-        except TesseraError:
-            continue  # not even slices of this layout fit
-        found.append(Candidate(plan=plan, predicted=predicted(plan)))
-    return found
+        smaller = layout != ShardLayout.WIDTH and not config.act_block_h_override
+        for height in (0, TILE) if smaller else (config.act_block_h_override,):
+            blocked = replace(config, act_block_h_override=height)
+            for buffered in (blocked, replace(blocked, enable_act_double_buffer=True)):
+                try:
+                    plan = plan_sliced(conv, replace(setup, config=buffered), slices)
+                except TesseraError:
+                    continue  # not even slices of this layout fit
+                plans.setdefault((_what_differs(plan), len(plan.slices)), plan)
+    return [Candidate(plan=plan, predicted=predicted(plan)) for plan in plans.values()]
 
 
 def _what_differs(plan: ConvPlan) -> object:

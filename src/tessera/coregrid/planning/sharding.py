@@ -75,6 +75,15 @@ class Sharding:
         return _dealt(sticks, self.rows, self.out_height)
 
 
+def most_rows(layout: ShardLayout, grid: Mesh, *, transpose_shards: bool = True) -> int:
+    """Over how many rows of cores a layout may cut the sticks."""
+    if layout == ShardLayout.HEIGHT:
+        return grid.size
+    if layout == ShardLayout.WIDTH:
+        return 1
+    return grid.rows if transpose_shards else grid.cols
+
+
 def sharding_of(
     conv: Convolution,
     layout: ShardLayout,
@@ -93,17 +102,10 @@ def sharding_of(
     """
     tiles = -(-conv.outputs // TILE)
     in_tiles, out_tiles = -(-conv.in_channels // TILE), -(-conv.out_channels // TILE)
-    down, across = (grid.rows, grid.cols) if transpose_shards else (grid.cols, grid.rows)
-    rows = columns = out_columns = 1
-    if layout == ShardLayout.HEIGHT:
-        rows = grid.size if whole_grid else cores_for(tiles, grid.size, multiple)
-    elif layout == ShardLayout.BLOCK:
-        rows = down if whole_grid else cores_for(tiles, down, multiple)
-        columns = across if whole_grid else cores_for(in_tiles, across)
-        out_columns = cores_for(out_tiles, across)
-    else:
-        columns = grid.size if whole_grid else cores_for(in_tiles, grid.size)
-        out_columns = cores_for(out_tiles, grid.size)
+    down = most_rows(layout, grid, transpose_shards=transpose_shards)
+    across = grid.size // down
+    rows, columns = (down, across) if whole_grid else (cores_for(tiles, down, multiple), cores_for(in_tiles, across))
+    out_columns = cores_for(out_tiles, across)
     alignment = in_alignment if columns == 1 else TILE
     return Sharding(
         layout=ShardLayout(layout),

@@ -8,17 +8,17 @@ columns) allow, the first ones larger.
 from __future__ import annotations
 
 import itertools
+from bisect import bisect_left
 from collections.abc import Iterator
 from dataclasses import replace
 
 from tessera.coregrid.config import Conv2dConfig, SliceAxis, SliceConfig
 from tessera.coregrid.convolution import Convolution
-from tessera.coregrid.formats import TILE, Layout
+from tessera.coregrid.formats import TILE, DataType, Layout
 from tessera.coregrid.planning.autoshard import auto_shard
 from tessera.coregrid.planning.ledger import Ledger
-from tessera.coregrid.planning.memory import sticks_dtype
-from tessera.coregrid.planning.plan import MB, ConvPlan, Setup, Slice, planned
-from tessera.coregrid.planning.sharding import ShardLayout
+from tessera.coregrid.planning.plan import MB, ConvPlan, Setup, Slice, blocked, memory_of, planned, sharded
+from tessera.coregrid.planning.sharding import ShardLayout, most_rows, round_up
 from tessera.errors import TesseraError
 from tessera.geometry import Interval
 
@@ -82,24 +82,56 @@ def plan_sliced(
     axes = [slices.axis] if slices.axis else [guessed, *(axis for axis in SliceAxis if axis is not guessed)]
     if slices.num_slices:
         return _joined(conv, list(_parts(conv, axes[0], slices.num_slices, setup, layout)))
-    least: int | None = None
+    least = []
     for axis in axes:
-        for count in range(1, _most(conv, axis, config) + 1):
+        most = _most(conv, axis, config)
+        for count in range(_fewest(conv, axis, setup, layout), most + 1):
             parts = []
             for part in _parts(conv, axis, count, setup, layout):
                 parts.append(part)
                 if not part.plan.fits:  # the others need not be planned
-                    least = min(part.plan.high_water, least or part.plan.high_water)
+                    least.append(part.plan.high_water)
                     break
             else:
                 return _joined(conv, parts)
-    assert least is not None
+        least.append(_floor(conv, axis, most, setup, layout))
     raise TesseraError(
         "no slice of this convolution fits",
-        got=f"{least / MB:.2f} MB per core at least",
+        got=f"{min(least) / MB:.2f} MB per core at least",
         allowed=f"up to {setup.machine.local_memory / MB:.2f} MB",
         do="use smaller blocks (act_block_h_override), bfloat8_b weights, or another layout",
     )
+
+
+def _fewest(conv: Convolution, axis: SliceAxis, setup: Setup, layout: ShardLayout | None) -> int:
+    """With fewer slices than these the first is too large already, whatever its halo.
+
+    What a slice takes without its halo only grows with its size, so the number is found by halving.
+    """
+    counts = range(1, _most(conv, axis, setup.config) + 1)
+    have = setup.machine.local_memory
+    return 1 + bisect_left(counts, True, key=lambda count: _floor(conv, axis, count, setup, layout) <= have)
+
+
+def _floor(conv: Convolution, axis: SliceAxis, count: int, setup: Setup, layout: ShardLayout | None) -> int:
+    """What the first of so many slices takes of a core's memory at least: spread over all cores, without a halo."""
+    size = conv.output[0 if axis is SliceAxis.HEIGHT else 1]
+    part, _ = part_of(conv, axis, cut(size, count, _unit(axis, setup.config))[0])
+    whole = replace(setup, config=replace(setup.config, act_block_h_override=0))
+    found = []
+    for tried in [layout] if layout else ShardLayout:
+        rows = most_rows(tried, setup.cores, transpose_shards=setup.config.transpose_shards)
+        sharding = replace(
+            sharded(part, tried, whole),
+            rows=rows,
+            in_height=round_up(part.inputs, rows * TILE) // rows,
+            out_height=round_up(part.outputs, rows * TILE) // rows,
+        )
+        blocks = blocked(part, sharding, whole)
+        if setup.config.act_block_h_override and tried != ShardLayout.WIDTH:
+            blocks = replace(blocks, act_height=1)
+        found.append(memory_of(part, sharding, blocks, 0, setup).high_water)
+    return min(found)
 
 
 def _most(conv: Convolution, axis: SliceAxis, config: Conv2dConfig) -> int:
@@ -134,9 +166,14 @@ def _joined(conv: Convolution, parts: list[Slice]) -> ConvPlan:
 
 
 def global_ledger(plan: ConvPlan) -> Ledger:
-    """The sticks that a slice reads from global memory, with their own channels and no padding, and what it writes."""
-    conv, stick = plan.conv, sticks_dtype(plan.input_dtype).torch.itemsize
+    """The sticks that a slice reads from global memory, and those that it writes."""
+    conv = plan.conv
     return Ledger(
-        global_read=conv.inputs * conv.in_channels * stick,
-        global_written=plan.output_dtype.bytes_of(conv.outputs, conv.out_channels, plan.config.output_layout),
+        global_read=conv.inputs * _stick(plan.input_dtype, conv.in_channels, plan.input_layout),
+        global_written=conv.outputs * _stick(plan.output_dtype, conv.out_channels, plan.config.output_layout),
     )
+
+
+def _stick(dtype: DataType, channels: int, layout: Layout) -> int:
+    """The bytes of a stick in global memory; in tiles its channels are whole ones."""
+    return dtype.row_bytes(round_up(channels, TILE) if layout is Layout.TILE else channels)
