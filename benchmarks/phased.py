@@ -14,35 +14,21 @@ benchmarks/results/phased.json with the machine described; a part that is run al
 
 from __future__ import annotations
 
-import argparse
-import importlib
-import sys
 import tempfile
 from pathlib import Path
-from typing import Any
 
-HERE = Path(__file__).parent
-sys.path.insert(0, str(HERE))
-
-from parts import restart_with_steady_allocator, run_parts, say  # noqa: E402
+from parts import begin, options, run_modules, say
 
 PARTS = ("overlap", "streaming", "computing", "offload", "limit")
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", choices=PARTS, action="append", help="a part alone; repeatable")
+    parser = options(__doc__, "phased", PARTS)
     parser.add_argument("--small", action="store_true", help="small sizes and few rounds; the figures mean nothing")
-    parser.add_argument("-o", type=Path, help="where to write the results")
-    args = parser.parse_args()
-    restart_with_steady_allocator()
-    usual = Path(tempfile.gettempdir(), "phased-small.json") if args.small else HERE / "results" / "phased.json"
-
-    def run(part: str) -> dict[str, Any]:
-        found: dict[str, Any] = importlib.import_module(f"phasing.{part}").run(say, small=args.small)
-        return found
-
-    run_parts(args.o or usual, args.only or PARTS, run)
+    args = begin(parser)
+    if args.small and args.o == parser.get_default("o"):
+        args.o = Path(tempfile.gettempdir(), "phased-small.json")
+    run_modules(args, PARTS, "phasing", say, small=args.small)
 
 
 if __name__ == "__main__":

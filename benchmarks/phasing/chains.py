@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +15,9 @@ from torch import Tensor
 
 from tessera.phased import Event, MatrixChain, PhasedModel, write_weights
 
-TRIALS = 4  # of finding the rows at which loading and computing take equally long
+# of these, the rows at which loading and computing take most nearly equally long; by the quickest of some passes
+ROWS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256)
+TRIALS = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,6 +32,10 @@ class Chain:
     def nbytes(self) -> int:
         return 4 * self.size**2 * self.layers
 
+    @property
+    def budget(self) -> int:
+        return 3 * (4 * self.size**2 + (1 << 16))
+
     def open(self, schedule: str, *, rows: int, cold: bool, **options: Any) -> PhasedModel:
         with torch.device("meta"):
             bare = MatrixChain(self.size, self.layers)
@@ -39,13 +46,19 @@ class Chain:
             cold=cold,
             phases=[f"layers.{number}" for number in range(self.layers)],
             input_shape=(rows, self.size),
-            budget=3 * (4 * self.size**2 + (1 << 16)),
+            budget=self.budget,
             keep=False,
             **options,
         )
 
     def rows(self, count: int) -> Tensor:
         return torch.randn(count, self.size, generator=torch.Generator().manual_seed(count))
+
+    @contextmanager
+    def opened(self, ways: Mapping[str, Mapping[str, Any]], **options: Any) -> Iterator[dict[str, PhasedModel]]:
+        """Several ways to run it at once: by name, with what is particular to each."""
+        with ExitStack() as stack:
+            yield {name: stack.enter_context(self.open(**{**options, **own})) for name, own in ways.items()}
 
 
 @contextmanager
@@ -74,19 +87,15 @@ def ideal(model: PhasedModel, x: Tensor) -> float:
     return sum(max(pair) for pair in zip(loads, computes, strict=True))
 
 
-def balanced_rows(chain: Chain, *, cold: bool, rows: int = 64) -> int:
+def balanced_rows(chain: Chain, *, cold: bool) -> int:
     """The rows with which loading and computing a phase take equally long on this machine, now."""
-    with chain.open("sequential", rows=rows, cold=cold) as model:
-        for _ in range(TRIALS):
+    apartness: dict[int, float] = {}
+    with chain.open("sequential", rows=1, cold=cold) as model:
+        for rows in ROWS:
             x = chain.rows(rows)
             model(x)
-            loads, computes = apart(model, x)
-            rows = max(1, round(rows * sum(loads) / sum(computes)))
-    return rows
-
-
-@contextmanager
-def opened(chain: Chain, schedules: Sequence[str], **options: Any) -> Iterator[dict[str, PhasedModel]]:
-    """Several schedules of one chain at once."""
-    with ExitStack() as stack:
-        yield {name: stack.enter_context(chain.open(name, **options)) for name in schedules}
+            loads, computes = zip(*(map(sum, apart(model, x)) for _ in range(TRIALS)), strict=True)
+            apartness[rows] = abs(math.log(min(loads) / min(computes)))
+            if min(computes) > 2 * min(loads):
+                break
+    return min(apartness, key=lambda rows: apartness[rows])

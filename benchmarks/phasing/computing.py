@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from phasing.chains import chain, opened
+from phasing.chains import chain
 from phasing.turns import in_turns, medians, ratio, said, summary, verdict
 
 SIZE, LAYERS, ROWS, ROUNDS = 2048, 32, 1024, 7
@@ -23,13 +23,13 @@ def run(say: Callable[[str], None], *, small: bool = False) -> dict[str, Any]:
         x = made.rows(rows)
         for threads in (1, 2):
             torch.set_num_threads(threads)
-            streamed = (
-                STREAMED if threads == 1 else ("overlapped",)
-            )  # two devices of two threads are more than there are
+            # two devices of two threads each are more than there are cores
+            streamed = STREAMED if threads == 1 else ("overlapped",)
+            schedules = {one: {"schedule": one} for one in ("resident", *streamed)}
             for cold in (False, True):
                 name = f"{'cold' if cold else 'warm'}, {threads} compute thread{'s' * (threads > 1)}"
                 say(f"computing, {name}")
-                with opened(made, ("resident", *streamed), rows=rows, cold=cold, threads=threads) as models:
+                with made.opened(schedules, rows=rows, cold=cold, threads=threads) as models:
                     ways = {one: lambda one=one, models=models: models[one](x) for one in models}
                     values = in_turns(ways, rounds)
                 ratios = {one: ratio(values, one, "resident") for one in streamed}

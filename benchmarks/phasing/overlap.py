@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from phasing.chains import balanced_rows, chain, ideal, opened
+from phasing.chains import balanced_rows, chain, ideal
 from phasing.turns import in_turns, medians, ratio, said, summary, verdict
 
 SIZE, LAYERS, ROUNDS, PASSES = 2048, 32, 9, 4
@@ -30,7 +30,8 @@ def run(say: Callable[[str], None], *, small: bool = False) -> dict[str, Any]:
             say(f"overlap, {name}")
             rows = balanced_rows(made, cold=cold)
             x = made.rows(rows)
-            with opened(made, ("sequential", *OVERLAPPING), rows=rows, cold=cold, threads=1) as models:
+            schedules = {one: {"schedule": one} for one in ("sequential", *OVERLAPPING)}
+            with made.opened(schedules, rows=rows, cold=cold, threads=1) as models:
                 ideals: list[float] = []
                 expected = models["sequential"](x)
                 for schedule in OVERLAPPING:

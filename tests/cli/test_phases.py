@@ -12,7 +12,6 @@ import pytest
 from tessera.cli.main import main
 from tessera.cli.phases_tables import print_phases
 from tessera.results.store import Store
-from tests.cli.test_commands import elsewhere  # noqa: F401
 
 pytestmark = pytest.mark.timeout(180)
 SMALL = ("--dsize", "32", "--num-layers", "3", "--batch-size", "2", "--batches-per-step", "4", "--iters", "2")
@@ -56,11 +55,13 @@ def test_options_take_several_values(capsys):
         (["--model", "resnet5"], "did you mean resnet50"),
         (["--model", "resnet50", "--dsize", "3"], "--dsize has no meaning for resnet50"),
         (["--weights", "file"], "--weights has no meaning for chain"),
+        (["--model", "resnet18", "--weights", "none"], "no such file of weights: got 'none'"),
         (["--iters", "0"], "iterations is too small"),
         (["--warmup", "-1"], "warmup is too small"),
         (["--launches", "0"], "launches: got 0"),
         (["--schedule", "resident", "--advise"], "nothing is streamed here"),
         (["--profile", "--profile-dir", "/dev/null/here"], "cannot write the profile: Not a directory"),
+        (["--workers", "processes", "--schedule", "all"], "devices of sequential and overlapped"),
         (["--ranks", "2"], "unrecognized arguments: --ranks"),
     ],
 )

@@ -92,3 +92,41 @@ def test_weights_of_four_times_the_limit(tmp_path):
     for block in blocks:
         x = x[:, :ROWS] @ block
     torch.testing.assert_close(torch.load(result), x, rtol=1e-3, atol=1e-4)
+
+
+GROWTH = """
+import sys
+import torch
+from tessera.measure.memory import resident_growth
+from tessera.phased import MatrixChain, PhasedModel
+
+path, layers, budget = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+torch.set_num_threads(1)
+x = torch.randn(1, {size})
+with torch.device("meta"):
+    model = MatrixChain({size}, layers)
+
+def passes(**options):
+    with PhasedModel(model, path=path, budget=budget, keep=False, **options) as phased:
+        for _ in range(3):
+            phased(x)
+
+for options in ({}, {"cold": True}, {"store": "mapped"}):
+    for schedule in ("overlapped", "phased"):
+        passes(schedule=schedule, **options)  # what libraries take at their first use is not the network's
+        print(resident_growth(lambda: passes(schedule=schedule, **options)))
+"""
+
+
+@pytest.mark.timeout(120)
+def test_resident_memory_stays_within_the_budget(tmp_path):
+    layers, budget = 16, 3 * (LAYER + 4096)
+    path = tmp_path / "weights"
+    write_mostly_holes(path, [torch.randn(ROWS, SIZE) for _ in range(layers)])
+    program = GROWTH.replace("{size}", str(SIZE))
+    command = [sys.executable, "-c", program, *map(str, (path, layers, budget))]
+    grown = subprocess.run(command, capture_output=True, text=True, check=True, timeout=100).stdout.split()
+    if "None" in grown:
+        pytest.skip("this kernel does not tell the peak of a process")
+    assert len(grown) == 6
+    assert max(map(int, grown)) <= 1.1 * budget

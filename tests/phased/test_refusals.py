@@ -39,9 +39,10 @@ def test_a_budget_smaller_than_the_largest_layer():
         ("needs devices", {"devices": 0}),
         ("needs threads", {"threads": 0}),
         ("read cold", {"store": "host", "cold": True}),
-        ("processes only for", {"schedule": "overlapped", "workers": "processes"}),
+        ("are no processes.*phased, sharded", {"schedule": "overlapped", "workers": "processes"}),
         ("no module with weights of this name.*did you mean layers.2", {"phases": ["layers.22"]}),
         ("no phases are named", {"phases": []}),
+        ("nothing is written to `directory`", {"store": "host", "directory": "/tmp"}),
         ("does not run on 4x4", {"input_shape": (4, 4)}),
     ],
 )

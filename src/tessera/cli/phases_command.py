@@ -51,11 +51,12 @@ def run(args: argparse.Namespace) -> int:
         with destination(args.output) as stream:
             render([Column("case")], [[case.key] for case in found], args.form, stream)
         return 0
-    launches = 1 if args.quick else args.launches
-    if launches < 1:
-        raise TesseraError("launches", got=launches, allowed="1 or more")
+    if args.launches < 1:
+        raise TesseraError("--launches", got=args.launches, allowed="1 or more")
+    if args.weights is not None and not Path(args.weights).is_file():
+        raise TesseraError("no such file of weights", got=args.weights)
     folder = prepare(Path(args.profile_dir or ".")) if args.profile else None
-    plan = Plan(cases=tuple(found), sampling=sampling_of(args), launch=launch_of(args), launches=launches)
+    plan = Plan(cases=tuple(found), sampling=sampling_of(args), launch=launch_of(args), launches=args.launches)
     stored, records, outcome = execute(plan, store_path=args.results, name=args.run, suite="phases", resume=args.resume)
     if is_root():
         print_phases(stored, records, args.form, args.output, advise=args.advise, profile=args.profile)

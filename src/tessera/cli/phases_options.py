@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Callable
 from typing import Any
 
-from tessera.cli.options import add_launch, add_output, checked, names
+from tessera.cli.options import add_launch, add_output, checked, names, option
 from tessera.errors import TesseraError
 from tessera.measure.samples import Sampling
 from tessera.phased.cases import AXES, CHAIN, USUAL
@@ -15,6 +15,7 @@ from tessera.phased.choices import DTYPES, HOLD_ALL, SCHEDULES, STORES, WORKERS
 ITERS, WARMUP = 5, 1
 QUICK_ITERS = 2
 ALL = "all"
+STREAM = ("schedule", "devices", "store", "budget", "activations", "workers")
 
 
 def numbers(text: str) -> list[int]:
@@ -48,6 +49,11 @@ OPTIONS: dict[str, tuple[Callable[[str], list[Any]], str, str]] = {
     "devices": (numbers, "N", "that take turns or share the work (default: 2, of schedules with one device 1)"),
     "store": (words, "WORD", f"where weights are kept: of {', '.join(STORES)}"),
     "budget": (words, "SIZE", "working memory for weights, e.g. 256MB (default: a quarter of them, 2 layers at least)"),
+    "activations": (
+        words,
+        "SIZE",
+        "those between phases that stay in memory, e.g. 64MB; more go to disk (default: all)",
+    ),
     "workers": (words, "WORD", f"what devices are: of {', '.join(WORKERS)}"),
 }
 
@@ -61,7 +67,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     what.add_argument("--weights", metavar="FILE", help="of a model: its safetensors file (default: random weights)")
     how = parser.add_argument_group("how it is streamed")
     for axis, (read, value, text) in OPTIONS.items():
-        group = how if axis in ("schedule", "devices", "store", "budget", "workers") else what
+        group = how if axis in STREAM else what
         group.add_argument(option(axis), type=checked(read), metavar=value, help=text + _default(axis, text))
     how.add_argument("--sharded-execution", action="store_true", help="the same as --schedule sharded")
     how.add_argument("--cold", action="store_true", help="past the page cache: every pass reads the disk itself")
@@ -81,7 +87,7 @@ def _add_sampling(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--iters", type=int, metavar="N", help=f"iterations that are timed (default: {ITERS})")
     group.add_argument("--warmup", type=int, default=WARMUP, metavar="N", help=f"iterations before (default: {WARMUP})")
     group.add_argument("--launches", type=int, default=1, metavar="N", help="fresh processes per case (default: 1)")
-    group.add_argument("--quick", action="store_true", help=f"{QUICK_ITERS} iterations in one launch")
+    group.add_argument("--quick", action="store_true", help=f"{QUICK_ITERS} iterations instead of {ITERS}")
 
 
 def _add_results(parser: argparse.ArgumentParser) -> None:
@@ -96,10 +102,6 @@ def _add_results(parser: argparse.ArgumentParser) -> None:
         "--run-name", dest="run", metavar="NAME", help="name of the run (default: today's date and a number)"
     )
     group.add_argument("--resume", action="store_true", help="go on with an unfinished run; finished cases are skipped")
-
-
-def option(axis: str) -> str:
-    return f"--{axis.replace('_', '-')}"
 
 
 def _default(axis: str, text: str) -> str:
@@ -147,5 +149,6 @@ def _notes(args: argparse.Namespace) -> list[str]:
 
 def sampling_of(args: argparse.Namespace) -> Sampling:
     """So many iterations after a warm-up; a profile is of one."""
-    iters = 1 if args.profile else QUICK_ITERS if args.quick else ITERS if args.iters is None else args.iters
-    return Sampling(warmup=args.warmup, iterations=iters)
+    usual = QUICK_ITERS if args.quick else ITERS
+    given = usual if args.iters is None else args.iters
+    return Sampling(warmup=args.warmup, iterations=1 if args.profile else given)

@@ -12,6 +12,7 @@ _MODULES = {
     "MatrixChain": "tessera.phased.chain",
     "Phase": "tessera.phased.phase",
     "PhasedModel": "tessera.phased.model",
+    "WeightStream": "tessera.phased.memory.stream",
     "write_weights": "tessera.phased.writing",
 }
 

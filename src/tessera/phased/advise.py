@@ -139,6 +139,8 @@ def advice_lines(record: Record) -> list[str]:
             f"predicted {format_seconds(predicted)} an iteration, "
             f"measured {format_seconds(took)}: {took / predicted:.2f}x"
         )
+    else:
+        lines.append("no time is predicted: this host is not calibrated for it (`tessera doctor --calibrate`)")
     return lines
 
 

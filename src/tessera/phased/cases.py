@@ -10,7 +10,16 @@ from typing import Any
 from tessera.errors import TesseraError, did_you_mean
 from tessera.launch import LaunchConfig
 from tessera.models import MODELS, image_size_of
-from tessera.phased.choices import DTYPES, HOLD_ALL, ONE_DEVICE, SCHEDULES, STORES, WORKERS, parse_bytes
+from tessera.phased.choices import (
+    DTYPES,
+    HOLD_ALL,
+    ON_PROCESSES,
+    ONE_DEVICE,
+    SCHEDULES,
+    STORES,
+    WORKERS,
+    parse_bytes,
+)
 from tessera.results.record import Case
 
 CHAIN = "chain"
@@ -30,6 +39,7 @@ AXES: dict[str, tuple[Any, ...]] = {
     "store": ("disk",),
     "cold": (False,),
     "budget": (),
+    "activations": (),
     "threads": (1,),
     "workers": ("threads",),
 }
@@ -51,13 +61,15 @@ WORDS: dict[str, tuple[Any, ...]] = {
     "cold": (False, True),
 }
 COUNTS = ("dsize", "num_layers", "image_size", "batch_size", "batches_per_step", "devices", "threads")
+SIZES = ("budget", "activations")
 
 
 def cases(names: Sequence[str] = (CHAIN,), **axes: Sequence[Any]) -> list[Case]:
     """Every network named, with every combination of the axes that mean something for it.
 
     `chain` is the matrix chain; other names are those of models, or `module:callable`. Without `budget` a case gets
-    room for a quarter of its weights, and at least for two of its largest layers.
+    room for a quarter of its weights, and at least for two of its largest layers; without `activations` all of them
+    stay in memory.
 
     >>> [case.key for case in cases(schedule=["phased", "resident"], dsize=[64])]
     ['phases/chain[batch_size=32,batches_per_step=100,devices=2,dsize=64,dtype=float16,num_layers=3,schedule=phased,\
@@ -99,7 +111,7 @@ def _check_value(axis: str, value: Any) -> None:
         raise TesseraError(f"unknown {axis}", got=value, allowed=[str(word) for word in WORDS[axis]])
     if axis in COUNTS and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
         raise TesseraError(option, got=value, allowed="1 or more")
-    if axis == "budget":
+    if axis in SIZES:
         parse_bytes(value)
 
 
@@ -129,6 +141,19 @@ def _check_meaning(names: Sequence[str], axes: Mapping[str, Sequence[Any]]) -> N
             allowed="1",
             do=f"choose --schedule {' or '.join(name for name in SCHEDULES if name not in ONE_DEVICE)}",
         )
+    if "processes" in axes.get("workers", ()):
+        _check_processes(schedules, axes)
+
+
+def _check_processes(schedules: Sequence[str], axes: Mapping[str, Sequence[Any]]) -> None:
+    if others := [schedule for schedule in schedules if schedule not in ON_PROCESSES]:
+        raise TesseraError(
+            f"devices of {' and '.join(others)} are no processes",
+            got="--workers processes",
+            do=f"choose --schedule {' or '.join(ON_PROCESSES)}",
+        )
+    if axes.get("activations"):
+        raise TesseraError("--activations: devices that are processes share them in memory", do="leave it out")
 
 
 def _params(name: str, chosen: dict[str, Any]) -> dict[str, Any]:

@@ -16,6 +16,7 @@ SCHEDULES = {
 }
 ONE_DEVICE = ("sequential", "overlapped", "resident")
 HOLD_ALL = ("sharded", "resident")  # of which no budget is kept: all weights are in memory
+ON_PROCESSES = ("phased", "sharded")  # whose devices may be processes
 STORES = {
     "disk": "a safetensors file",
     "host": "host memory",
@@ -47,6 +48,15 @@ def choose(schedule: str | None, devices: int | None) -> tuple[str, int]:
         several = [name for name in SCHEDULES if name not in ONE_DEVICE]
         raise TesseraError(f"{schedule} runs on one device", got=devices, do=f"use {', '.join(several)}")
     return schedule, devices
+
+
+def compute_together(schedule: str, batches: int) -> bool:
+    """Whether the devices of a schedule compute at the same time, or one at a time.
+
+    >>> compute_together("phased", 8), compute_together("sharded", 8), compute_together("sharded", 1)
+    (False, True, False)
+    """
+    return schedule == "data-parallel" or (schedule == "sharded" and batches > 1)
 
 
 def parse_bytes(size: str | int) -> int:

@@ -15,13 +15,13 @@ import torch
 from torch import nn
 
 from tessera.errors import TesseraError
-from tessera.phased.choices import STORES, WORKERS, choose, parse_bytes
+from tessera.phased.choices import ON_PROCESSES, STORES, WORKERS, choose, compute_together, parse_bytes
 from tessera.phased.devices.processes import open_processes
 from tessera.phased.events import Event, Timeline
+from tessera.phased.host import balance
 from tessera.phased.memory.activations import Scratch
 from tessera.phased.memory.mapped import open_reader
 from tessera.phased.memory.working import WorkingMemory
-from tessera.phased.network.cutting import BALANCE
 from tessera.phased.network.network import Network
 from tessera.phased.network.skeleton import skeleton_of, weights_of
 from tessera.phased.phase import Phase
@@ -33,7 +33,6 @@ from tessera.phased.store.reader import Reading
 from tessera.phased.store.stores import Store, open_store, write_store
 from tessera.phased.store.weights_writer import planned
 
-WARM_BALANCE = 16.0  # FLOPs that a host computes while one byte comes from its own memory or page cache
 Shape = Sequence[int] | Sequence[Sequence[int]]
 
 
@@ -79,12 +78,14 @@ class PhasedModel:
         self.budget = parse_bytes(budget)
         self.schedule, self.devices = choose(schedule, devices)
         self.store, self.workers = store, workers
-        self._check(cold, activations)
+        self._check(cold, activations, path, directory)
         folder = None if directory is None else Path(directory)
         self._scratch = Scratch(None if activations is None else parse_bytes(activations), folder)
         self._timeline = Timeline()
         self._one_call = threading.Lock()
         self.events: list[Event] = []
+        per_device = _threads(threads, self.devices)
+        computing = per_device * (self.devices if compute_together(self.schedule, 2) else 1)
         asked = Asked(
             schedule=self.schedule,
             devices=self.devices,
@@ -95,7 +96,7 @@ class PhasedModel:
             mapped=store == "mapped",
             names=phases,
             shapes=None if input_shape is None else _shapes(input_shape),
-            balance=BALANCE if cold else WARM_BALANCE,
+            balance=lambda dtype: balance(store, cold=cold, dtype=dtype, cores=computing),
         )
         place = None if path is None else Path(path)
         with ExitStack() as opened:
@@ -114,8 +115,9 @@ class PhasedModel:
                 parts=tuple(cut.parts),
                 widen=any(computed_dtype(kind) != kind for kind in kinds),
             )
-            reading = Reading(file=self._store.file, direct=cold, checksums=checksums, mapped=asked.mapped)
-            per_device = _threads(threads, self.devices)
+            reading = Reading(
+                file=self._store.file, direct=cold, checksums=checksums, mapped=asked.mapped, computing=computing
+            )
             self._schedule: Schedule | None
             if workers == "processes":
                 self._schedule = open_processes(
@@ -206,19 +208,23 @@ class PhasedModel:
     ) -> None:
         self.close()
 
-    def _check(self, cold: bool, activations: str | int | None) -> None:
+    def _check(
+        self, cold: bool, activations: str | int | None, path: Path | str | None, directory: Path | str | None
+    ) -> None:
         if self.store not in STORES:
             raise TesseraError("unknown store", got=self.store, allowed=STORES)
         if self.workers not in WORKERS:
             raise TesseraError("unknown kind of device", got=self.workers, allowed=WORKERS)
-        if self.workers == "processes" and self.schedule not in ("phased", "sharded"):
+        if self.workers == "processes" and self.schedule not in ON_PROCESSES:
             raise TesseraError(
-                "devices are processes only for the schedules phased and sharded", got=self.schedule, do="use threads"
+                "devices of this schedule are no processes", got=self.schedule, allowed=ON_PROCESSES, do="use threads"
             )
         if self.workers == "processes" and activations is not None:
             raise TesseraError("devices that are processes share activations in memory", do="leave `activations` out")
         if cold and self.store != "disk":
             raise TesseraError("only a file on disk can be read cold", got=self.store, do="use the store disk")
+        if directory is not None and activations is None and (path is not None or self.store == "host"):
+            raise TesseraError("nothing is written to `directory` here", got=str(directory), do="leave it out")
 
 
 def _open_weights(

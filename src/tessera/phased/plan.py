@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from torch import fx
@@ -10,7 +10,7 @@ from torch import fx
 from tessera.phased.memory.budget import Division, Need, buffers_for, divide, largest_phase
 from tessera.phased.memory.working import wide_bytes
 from tessera.phased.network.cutting import TARGET, UnitCost, cut
-from tessera.phased.network.graph import Unit, flops_of, trace, units_of
+from tessera.phased.network.graph import Unit, flops_of, input_dtype, trace, units_of
 from tessera.phased.network.programs import Part, parts_of
 from tessera.phased.network.skeleton import Skeleton
 from tessera.phased.network.stored import entry_of, find_stored, first_units
@@ -28,8 +28,8 @@ class Asked:
     """What phases are made for, and where a user wants them.
 
     `areas` is how many of them may have to be widened at a time. `names` are modules at which phases begin; without
-    them they are found, and better so if the `shapes` of the inputs are known, for then their FLOPs are. `balance` is
-    how many FLOPs are computed while one byte is loaded.
+    them they are found, and better so if the `shapes` of the inputs are known, for then their FLOPs are. `balance`
+    gives how many FLOPs of a dtype are computed while one byte is loaded.
     """
 
     schedule: str
@@ -41,7 +41,7 @@ class Asked:
     mapped: bool
     names: Sequence[str] | None
     shapes: Sequence[Sequence[int]] | None
-    balance: float
+    balance: Callable[[str], float]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,7 +98,9 @@ def cut_model(skeleton: Skeleton, asked: Asked, tensors: Mapping[str, StoredTens
             UnitCost(bytes=size.buffer, flops=None if flops is None else flops[number])
             for number, size in enumerate(sizes)
         ]
-        starts = cut(costs, min(limit, max(largest, target)), asked.balance)
+        dtype = str(computed_dtype(input_dtype(skeleton))).removeprefix("torch.")
+        balance = 1.0 if flops is None else asked.balance(dtype)  # without FLOPs it has no meaning
+        starts = cut(costs, min(limit, max(largest, target)), balance)
     stops = [*starts[1:], len(units)]
     spans = list(zip(starts, stops, strict=True))
     return Cut(

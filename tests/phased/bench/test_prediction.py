@@ -41,5 +41,11 @@ def test_a_pass_is_predicted_by_its_schedule():
     assert time("resident") == time("sharded", devices=2) == pytest.approx(sum(computes))
     halves = [compute / 2 for compute in computes]
     assert time("data-parallel", devices=2) == pytest.approx(sum(map(max, loads, halves)))
+    assert time("sharded", devices=2, batches=4) == pytest.approx(
+        sum(halves)
+    )  # both compute, on different mini-batches
+    mapped = expected(MACHINE, work, schedule="phased", dtype="float32", link=None, devices=2)
+    assert mapped is not None
+    assert (mapped.load, mapped.time) == (0, pytest.approx(sum(computes)))
     assert expected(MACHINE, work, schedule="phased", dtype="float64", link="streaming") is None
     assert expected(MACHINE, work, schedule="phased", dtype="float32", link="network") is None

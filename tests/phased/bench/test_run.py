@@ -114,6 +114,13 @@ def test_a_budget_below_the_largest_layer_is_refused():
         measure("resnet18", image_size=32, schedule="overlapped", budget="1MB")
 
 
+def test_activations_beyond_their_limit_are_streamed_and_it_is_said():
+    found = measure(activations="1KB", schedule="overlapped")
+    assert found.metrics["error"].value <= 1e-5
+    assert "activations beyond 1KB went through a scratch file" in found.notes
+    assert not any("scratch" in note for note in measure().notes)
+
+
 def test_a_missing_tensor_is_named(tmp_path):
     path = tmp_path / "weights.safetensors"
     write_weights(path, build("resnet34"))
@@ -135,7 +142,10 @@ def test_nothing_is_left_behind(tmp_path, monkeypatch):
     measure()
     with pytest.raises(TesseraError):
         measure(num_layers=2, budget="1KB")
-    assert not [path for path in tmp_path.iterdir() if path.name.startswith("tessera-")]
+    assert list(tmp_path.iterdir()) == []
+    (case,) = cases(**{axis: [value] for axis, value in SMALL.items()})
+    with Workload.of(case).file():  # not even meanwhile: a process that is killed cleans nothing up
+        assert list(tmp_path.iterdir()) == []
 
 
 def test_the_chain_is_the_same_each_time_and_every_layer_another():

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import os
+import threading
+
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.torch import save_file
 
+from tessera.phased.devices.threads import DeviceThreads
 from tessera.phased.memory.arena import Arena
 from tessera.phased.store import reader as module
 from tessera.phased.store.layout import layout_of
@@ -47,5 +51,22 @@ def test_phases_larger_than_a_block_are_read_in_several(tmp_path, direct, monkey
     loading = reader.read(layout, arena.regions[0].memory)
     assert len(loading.lanes) > 1
     assert torch.equal(arena.regions[0].view(layout.places[0][1], torch.float32, value.shape), value)
+    reader.close()
+    file.close()
+
+
+def test_reading_threads_run_where_the_process_does_whoever_asks_first(tmp_path):
+    """A device that computes is pinned, and what it starts would be pinned to the same core."""
+    save_file({"a": torch.randn(5000)}, tmp_path / "w")
+    file = WeightsFile(tmp_path / "w")
+    layout = layout_of([file.tensors["a"]])
+    arena = Arena([layout.nbytes])
+    reader = Reader(Reading(file=file))
+    devices = DeviceThreads(1, 1)
+    devices.submit(0, reader.read, layout, arena.regions[0].memory).result()
+    lanes = [thread for thread in threading.enumerate() if thread.name.startswith("tessera-reader")]
+    assert lanes
+    assert all(os.sched_getaffinity(lane.native_id or 0) == os.sched_getaffinity(0) for lane in lanes)
+    devices.close()
     reader.close()
     file.close()

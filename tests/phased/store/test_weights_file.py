@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 
 import pytest
 import torch
@@ -88,3 +89,10 @@ def test_the_length_of_the_header_is_bounded(tmp_path):
     (tmp_path / "w").write_bytes((1 << 63).to_bytes(8, "little") + b"{}")
     with pytest.raises(TesseraError, match="cut off, or"):
         WeightsFile(tmp_path / "w")
+
+
+def test_what_is_no_file_is_an_error_at_once(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    for path in (tmp_path / "pipe", tmp_path):
+        with pytest.raises(TesseraError, match="no regular file"):
+            WeightsFile(path)

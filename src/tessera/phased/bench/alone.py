@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from tessera.phased.choices import HOLD_ALL
+from tessera.phased.choices import HOLD_ALL, compute_together
 from tessera.phased.events import Event
 from tessera.phased.model import PhasedModel
 from tessera.phased.phase import Phase
@@ -34,14 +34,16 @@ def alone(
     """The phases of a model, each by itself.
 
     Where the model's own schedule lets them overlap, another one of the same phases loads and computes them one after
-    the other; `sequential` opens it from the names of the modules at which they begin.
+    the other; `sequential` opens it from the names of the modules at which they begin. Devices that compute at the same
+    time have an equal share of the work each, if all goes well.
     """
     if model.schedule in HOLD_ALL or model.schedule == "sequential":
-        return _quickest(model, inputs)
-    with sequential([phase.modules[0] for phase in model.phases]) as other:
-        assert len(other.phases) == len(model.phases), "the phases begin at the same modules"
-        found = _quickest(other, inputs)
-    share = model.devices if model.schedule == "data-parallel" else 1
+        found = _quickest(model, inputs)
+    else:
+        with sequential([phase.modules[0] for phase in model.phases]) as other:
+            assert len(other.phases) == len(model.phases), "the phases begin at the same modules"
+            found = _quickest(other, inputs)
+    share = model.devices if compute_together(model.schedule, len(inputs)) else 1
     return [Alone(load=one.load, compute=one.compute / share) for one in found]
 
 

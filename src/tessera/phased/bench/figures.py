@@ -8,10 +8,11 @@ from typing import Any
 
 from tessera.machine.hosts import load_host
 from tessera.measure.environment import host_fingerprint
-from tessera.phased.bench.prediction import LINKS, Work, expected
+from tessera.phased.bench.prediction import Work, expected
 from tessera.phased.bench.storage import in_memory
 from tessera.phased.bench.workload import Workload
 from tessera.phased.choices import HOLD_ALL
+from tessera.phased.host import LINKS
 from tessera.phased.model import PhasedModel
 from tessera.phased.profile.pass_profile import PassProfile
 from tessera.results.record import Case, Metric
@@ -46,8 +47,7 @@ def metrics(profile: PassProfile, model: PhasedModel, workload: Workload, took: 
 def predictions(model: PhasedModel, workload: Workload, case: Case, seen: Mapping[str, Any]) -> dict[str, Metric]:
     """By the names of the record's figures; nothing where this host is not calibrated, or has no figure for it."""
     host, params = load_host(host_fingerprint(seen)), case.params
-    link = LINKS.get((str(params.get("store", "disk")), bool(params.get("cold"))))
-    if host is None or link is None:
+    if host is None:
         return {}
     work = [
         Work(
@@ -62,9 +62,10 @@ def predictions(model: PhasedModel, workload: Workload, case: Case, seen: Mappin
         work,
         schedule=model.schedule,
         dtype=str(workload.computed).removeprefix("torch."),
-        link=link,
+        link=LINKS.get((str(params.get("store", "disk")), bool(params.get("cold")))),
         devices=model.devices,
         threads=int(params.get("threads", 1)),
+        batches=workload.batches,
     )
     if found is None:
         return {}
@@ -80,6 +81,8 @@ def notes(model: PhasedModel, path: Path, case: Case) -> list[str]:
     stay = sum(phase.resident for phase in model.phases)
     if stay and model.schedule not in HOLD_ALL:
         found.append(f"{stay} of {len(model.phases)} phases stay in memory: the budget has room for them")
+    if model.scratch_bytes:
+        found.append(f"activations beyond {case.params['activations']} went through a scratch file")
     if case.params.get("store") == "disk" and in_memory(path):
         found.append("the weights lie on a file system in memory, not on a disk: set TMPDIR to one that is on a disk")
     return found

@@ -30,6 +30,7 @@ def open_model(case: Case, workload: Workload, path: Path, **instead: Any) -> Ph
         "cold": params.get("cold", False),
         "budget": params.get("budget") or usual_budget(workload, params),
         "phases": workload.phases(),
+        "activations": params.get("activations"),
         "keep": case.name != CHAIN,  # the chain is there to be streamed
     }
     return PhasedModel(workload.skeleton(), path=path, input_shape=workload.input_shape, **(asked | instead))

@@ -7,10 +7,7 @@ from dataclasses import dataclass
 
 from tessera.machine.cost import compute_time, transfer_time
 from tessera.machine.machine import Machine
-from tessera.phased.choices import HOLD_ALL
-
-# What weights cross on their way into working memory, by where they are; those that are mapped cross nothing.
-LINKS = {("disk", True): "streaming", ("disk", False): "streaming_warm", ("host", False): "copy"}
+from tessera.phased.choices import HOLD_ALL, compute_together
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,15 +34,19 @@ def expected(
     *,
     schedule: str,
     dtype: str,
-    link: str,
+    link: str | None,
     devices: int = 1,
     threads: int = 1,
+    batches: int = 1,
 ) -> Expected | None:
-    """What the machine's rates allow; None where it has no figure for the link or the dtype."""
-    streams = schedule not in HOLD_ALL
-    if dtype not in machine.flops or (streams and link not in machine.links):
+    """What the machine's rates allow; None where it has no figure for the link or the dtype.
+
+    Without a link nothing is moved: weights that are mapped are computed with where they lie.
+    """
+    crossed = None if schedule in HOLD_ALL else link
+    if dtype not in machine.flops or (crossed is not None and crossed not in machine.links):
         return None
-    together = devices if schedule == "data-parallel" else 1  # otherwise one device computes at a time
+    together = devices if compute_together(schedule, batches) else 1
     computing = [
         compute_time(
             machine,
@@ -57,7 +58,9 @@ def expected(
         )
         for one in work
     ]
-    loading = [transfer_time(one.bytes, machine.link(link)) if streams and one.bytes else 0.0 for one in work]
+    loading = [
+        transfer_time(one.bytes, machine.link(crossed)) if crossed is not None and one.bytes else 0.0 for one in work
+    ]
     apart = schedule == "sequential"
     time = sum(io + c if apart else max(io, c) for io, c in zip(loading, computing, strict=True))
     return Expected(load=sum(loading), compute=sum(computing), time=time)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,7 +16,7 @@ from tessera.models import build, lay_out
 from tessera.models.weights import read_weights
 from tessera.phased.cases import CHAIN
 from tessera.phased.chain import MatrixChain
-from tessera.phased.writing import write_weights
+from tessera.phased.writing import nameless_weights
 from tessera.results.record import Case
 
 DRAWN = 4  # mini-batches that differ; a longer step goes through them again, for hundreds would fill the memory
@@ -97,16 +96,14 @@ class Workload:
 
     @contextmanager
     def file(self) -> Iterator[Path]:
-        """The file of its weights: the one that was given, or one that is written now and gone afterwards."""
+        """The file of its weights: the one that was given, or one that goes with this process, however it ends."""
         if self.weights is not None:
             yield Path(self.weights)
             return
-        with tempfile.TemporaryDirectory(prefix="tessera-phases-") as folder:
-            path = Path(folder) / "weights.safetensors"
-            if self.name == CHAIN:  # one layer at a time: a chain may be larger than the memory
-                write_weights(path, self.skeleton(), self._drawn, dtype=self.dtype)
-            else:
-                write_weights(path, build(self.name), dtype=self.dtype)
+        # of the chain one layer at a time: it may be larger than the memory
+        values = self._drawn if self.name == CHAIN else None
+        model = self.skeleton() if self.name == CHAIN else build(self.name)
+        with nameless_weights(model, values, dtype=self.dtype) as path:
             yield path
 
     def _drawn(self, name: str) -> Tensor:

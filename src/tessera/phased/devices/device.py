@@ -9,10 +9,10 @@ import torch
 from torch import Tensor
 
 from tessera.errors import TesseraError, first_line
+from tessera.models.structure import mapped
 from tessera.phased.events import Timeline
 from tessera.phased.memory.activations import Activations, Values
 from tessera.phased.memory.working import Weights, WorkingMemory
-from tessera.phased.network.network import mapped
 from tessera.phased.network.programs import Program
 
 
@@ -35,7 +35,7 @@ class Device:
 
         `weights` are given if somebody else has made them ready already.
         """
-        with self._timeline.timed(self.number, phase, "compute"), torch.no_grad():
+        with self._memory.in_use(), self._timeline.timed(self.number, phase, "compute"), torch.no_grad():
             program = self._programs[phase]
             program.set_weights(self._memory.weights(phase, buffer) if weights is None else weights)
             for batch in batches:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -103,20 +104,22 @@ class DeviceProcesses:
         return self._memory
 
     def _prepare(self) -> None:
-        self._workers.run(f"{PROCESS}:prepare", self._blueprint)
-        self._prepared = True
+        self._on_devices("prepare", self._blueprint)
 
     def _step(self, *args: object) -> None:
+        if not self._prepared:
+            self._prepare()
+        for events in self._on_devices("step", *args):
+            self._timeline.extend(events)
+
+    def _on_devices(self, function: str, *args: object) -> list[Any]:
+        self._prepared = False  # what fails may end the processes
         try:
-            if not self._prepared:
-                self._prepare()
-            self._prepared = False  # a step that fails ends the processes
-            found = self._workers.run(f"{PROCESS}:step", *args)
-            self._prepared = True
+            found = self._workers.run(f"{PROCESS}:{function}", *args)
         except BenchmarkFailed as error:
             raise BenchmarkFailed(f"a device failed: {error}", do="call again: new ones are started") from None
-        for events in found:
-            self._timeline.extend(events)
+        self._prepared = True
+        return found
 
     def _table(self, batches: list[Values]) -> Table:
         """Where the values of a mini-batch lie; all of a step have to be alike."""

@@ -10,8 +10,9 @@ import torch
 from torch import Tensor
 
 from tessera.errors import TesseraError, first_line
+from tessera.models.structure import mapped
 from tessera.phased.memory.activations import Values, is_dense
-from tessera.phased.network.network import Network, mapped
+from tessera.phased.network.network import Network
 from tessera.phased.store.dtypes import computed_dtype
 from tessera.phased.store.layout import Layout
 

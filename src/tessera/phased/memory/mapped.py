@@ -1,16 +1,18 @@
 """Weights where they lie in the page cache: a phase is loaded by mapping its pages, and nothing is copied.
 
 A phase that is no longer computed with is unmapped, so that the process never holds more of the file than its budget.
-The pages are those of the file: one that is cut off while it is mapped ends the process, as it does for every program
-that maps files. Where files may change, read them instead.
+The pages are those of the file; a lease keeps others from cutting it off under a phase that is being computed with.
 """
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import errno
 import mmap
 import os
+from collections import deque
+from contextlib import AbstractContextManager
 
 import torch
 from torch import Tensor
@@ -18,6 +20,7 @@ from torch import Tensor
 from tessera.errors import TesseraError
 from tessera.phased.memory.arena import Region
 from tessera.phased.store.layout import Layout
+from tessera.phased.store.lease import Lease
 from tessera.phased.store.reader import Block, Loading, Reader, Reading
 
 POPULATE_READ = 22  # of madvise, since Linux 5.14: map pages now, and report what cannot be read
@@ -28,12 +31,22 @@ class MappedReader(Reader):
 
     def __init__(self, reading: Reading) -> None:
         super().__init__(reading)
-        # private: a network that writes into its weights changes its own copy of a page, never the file
-        self._map = mmap.mmap(self._fd, 0, access=mmap.ACCESS_COPY)
+        try:
+            # private: a network that writes into its weights changes its own copy of a page, never the file
+            self._map = mmap.mmap(self._fd, 0, access=mmap.ACCESS_COPY)
+        except (OSError, ValueError, MemoryError) as error:
+            super().close()
+            raise TesseraError(
+                f"cannot map weights: {getattr(error, 'strerror', None) or error}",
+                got=str(reading.file.path),
+                do="use the store disk, which needs no addresses for the whole file",
+            ) from None
         self._data = torch.frombuffer(self._map, dtype=torch.uint8)
         self._madvise = ctypes.CDLL(None, use_errno=True).madvise  # unlike that of `mmap` it holds no interpreter lock
         self._madvise.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
         self._held: dict[int, Layout] = {}
+        self._leaving: deque[Layout] = deque()  # phases to be unmapped: not by who computes, but by who loads
+        self._lease = Lease(reading.file, self._fd)
 
     def region(self) -> Region:
         """A region to load phases into; the one before is unmapped."""
@@ -43,16 +56,26 @@ class MappedReader(Reader):
         """Whether a tensor lies in the file."""
         return 0 <= tensor.untyped_storage().data_ptr() - self._data.data_ptr() < self._data.nbytes
 
+    def in_use(self) -> AbstractContextManager[None]:
+        return self._lease.in_use()
+
     def start(self, layout: Layout, memory: memoryview) -> Loading:
-        before = self._held.pop(id(memory), None)
-        for run in before.runs if before is not None else ():
-            self._advise(run.start, run.stop - run.start, mmap.MADV_DONTNEED)
+        if id(memory) in self._held:
+            self._leaving.append(self._held[id(memory)])
         self._held[id(memory)] = layout
         return super().start(layout, memory)
 
     def close(self) -> None:
+        self._lease.close()
         super().close()
         self._held.clear()
+
+    def _lane(self, loading: Loading) -> None:
+        with contextlib.suppress(IndexError):  # when no more are left
+            while True:
+                for run in self._leaving.popleft().runs:
+                    self._advise(run.start, run.stop - run.start, mmap.MADV_DONTNEED)
+        super()._lane(loading)
 
     def _read(self, block: Block) -> None:
         self._file.check_unchanged()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 
 from torch import Tensor
 
@@ -62,6 +63,10 @@ class WorkingMemory:
         """Whether a tensor lies where the next phase will be."""
         return self._arena.holds(tensor) or (self._mapped is not None and self._mapped.holds(tensor))
 
+    def in_use(self) -> AbstractContextManager[None]:
+        """Holds the weights of a phase while they are computed with."""
+        return self._reader.in_use()
+
     @property
     def resident(self) -> tuple[int, ...]:
         """The phases that stay."""
@@ -77,7 +82,8 @@ class WorkingMemory:
             layout = self._layouts[phase]
             if self.widens(phase):
                 self._reader.read(layout, self.buffers[0].memory)
-                self._resident[phase] = self._widened(phase, self.buffers[0], region)
+                with self.in_use():
+                    self._resident[phase] = self._widened(phase, self.buffers[0], region)
             else:
                 self._reader.read(layout, region.memory)
                 self._resident[phase] = self._stored(phase, region)

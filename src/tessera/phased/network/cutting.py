@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 TARGET = 16 << 20  # bytes: large enough for full read bandwidth, small enough to leave room for phases that stay
 OVERHEAD = 256 << 10  # what starting a phase costs, in bytes that could have been loaded meanwhile
-BALANCE = 50.0  # FLOPs that a host computes while one byte is loaded, where nothing better is known
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -18,18 +17,19 @@ class UnitCost:
     flops: int | None
 
 
-def cut(costs: Sequence[UnitCost], limit: int, balance: float = BALANCE) -> list[int]:
+def cut(costs: Sequence[UnitCost], limit: int, balance: float) -> list[int]:
     """The first unit of every phase, with the least sum over phases of max(load, compute) that the limit allows.
 
-    A unit larger than the limit is a phase of its own; the budget has the last word on it.
+    `balance` is how many FLOPs are computed while one byte is loaded. A unit larger than the limit is a phase of its
+    own; the budget has the last word on it.
 
-    >>> cut([UnitCost(bytes=6, flops=None), UnitCost(bytes=6, flops=None), UnitCost(bytes=1, flops=None)], 8)
+    >>> cut([UnitCost(bytes=6, flops=None), UnitCost(bytes=6, flops=None), UnitCost(bytes=1, flops=None)], 8, 50)
     [0, 1]
 
     The load of the second unit and the FLOPs of the third hide one another:
 
     >>> units = [UnitCost(bytes=1 << 20, flops=0), UnitCost(bytes=4 << 20, flops=0), UnitCost(bytes=0, flops=200 << 20)]
-    >>> cut(units, 4 << 20)
+    >>> cut(units, 4 << 20, 50)
     [0, 1]
     """
     # best[j]: the least cost of the units before j, and where the last phase of it begins

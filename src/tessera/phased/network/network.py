@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import torch
 from torch import Tensor, fx
 
 from tessera.errors import TesseraError
+from tessera.models.structure import mapped
 from tessera.phased.memory.activations import Values
 from tessera.phased.network.programs import Part, Program
 from tessera.phased.network.skeleton import Skeleton
@@ -63,19 +63,3 @@ class Network:
 
     def _entering(self, value: Any) -> Any:
         return value.to(computed_dtype(value.dtype)) if self.widen and isinstance(value, Tensor) else value
-
-
-def mapped(structure: Any, function: Callable[[Any], Any]) -> Any:
-    """The same structure of plain dicts, lists and tuples, with the function of everything in it.
-
-    >>> mapped({"a": (1, 2), "b": [3]}, lambda n: 10 * n)
-    {'a': (10, 20), 'b': [30]}
-    """
-    if isinstance(structure, dict):
-        return {key: mapped(entry, function) for key, entry in structure.items()}
-    if isinstance(structure, list):
-        return [mapped(entry, function) for entry in structure]
-    if isinstance(structure, tuple) and not isinstance(structure, torch.Size):
-        found = [mapped(entry, function) for entry in structure]
-        return type(structure)(*found) if hasattr(structure, "_fields") else tuple(found)
-    return function(structure)

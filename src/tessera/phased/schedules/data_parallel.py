@@ -94,7 +94,8 @@ class DataParallel:
         if buffer is not None and self.setup.memory.widens(phase):
             self._together.wait()
             if number == 0:
-                self._widened = self.setup.memory.weights(phase, buffer)
+                with self.setup.memory.in_use():
+                    self._widened = self.setup.memory.weights(phase, buffer)
             self._together.wait()
             weights = self._widened
         self._devices[number].compute(phase, buffer, activations, range(batches), weights)

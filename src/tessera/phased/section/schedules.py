@@ -14,7 +14,7 @@ from tessera.report.rows import row_layout, value_axis
 from tessera.results.record import Case, Record
 
 # What follows from the schedule, or has no meaning for some of them.
-FOLLOWS = ("schedule", "devices", "store", "cold", "budget", "workers")
+FOLLOWS = ("schedule", "devices", "store", "cold", "budget", "activations", "workers")
 
 
 def schedule_section(records: Sequence[Record]) -> Section | None:

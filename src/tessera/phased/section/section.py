@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from tessera.phased.section.balance import balance_section
 from tessera.phased.section.schedules import schedule_section
 from tessera.phased.section.timelines import timeline_section
-from tessera.report.blocks import Block, Card, Cards, Section, Text
+from tessera.report.blocks import Card, Section
 from tessera.report.figures import format_percent, format_rate
-from tessera.report.generic import record_table, split_params
+from tessera.report.newest import newest_section
 from tessera.report.runs import RunView
 from tessera.results.record import Record
 
@@ -22,21 +22,9 @@ INTRO = (
 
 def section(runs: Sequence[RunView]) -> Section:
     """Every case of the newest run; the comparison shows the others."""
-    newest = runs[-1]
-    records = newest.records
-    measured = [record for record in records if record.status == "ok" and "time" in record.metrics]
-    blocks: list[Block] = []
-    if len(runs) > 1:
-        blocks.append(Text(f"Of {len(runs)} runs, the newest is shown: `{newest.name}`."))
-    if cards := _cards(measured):
-        blocks.append(Cards(cards))
-    blocks += [
-        part for part in (schedule_section(measured), balance_section(measured), timeline_section(measured)) if part
-    ]
-    if records:
-        varying, _ = split_params([record.case for record in records])
-        blocks.append(Section("All records", "", [record_table([newest], varying)]))
-    return Section("Phased execution", INTRO, blocks)
+    measured = [record for record in runs[-1].records if record.status == "ok" and "time" in record.metrics]
+    parts = (schedule_section(measured), balance_section(measured), timeline_section(measured))
+    return newest_section("Phased execution", INTRO, runs, cards=_cards(measured), parts=parts)
 
 
 def _cards(records: Sequence[Record]) -> list[Card]:

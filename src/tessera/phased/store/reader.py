@@ -16,6 +16,7 @@ import zlib
 from collections import deque
 from collections.abc import Mapping
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
 from tessera.errors import TesseraError
@@ -24,20 +25,22 @@ from tessera.phased.store.weights_file import WeightsFile
 
 BLOCK = 4 << 20  # bytes of one read
 DIRECT_IN_FLIGHT = 4
-BUFFERED_IN_FLIGHT = 2  # these are copies by the kernel: more of them only take cores from computing
+BUFFERED_IN_FLIGHT = 2  # at most: two copies at a time already take what the memory gives
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:
     """What to read and how: `direct` past the page cache where the file system can do that, `checksums` verified.
 
-    With `mapped` nothing is read: weights are computed with where they lie in the page cache.
+    With `mapped` nothing is read: weights are computed with where they lie in the page cache. `computing` is the number
+    of cores that are computed on meanwhile.
     """
 
     file: WeightsFile
     direct: bool = False
     checksums: bool = False
     mapped: bool = False
+    computing: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,15 +103,21 @@ class Reader:
     def __init__(self, reading: Reading) -> None:
         self._file = reading.file
         self._checksums: Mapping[str, int] = reading.file.checksums() if reading.checksums else {}
-        self._fd = os.open(reading.file.path, os.O_RDONLY | os.O_CLOEXEC)
+        self._fd = reading.file.open_again()
         self.direct = reading.direct and _past_page_cache(self._fd)
         self._forget = reading.direct and not self.direct
-        if not self.direct:
-            os.posix_fadvise(
-                self._fd, 0, 0, os.POSIX_FADV_SEQUENTIAL
-            )  # reads further ahead where the file is not cached
-        self._lanes = DIRECT_IN_FLIGHT if self.direct else min(BUFFERED_IN_FLIGHT, len(os.sched_getaffinity(0)))
-        self._pool = ThreadPoolExecutor(self._lanes, thread_name_prefix="tessera-reader")
+        if not self.direct:  # reads further ahead where the file is not cached
+            os.posix_fadvise(self._fd, 0, 0, os.POSIX_FADV_SEQUENTIAL)
+        cores = os.sched_getaffinity(0)
+        self._lanes = in_flight(self.direct, len(cores), reading.computing)
+        # A pool starts its threads from whoever submits to it: a device would pin them to the core that it computes on.
+        self._pool = ThreadPoolExecutor(
+            self._lanes, thread_name_prefix="tessera-reader", initializer=os.sched_setaffinity, initargs=(0, cores)
+        )
+
+    def in_use(self) -> AbstractContextManager[None]:
+        """Holds what was loaded while it is computed with; what was copied stays by itself."""
+        return contextlib.nullcontext()
 
     def start(self, layout: Layout, memory: memoryview) -> Loading:
         """Begin to read a phase into a buffer; phases are read in the order in which they were asked for."""
@@ -163,11 +172,23 @@ class Reader:
             os.posix_fadvise(self._fd, block.start, len(block.into), os.POSIX_FADV_DONTNEED)
 
     def _verify(self, loading: Loading) -> None:
-        for tensor, at in loading.layout.places:
-            if zlib.crc32(loading.memory[at : at + tensor.nbytes]) != self._checksums.get(tensor.name):
-                raise TesseraError(
-                    f"{tensor.name} is damaged: its checksum is another", got=str(self._file.path), do="fetch it again"
-                )
+        with self.in_use():
+            for tensor, at in loading.layout.places:
+                if zlib.crc32(loading.memory[at : at + tensor.nbytes]) != self._checksums.get(tensor.name):
+                    raise TesseraError(
+                        f"{tensor.name} is damaged: its checksum is another",
+                        got=str(self._file.path),
+                        do="fetch it again",
+                    )
+
+
+def in_flight(direct: bool, cores: int, computing: int) -> int:
+    """How many reads go on at a time: those past the page cache sleep, others copy on cores that nobody computes on.
+
+    >>> [in_flight(False, cores, computing=2) for cores in (1, 2, 3, 16)], in_flight(True, 2, computing=2)
+    ([1, 1, 1, 2], 4)
+    """
+    return DIRECT_IN_FLIGHT if direct else max(1, min(BUFFERED_IN_FLIGHT, cores - computing))
 
 
 def _past_page_cache(fd: int) -> bool:

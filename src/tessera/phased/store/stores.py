@@ -67,7 +67,9 @@ def write_store(
     except BaseException as error:
         os.close(fd)
         if isinstance(error, OSError):
-            raise TesseraError(f"cannot write weights: {error.strerror}", got=str(directory or "")) from None
+            raise TesseraError(
+                f"cannot write weights: {error.strerror}", got=str(directory or tempfile.gettempdir())
+            ) from None
         raise
     return Store(kind, _path_of(fd), fd)
 
@@ -100,7 +102,9 @@ def _nameless(kind: str, directory: Path | None) -> int:
         with tempfile.TemporaryFile(dir=directory) as file:
             return os.dup(file.fileno())
     except OSError as error:
-        raise TesseraError(f"cannot write weights: {error.strerror}", got=str(directory or "")) from None
+        raise TesseraError(
+            f"cannot write weights: {error.strerror}", got=str(directory or tempfile.gettempdir())
+        ) from None
 
 
 def _path_of(fd: int) -> Path:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import stat
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -59,14 +60,16 @@ class WeightsFile:
     def __init__(self, path: Path) -> None:
         self.path = path
         try:
-            self.fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            self.fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # of a pipe it would wait for a writer
         except FileNotFoundError:
             raise TesseraError("no such file of weights", got=str(path)) from None
         except OSError as error:
             raise TesseraError(f"cannot read weights: {error.strerror}", got=str(path)) from None
         try:
-            self._stamp = _stamp(os.fstat(self.fd))
-            self.size = os.fstat(self.fd).st_size
+            status = os.fstat(self.fd)
+            if not stat.S_ISREG(status.st_mode):
+                self._wrong("it is no regular file")
+            self._stamp, self.size = _stamp(status), status.st_size
             self.tensors, self.metadata = self._read_header()
         except BaseException:
             os.close(self.fd)
@@ -77,6 +80,13 @@ class WeightsFile:
             os.close(self.fd)
             self.fd = -1
 
+    def open_again(self) -> int:
+        """Another descriptor of the same file, for who reads in another way; it belongs to the caller."""
+        try:
+            return os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+        except OSError:
+            raise self.changed() from None
+
     def check_unchanged(self) -> None:
         """Raise if the file is no longer the one that was opened: replaced, rewritten, cut off or removed."""
         try:
@@ -84,7 +94,11 @@ class WeightsFile:
         except OSError:
             same = False
         if not same:
-            raise TesseraError("the file of weights changed under the run", got=str(self.path), do="run again")
+            raise self.changed()
+
+    def changed(self) -> TesseraError:
+        """The error of a file that is no longer what it was."""
+        return TesseraError("the file of weights changed under the run", got=str(self.path), do="run again")
 
     def checksums(self) -> Mapping[str, int]:
         """CRC-32 of every tensor, as its writer noted them in the header."""
