@@ -13,39 +13,21 @@ with the machine described; a part that is run alone replaces its own results th
 
 from __future__ import annotations
 
-import argparse
-import importlib
-import sys
-from pathlib import Path
-from typing import Any
-
-HERE = Path(__file__).parent
-sys.path.insert(0, str(HERE))
-
-from parts import restart_with_steady_allocator, run_parts, say  # noqa: E402
+from parts import begin, options, run_modules, say
 
 PARTS = ("tuned", "int8", "replicas", "overhead")
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", choices=PARTS, action="append", help="a part alone; repeatable")
+    parser = options(__doc__, "inference", PARTS)
     parser.add_argument("--network", action="append", help="one network alone; repeatable (default: all four)")
     parser.add_argument("--rounds", type=int, default=8, help="of interleaved bursts (default: 8)")
-    parser.add_argument("--tune-time", type=float, default=240.0, help="seconds of each tuning (default: 240)")
-    parser.add_argument("-o", type=Path, default=HERE / "results" / "inference.json", help="where to write the results")
-    args = parser.parse_args()
-    restart_with_steady_allocator()
+    parser.add_argument("--tune-time", type=float, default=180.0, help="seconds of each tuning (default: 180)")
+    args = begin(parser)
     from inferring.networks import NETWORKS, Effort
 
-    networks = tuple(args.network or NETWORKS)
     effort = Effort(rounds=args.rounds, tune_time=args.tune_time)
-
-    def run(part: str) -> dict[str, Any]:
-        found: dict[str, Any] = importlib.import_module(f"inferring.{part}").run(networks, effort, say)
-        return found
-
-    run_parts(args.o, args.only or PARTS, run)
+    run_modules(args, PARTS, "inferring", tuple(args.network or NETWORKS), effort, say)
 
 
 if __name__ == "__main__":

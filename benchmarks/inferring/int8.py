@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from inferring.networks import Effort, two_cores
+from parts import two_cores
+
+from inferring.networks import Effort
 from inferring.ours import alive, tuned
 from inferring.turns import in_turns, medians, ratios, said
+from tessera.errors import TesseraError
 
 INT8, FLOAT = "int8", "32.32"
 TARGET, LEAST_AGREEMENT = 1.8, 0.95
@@ -22,7 +25,10 @@ def run(networks: Sequence[str], effort: Effort, say: Callable[[str], None]) -> 
 
 
 def _network(network: str, effort: Effort, say: Callable[[str], None]) -> dict[str, Any]:
-    chosen = {precision: tuned(network, precision, effort, say) for precision in (FLOAT, INT8)}
+    try:
+        chosen = {precision: tuned(network, precision, effort, say) for precision in (INT8, FLOAT)}
+    except TesseraError as error:  # no engine reaches the agreement
+        return {"refused": str(error), "met": False}
     sides = {precision: alive(one) for precision, (one, _) in chosen.items()}
     try:
         rates = in_turns({name: side.rate for name, side in sides.items()}, effort.rounds, say)
@@ -43,6 +49,9 @@ def _network(network: str, effort: Effort, say: Callable[[str], None]) -> dict[s
 def _lines(found: dict[str, Any]) -> list[str]:
     lines = [f"int8 over the best of float32 (target {TARGET}x, top-1 agreement of {LEAST_AGREEMENT:.0%})"]
     for network, one in found.items():
+        if "refused" in one:
+            lines.append(f"  {network:18} refused, NOT met: {one['refused']}")
+            continue
         rates = f"{one['median'][INT8]:.1f} of {one['median'][FLOAT]:.1f} images/s"
         met = "met" if one["met"] else "NOT met"
         lines.append(f"  {network:18} {rates:26} {said(one['ratio'])}, top-1 {one['agreement']['top1']:.1%}: {met}")

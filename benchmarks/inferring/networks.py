@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from tessera.models import build, image_size_of
 
 NETWORKS = ("resnet50", "efficientnet_b0", "efficientnet_b4", "resnext101_32x8d")
-BATCHES = (1, 4, 8, 16)
+BATCHES = (1, 2, 4, 8, 16, 32)
 PLACES = ((2, 1), (1, 2))  # processes and threads of each, on two cores
 
 
@@ -40,14 +37,3 @@ def onnx_file(network: str, folder: Path) -> Path:
             dynamic_axes={"images": {0: "batch"}},
         )
     return path
-
-
-@contextmanager
-def two_cores() -> Iterator[None]:
-    """What is launched within shares two cores, however many there are."""
-    before = os.sched_getaffinity(0)
-    os.sched_setaffinity(0, sorted(before)[:2])
-    try:
-        yield
-    finally:
-        os.sched_setaffinity(0, before)

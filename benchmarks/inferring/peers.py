@@ -1,13 +1,12 @@
-"""Engines as their users call them, tuned by hand: no code of ours between the loop and the engine.
+"""Engines as their users call them: no code of ours between the loop and the engine.
 
-Each is tried in two processes of one thread and one of two threads, with several batches; the best of that is what a
-careful user would run. `benchmark_app` is OpenVINO's own program and tunes itself by its throughput hint.
+`benchmark_app` is OpenVINO's own program and tunes itself by its throughput hint; a matrix product shows what the
+machine can do at the same time.
 """
 
 from __future__ import annotations
 
 import re
-import statistics
 import subprocess
 import sys
 import time
@@ -16,67 +15,61 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from inferring.networks import BATCHES, PLACES
 from tessera.inference.measures.windows import Stretch, Window
 from tessera.launch import LaunchConfig, Worker, Workers
 from tessera.models import image_size_of
 
-KINDS = ("onnxruntime", "torch.compile", "torch eager")
+ONNXRUNTIME, COMPILE, EAGER, GEMM = "onnxruntime", "torch.compile", "torch eager", "matrix product"
+GEMM_SIZE = 2048
 BURST = 1.5  # seconds, or one batch where that takes longer
-APP_SECONDS = 8
+APP_SECONDS = 5
 TIME_LIMIT = 900.0
 
 _call: list[Callable[[], Any]] = []  # in a worker: one batch
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Peer:
-    """An engine in one placement with one batch, alive and ready for bursts."""
+    """An engine in one placement (processes and their threads) with one batch, alive and ready for bursts."""
 
-    kind: str
+    place: tuple[int, int]
     batch: int
     workers: Workers
 
-    def rate(self) -> float:
+    def rate(self, seconds: float = BURST) -> float:
         """Images per second of one burst, all its processes together while all of them work."""
-        stretches = self.workers.run("inferring.peers:burst", BURST)
+        stretches = self.workers.run("inferring.peers:burst", seconds)
         return Window(batch=self.batch, stretches=tuple(stretches)).rate
 
     def close(self) -> None:
         self.workers.__exit__(None, None, None)
 
 
-def hand_tuned(kind: str, network: str, file: Path, say: Callable[[str], None]) -> tuple[Peer, list[dict[str, Any]]]:
-    """The best placement and batch of an engine, alive, and what was tried."""
-    best: tuple[float, Peer] | None = None
-    tried = []
-    for processes, threads in PLACES:
-        for batch in BATCHES:
-            say(f"{network}: {kind}, {processes} x {threads}, batch {batch}")
-            workers = Workers(LaunchConfig(workers=processes, threads=threads, time_limit=TIME_LIMIT)).__enter__()
-            workers.run("inferring.peers:prepare", kind, network, str(file), batch)
-            peer = Peer(kind, batch, workers)
-            rate = statistics.median(peer.rate() for _ in range(3))
-            tried.append({"processes": processes, "threads": threads, "batch": batch, "images/s": rate})
-            if best is None or rate > best[0]:
-                if best is not None:
-                    best[1].close()
-                best = rate, peer
-            else:
-                peer.close()
-    assert best is not None
-    return best[1], tried
+def start(kind: str, network: str, file: Path, place: tuple[int, int], batch: int) -> Peer:
+    """An engine in processes of its own, warm."""
+    processes, threads = place
+    workers = Workers(LaunchConfig(workers=processes, threads=threads, time_limit=TIME_LIMIT)).__enter__()
+    workers.run("inferring.peers:prepare", kind, network, str(file), batch)
+    return Peer(place, batch, workers)
+
+
+def start_gemm(place: tuple[int, int]) -> Peer:
+    """The matrix product on all cores; its rate is in products per second."""
+    return start(GEMM, "", Path(), place, 1)
 
 
 def prepare(worker: Worker, kind: str, network: str, file: str, batch: int) -> None:
     """In a worker: the engine's own call on one batch, warm."""
     import numpy as np
 
-    size = image_size_of(network)
-    images = np.random.default_rng(0).standard_normal((batch, 3, size, size), dtype=np.float32)
-    makers = {"onnxruntime": _onnxruntime, "torch.compile": _compiled, "torch eager": _eager}
-    _call[:] = [makers[kind](network, file, images, worker.threads)]
-    for _ in range(3):
+    if kind == GEMM:
+        _call[:] = [_gemm(worker.threads)]
+    else:
+        size = image_size_of(network)
+        images = np.random.default_rng(0).standard_normal((batch, 3, size, size), dtype=np.float32)
+        makers = {ONNXRUNTIME: _onnxruntime, COMPILE: _compiled, EAGER: _eager}
+        _call[:] = [makers[kind](network, file, images, worker.threads)]
+    for _ in range(2):
         _call[0]()
 
 
@@ -123,6 +116,15 @@ def _compiled(network: str, file: str, images: Any, threads: int) -> Callable[[]
     return call
 
 
+def _gemm(threads: int) -> Callable[[], Any]:
+    import torch
+
+    torch.set_num_threads(threads)
+    a, b = torch.rand(GEMM_SIZE, GEMM_SIZE), torch.rand(GEMM_SIZE, GEMM_SIZE)
+    out = torch.empty(GEMM_SIZE, GEMM_SIZE)
+    return lambda: torch.mm(a, b, out=out)
+
+
 def burst(worker: Worker, seconds: float) -> Stretch:
     """In a worker: batches for some time, from a barrier on."""
     begun, ended, call = [], [], _call[0]
@@ -146,12 +148,3 @@ def benchmark_app(network: str, file: Path, batch: int) -> float:
     done = subprocess.run(words, capture_output=True, text=True, timeout=TIME_LIMIT, check=True)
     (found,) = re.findall(r"Throughput:\s+([0-9.]+) FPS", done.stdout)
     return float(found)
-
-
-def best_app_batch(network: str, file: Path, say: Callable[[str], None]) -> tuple[int, list[dict[str, Any]]]:
-    """The batch at which benchmark_app is fastest, and what was tried."""
-    tried = []
-    for batch in BATCHES:
-        say(f"{network}: benchmark_app, batch {batch}")
-        tried.append({"batch": batch, "images/s": benchmark_app(network, file, batch)})
-    return int(max(tried, key=lambda one: one["images/s"])["batch"]), tried

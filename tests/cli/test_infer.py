@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import os
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ from tessera.cli.infer_values import latency, sizes
 from tessera.cli.main import main
 from tessera.errors import TesseraError
 from tessera.results.store import Store
-from tests.cli.test_commands import elsewhere, tessera  # noqa: F401
+from tests.cli.typed import tessera
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -50,12 +51,27 @@ def infer(*words: str):
         (["--model", "resnet50", "--mode", "server", "--max-latency", "50"], "not a latency"),
         (["--model", "resnet50", "--iterations", "0"], "iterations is too small"),
         (["--model", "resnet50", "--launches", "0"], "--launches: got 0"),
-        (["--model", "resnet50", "--top", "0"], "--top: got 0"),
+        (["--model", "resnet50", "--by-operator", "--top", "0"], "--top: got 0"),
+        (["--model", "resnet50", "--top", "3"], "--top is of --by-operator"),
+        (["--model", "resnet50", "--goal", "latency"], "--goal is of --tune"),
+        (["--model", "resnet50", "--tune-time", "1min"], "--tune-time is of --tune"),
+        (["--model", "resnet50", "--load-generator", "tessera"], "--load-generator is of --mode server"),
+        (["--model", "resnet50", "--iterations", "3", "--budget", "5s"], "no use for --budget"),
+        (
+            ["--model", "resnet50", "--engine", "openvino", "--streams", "2", "--mode", "single-stream"],
+            "--streams are batches at a time",
+        ),
         (["--config", "resnet5"], "did you mean resnet50"),
         (["--model", "resnet50", "--by-operator", "--num-replicas", "2"], "looks into one replica"),
         (["--model", "resnet50", "--tune", "--mode", "server", "--max-latency", "1s"], "--tune has no use for --mode"),
         (["--model", "resnet50,resnet18", "--tune"], "--tune takes one model"),
         (["--model", "resnet50", "--tune", "--resume"], "no use for --resume"),
+        (["--model", "resnet50", "--tune", "--list"], "no use for --list"),
+        (["--model", "resnet50", "--tune", "--launches", "3"], "no use for --launches"),
+        (["--model", "resnet50", "--tune", "--precision", "7.7"], "unknown --precision"),
+        (["--model", "resnet50", "--tune", "--num-replicas", "1000"], "--force to run them all the same"),
+        (["--model", "resnet50", "--tune", "--engine", "torch-eager,onnxruntime", "--precision", "int8"], "int8"),
+        (["--model", "nowhere.onnx"], "no such ONNX file: got 'nowhere.onnx'"),
         (["--model", "resnet50", "--tune", "--tune-time", "soon"], "not a duration"),
     ],
 )
@@ -66,6 +82,12 @@ def test_a_mistake_is_one_line_and_exit_code_2(words, says, capsys):
     assert captured.err.startswith("tessera: ")
     assert captured.err.count("\n") == 1
     assert captured.out == ""
+
+
+@pytest.mark.skipif(find_spec("timm") is not None, reason="timm is installed")
+def test_a_network_of_timm_without_timm_names_the_extra(capsys):
+    assert main(["infer", "--model", "timm/resnet50"]) == 2
+    assert capsys.readouterr().err == "tessera: timm is not installed: pip install 'tessera[timm]'\n"
 
 
 def test_a_job_of_somebody_else_is_refused(monkeypatch, capsys):

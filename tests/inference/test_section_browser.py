@@ -9,11 +9,10 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.remote.webdriver import WebDriver
 
 from tessera.inference.section.section import section
+from tests.browser import Open, scheme, screen
 from tests.inference.test_section import everything, run
-from tests.report.conftest import Open, browser, scheme, screen, show
 from tests.report.test_browser import drawn
 
-__all__ = ["browser", "show"]
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(120)]
 
 MARKS = ".point path, path.point, .trace path, .trace .point"

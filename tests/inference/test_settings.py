@@ -100,6 +100,16 @@ def test_eight_bits_are_normalised_on_the_device_and_that_is_told():
     assert meanings.normalised_on(Settings()) == "host"
 
 
+def test_what_has_nothing_to_act_on_is_told():
+    told = " ".join(meanings.notes(Settings(data="synthetic", num_io_tiles=64)))
+    assert "--num-io-tiles and --prefetch have no effect" in told
+    assert "--dataloader-worker has no effect" in " ".join(meanings.notes(Settings(dataloader_worker=4)))
+    many = Settings(device_iterations=128)
+    assert meanings.sampling_notes(many, mode="offline", iterations=20) == ()
+    assert "without --iterations" in " ".join(meanings.sampling_notes(many, mode="offline", iterations=None))
+    assert len(meanings.sampling_notes(many, mode="server", iterations=20)) == 2
+
+
 def test_io_tiles_are_threads_never_more_than_cores_and_none_without_prefetching():
     assert meanings.io_threads(Settings(num_io_tiles=10_000)) < 10_000
     assert meanings.io_threads(Settings(num_io_tiles=0)) == 0

@@ -62,7 +62,7 @@ def test_the_stride_is_in_the_3x3_of_a_bottleneck() -> None:
     assert (first.conv1.stride, first.conv2.stride, first.conv3.stride) == ((1, 1), (2, 2), (1, 1))
 
 
-@pytest.mark.parametrize("name", ["resnet50", "resnet152"])
+@pytest.mark.parametrize("name", ["resnet50", "resnet152", "efficientnet_b4", "mobilenet_v2"])
 def test_random_weights_stay_within_the_range_of_float16(name: str) -> None:
     net = build(name, seed=torch.seed() % 2**32)
     largest = 0.0

@@ -9,22 +9,27 @@ from __future__ import annotations
 
 import argparse
 import sys
+from importlib.util import find_spec
+from pathlib import Path
 
 from tessera.cli.execute import closing_lines, execute, exit_code
 from tessera.cli.infer_options import (
+    TOP,
     add_engine,
     add_network,
     add_replicas,
     add_windows,
     axes_of,
+    check_use,
     config_of,
     sampling_of,
 )
 from tessera.cli.infer_tables import print_cases, print_choices, print_inference
 from tessera.cli.options import launch_of
-from tessera.errors import REGRESSION, TesseraError
+from tessera.errors import REGRESSION, MissingExtra, TesseraError
 from tessera.inference.cases import cases, task_of
 from tessera.inference.engines import available
+from tessera.inference.settings import ONNX, TIMM
 from tessera.launch.job import current_job
 from tessera.results.record import Case
 from tessera.suites.plan import Plan
@@ -40,6 +45,7 @@ examples:
   tessera infer --model resnet50 --engine openvino --by-operator
   tessera infer --model net.onnx --data photos/ --batch-size 4
 """
+PREPARATION = 60.0  # seconds at most, but for the largest networks: export, compilation, the check against torch
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -58,8 +64,7 @@ def run(args: argparse.Namespace) -> int:
         raise TesseraError(
             f"replicas are started by Tessera, not by {job.kind}", do="start it outside of the job, with --num-replicas"
         )
-    if args.top < 1:
-        raise TesseraError("--top", got=args.top, allowed="1 or more")
+    check_use(args)
     args.no_pin = args.no_pin or args.numa_aware is False
     axes = axes_of(args, config)
     if args.tune:
@@ -74,10 +79,11 @@ def run(args: argparse.Namespace) -> int:
         cases=tuple(found),
         sampling=sampling_of(args, config),
         launch=launch_of(args),
-        launches=_launches(args.launches),
+        launches=args.launches or 1,
+        preparation=PREPARATION,
     )
     stored, records, outcome = execute(plan, store_path=args.store, name=args.run, suite="infer", resume=args.resume)
-    print_inference(stored, records, args.form, args.output, top=args.top)
+    print_inference(stored, records, args.form, args.output, top=args.top or TOP)
     if args.form == "terminal":
         print("\n".join(closing_lines(stored, outcome, records)))
     asked_for = [record for record in records if record.case.params.get("target_rate") and "held" in record.metrics]
@@ -91,12 +97,11 @@ def _check(found: list[Case]) -> None:
     for name in dict.fromkeys(str(case.params["engine"]) for case in found):
         if (why := available(name)) is not None:
             raise TesseraError(f"engine {name} cannot run here: {why}")
+    for name in dict.fromkeys(case.name for case in found):
+        if name.startswith(TIMM) and find_spec("timm") is None:
+            raise MissingExtra("timm", "timm")
+        if name.endswith(ONNX) and not Path(name).is_file():
+            raise TesseraError("no such ONNX file", got=name)
     warnings = [note for case in found for note in task_of(case).placement.check()]
     for note in dict.fromkeys(warnings):
         print(f"warning: {note}", file=sys.stderr)
-
-
-def _launches(launches: int) -> int:
-    if launches < 1:
-        raise TesseraError("--launches", got=launches, allowed="1 or more")
-    return launches

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from tessera.cli.infer_values import latency, rate, sizes, yes_or_no
-from tessera.cli.options import add_output, add_store, checked, names, parse_fraction
+from tessera.cli.options import add_output, add_store, checked, names, option, parse_fraction
 from tessera.errors import TesseraError
 from tessera.inference.configs import Config, load_config
 from tessera.inference.engines import ENGINES
@@ -22,6 +22,7 @@ from tessera.suites.suite import parse_duration
 
 BUDGET, TARGET = 10.0, 0.02
 TUNE_TIME = 300.0
+TOP = 12
 ALL = "all"  # as a batch size: those of the config
 # Options that may hold several values, which are then swept; they are axes of the cases under the same names.
 SWEPT = ("model", "engine", "precision", "batch_size", "num_replicas", "cores_per_replica")
@@ -96,16 +97,15 @@ def add_engine(parser: argparse.ArgumentParser) -> None:
         "--load-generator", dest="generator", choices=GENERATORS, help="who asks a server (default: auto)"
     )
     load.add_argument("--by-operator", action="store_true", help="time every operator of the network in place")
-    load.add_argument("--top", type=int, default=12, metavar="N", help="layers that --by-operator shows (default: 12)")
+    load.add_argument("--top", type=int, metavar="N", help=f"layers that --by-operator shows (default: {TOP})")
     tune = parser.add_argument_group("tuning")
     tune.add_argument("--tune", action="store_true", help="find the best engine, replicas, threads and batch")
-    tune.add_argument("--goal", choices=GOALS, default=GOALS[0], help="what is best (default: throughput)")
+    tune.add_argument("--goal", choices=GOALS, help=f"what is best (default: {GOALS[0]})")
     tune.add_argument(
         "--tune-time",
         type=checked(parse_duration),
-        default=TUNE_TIME,
         metavar="TIME",
-        help="for all of it (default: 5min)",
+        help=f"for all of it (default: {TUNE_TIME:g}s)",
     )
 
 
@@ -156,11 +156,28 @@ def add_windows(parser: argparse.ArgumentParser) -> None:
         metavar="TIME",
         help=f"or after this (default: {BUDGET:g}s a case)",
     )
-    group.add_argument("--launches", type=int, default=1, metavar="N", help="new replicas per case (default: 1)")
+    group.add_argument("--launches", type=int, metavar="N", help="new replicas per case (default: 1)")
     group.add_argument("--quick", action="store_true", help="a first look: 10%% target, 2 s per case")
     parser.add_argument("--list", action="store_true", help="list configs, engines and modes, or the cases asked for")
     add_store(parser, writes=True)
     add_output(parser)
+
+
+def check_use(args: argparse.Namespace) -> None:
+    """Refuse options that nobody would read: of a tuning without one, of operators without them, and the reverse."""
+    for name, of in (("goal", "tune"), ("tune_time", "tune"), ("top", "by_operator")):
+        if getattr(args, name) is not None and not getattr(args, of):
+            raise TesseraError(f"{option(name)} is of {option(of)}", do="add that, or leave this out")
+    for name in ("list", "resume", "launches") if args.tune else ():
+        if getattr(args, name):
+            raise TesseraError(f"--tune has no use for {option(name)}", do="leave it out")
+    for name in ("target", "budget") if args.iterations is not None else ():
+        if getattr(args, name) is not None:
+            raise TesseraError(f"--iterations are taken however long they last: no use for {option(name)}")
+    for name in ("top", "launches"):
+        value = getattr(args, name)
+        if value is not None and value < 1:
+            raise TesseraError(option(name), got=value, allowed="1 or more")
 
 
 def config_of(args: argparse.Namespace) -> Config | None:

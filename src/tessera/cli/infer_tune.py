@@ -8,18 +8,21 @@ import sys
 from collections.abc import Sequence
 from typing import Any, TextIO
 
-from tessera.cli.infer_options import sampling_of
+from tessera.cli.execute import exit_code
+from tessera.cli.infer_options import TUNE_TIME, sampling_of
 from tessera.cli.infer_tables import rates_table, seed_lines
 from tessera.cli.options import command_line, launch_of
+from tessera.cli.progress import StatusLine
 from tessera.cli.records_table import write_records
-from tessera.errors import TesseraError
+from tessera.errors import Refused, TesseraError
 from tessera.inference.bench import HERE
 from tessera.inference.cases import launch
 from tessera.inference.configs import Config
-from tessera.inference.replicas.placement import cores_here
+from tessera.inference.engines import ENGINES
+from tessera.inference.replicas.placement import Placement, cores_here
 from tessera.inference.settings import Settings
 from tessera.inference.tune.candidates import BATCHES, placements
-from tessera.inference.tune.goal import Goal
+from tessera.inference.tune.goal import GOALS, Goal
 from tessera.inference.tune.race import Standing
 from tessera.inference.tune.scatter import DOT, FRONT, scatter
 from tessera.inference.tune.tuning import Tuned, tune, usable_engines
@@ -41,14 +44,12 @@ def run_tuning(args: argparse.Namespace, config: Config | None, axes: dict[str, 
     for name in MEANINGLESS:
         if name in axes:
             raise TesseraError(f"--tune has no use for --{name.replace('_', '-')}", do="leave it out")
-    if args.resume:
-        raise TesseraError("a race is run in one go: --tune has no use for --resume", do="leave it out")
     settings = _settings(config, axes)
-    goal = Goal(kind=args.goal, max_latency=args.max_latency)
+    goal = Goal(kind=args.goal or GOALS[0], max_latency=args.max_latency)
     engines = usable_engines(settings, axes.get("engine", ()))
-    places = placements(cores_here(), axes.get("num_replicas", ()), axes.get("cores_per_replica", ()))
+    places = _places(axes)
     base = launch_of(args)
-    with Store(args.store) as store:
+    with Store(args.store) as store, StatusLine() as say:
         run = store.start_run(args.run, command=command_line(sys.argv), suite="infer tune")
         try:
             tuned = tune(
@@ -57,15 +58,15 @@ def run_tuning(args: argparse.Namespace, config: Config | None, axes: dict[str, 
                 engines=engines,
                 places=places,
                 batches=axes.get("batch_size", BATCHES),
-                budget=args.tune_time,
+                budget=args.tune_time or TUNE_TIME,
                 launch=base,
                 env=axes.get("env", [{}])[0],
-                say=_say,
+                say=lambda text: say(f"tuning: {text}"),
             )
             for record in tuned.records:
                 store.add(run, record)
             case = tuned.cases[tuned.best.candidate]
-            _say(f"{tuned.best.candidate}: measured at length")
+            say(f"tuning: {tuned.best.candidate}: measured at length")
             launch(case, base)
             best = measure_here(HERE, feature("infer").run, case, sampling_of(args, config))
             store.add(run, best)
@@ -82,7 +83,7 @@ def run_tuning(args: argparse.Namespace, config: Config | None, axes: dict[str, 
             show(tuned, best, args.form, stream)
             if args.form == "terminal":
                 stream.write(f"stored as run {run.name}; see `tessera report {run.name}`\n")
-    return 0
+    return exit_code([best])
 
 
 def _settings(config: Config | None, axes: dict[str, list[Any]]) -> Settings:
@@ -91,13 +92,25 @@ def _settings(config: Config | None, axes: dict[str, list[Any]]) -> Settings:
     for name, values in given.items():
         if len(values) > 1:
             raise TesseraError(f"--tune takes one {name.replace('_', ' ')}", got=values)
-    base = dict(config.settings) if config else {}
-    base = {name: value for name, value in base.items() if name not in CHOSEN}
-    return Settings.of({**base, **{name: values[0] for name, values in given.items()}})
+    base = {name: value for name, value in config.settings.items() if name not in CHOSEN} if config else {}
+    common = {**base, **{name: values[0] for name, values in given.items()}}
+    *others, last = axes.get("engine", ENGINES)
+    for engine in others:
+        try:
+            return Settings.of({**common, "engine": engine})
+        except Refused:  # by this engine: another one may take them
+            continue
+    return Settings.of({**common, "engine": last})
 
 
-def _say(text: str) -> None:
-    print(f"tuning: {text}", file=sys.stderr, flush=True)
+def _places(axes: dict[str, list[Any]]) -> list[tuple[int, int]]:
+    """Replicas and threads to choose from; more than there are cores for only where that is forced, and said."""
+    found = placements(cores_here(), axes.get("num_replicas", ()), axes.get("cores_per_replica", ()))
+    for replicas, cores in found:
+        placement = Placement(num_replicas=replicas, cores_per_replica=cores, force="force" in axes)
+        for note in placement.check():
+            print(f"warning: {note}", file=sys.stderr)
+    return found
 
 
 def show(tuned: Tuned, best: Record, form: Form, stream: TextIO) -> None:

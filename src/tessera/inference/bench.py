@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from tessera.inference.cases import case_of, task_of
+from tessera.inference.meanings import sampling_notes
 from tessera.inference.measures.figures import Work, memory_metrics, readiness_metrics
 from tessera.inference.modes.offline import offline, single_stream
 from tessera.inference.modes.outcome import Outcome
@@ -41,25 +42,25 @@ def measure(sampling: Sampling | None = None, **values: Any) -> Record:
 def run_case(worker: Worker, case: Case, sampling: Sampling) -> Record:
     """Measure one case from this process, which starts the replicas itself and sleeps while they work."""
     task = task_of(case)
-    warnings = task.placement.check()
+    told = task.placement.check() + sampling_notes(task.settings, mode=task.load.mode, iterations=sampling.iterations)
     if task.by_operator:
         from tessera.inference.attribution.measure import attributed
 
-        return attributed(case, task, sampling)
+        return attributed(case, task, sampling, told)
     with Replicas(task.placement) as replicas:
         on = replicas.load(task.settings)
         outcome = MODES[task.load.mode](on, task, sampling)
         ends = [] if outcome.error else on.aftermath()
-    return _record(case, task, on, outcome, ends, warnings)
+    return _record(case, task, on, outcome, ends, told)
 
 
 def _record(
-    case: Case, task: Task, on: OnReplicas, outcome: Outcome, ends: Sequence[Aftermath], warnings: tuple[str, ...]
+    case: Case, task: Task, on: OnReplicas, outcome: Outcome, ends: Sequence[Aftermath], beforehand: tuple[str, ...]
 ) -> Record:
     """What is known of a case. Of one that a replica's death ended there is no more than its windows."""
     metrics = {**outcome.metrics, **readiness_metrics(on.loaded)}
     predicted: dict[str, Metric] = {}
-    told = [*warnings, *on.loaded[0].notes, *outcome.notes]
+    told = [*beforehand, *on.loaded[0].notes, *outcome.notes]
     if ends:
         metrics |= memory_metrics(ends)
         told += [note for end in ends for note in end.notes]

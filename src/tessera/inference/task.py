@@ -31,6 +31,8 @@ class Task:
     def __post_init__(self) -> None:
         if self.by_operator and (self.placement.num_replicas > 1 or self.load.mode != "offline"):
             raise TesseraError("--by-operator looks into one replica, offline", do="leave out replicas and mode")
+        if self.settings.streams > 1 and self.load.mode != "offline":
+            raise TesseraError("--streams are batches at a time, of --mode offline", got=f"--mode {self.load.mode}")
 
     @classmethod
     def of(cls, params: Mapping[str, Any]) -> Task:

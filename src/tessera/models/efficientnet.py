@@ -2,6 +2,7 @@
 
 `group_dim` is the number of channels that the spatial convolutions take together (1: depthwise, as published), and
 with `expand_ratio` and `norm="group"` makes the variants that suit machines which are poor at depthwise convolution.
+Where the channels of a block cannot be divided so, a group takes a few more.
 """
 
 from __future__ import annotations
@@ -57,6 +58,8 @@ SCALES = (
     (2.0, 3.1, 600, 0.5),
 )
 NORM_GROUPS, NORM_EPS = 4, 1e-3
+# mean squares of what convolutions are fed: the sum of residuals, what a swish leaves of it, a gate that is half open
+STREAM, AFTER_SWISH, GATE = 1.0, 0.36, 0.25
 
 
 def efficientnet(
@@ -77,7 +80,7 @@ def efficientnet(
     norms = _norm(norm, number)
     swish = in_place(nn.SiLU)
     channels = rounded_channels(32 * width)
-    features: list[nn.Module] = [ConvNorm(in_channels, channels, 3, 2, norm=norms, activation=swish)]
+    features: list[nn.Module] = [ConvNorm(in_channels, channels, 3, 2, norm=norms, activation=swish, fed=STREAM)]
     for stage in STAGES:
         blocks = []
         expand = stage.expand if stage.expand == 1 or expand_ratio is None else expand_ratio
@@ -87,7 +90,7 @@ def efficientnet(
             blocks.append(_block(channels, outputs, expand, stage.kernel, stride, group_dim, norms, swish))
             channels = outputs
         features.append(nn.Sequential(*blocks))
-    features.append(ConvNorm(channels, 4 * channels, 1, norm=norms, activation=swish))
+    features.append(ConvNorm(channels, 4 * channels, 1, norm=norms, activation=swish, fed=STREAM))
     head = nn.Sequential(nn.Dropout(dropout, inplace=True), nn.Linear(4 * channels, num_classes))
     return classifier_on(nn.Sequential(*features), head)
 
@@ -96,15 +99,23 @@ def _block(
     inputs: int, outputs: int, expand: int, kernel: int, stride: int, group_dim: int, norm: Norm, swish: Activation
 ) -> Residual:
     wide = rounded_channels(inputs * expand)
-    if wide % group_dim:
-        raise TesseraError(
-            "group_dim divides the channels of every block", got=f"{wide} channels, group_dim {group_dim}"
-        )
-    layers: list[nn.Module] = [ConvNorm(inputs, wide, 1, norm=norm, activation=swish)] if wide != inputs else []
-    layers.append(ConvNorm(wide, wide, kernel, stride, groups=wide // group_dim, norm=norm, activation=swish))
+    conv = partial(ConvNorm, norm=norm)
+    layers: list[nn.Module] = [conv(inputs, wide, 1, activation=swish, fed=STREAM)] if wide != inputs else []
+    groups = _groups(wide, group_dim)
+    layers.append(conv(wide, wide, kernel, stride, groups=groups, activation=swish, fed=AFTER_SWISH))
     layers.append(SqueezeExcitation(wide, max(1, inputs // 4), swish, nn.Sigmoid))
-    layers.append(ConvNorm(wide, outputs, 1, norm=norm, activation=None))
+    layers.append(conv(wide, outputs, 1, activation=None, fed=GATE * AFTER_SWISH))
     return Residual(nn.Sequential(*layers), stride == 1 and inputs == outputs, "block")
+
+
+def _groups(channels: int, group_dim: int) -> int:
+    """As many groups of `group_dim` channels as there are, or the next smaller number that divides the channels.
+
+    >>> _groups(96, 16), _groups(40, 16), _groups(24, 16)
+    (6, 2, 1)
+    """
+    most = max(1, channels // group_dim)
+    return next(groups for groups in range(most, 0, -1) if channels % groups == 0)
 
 
 def _norm(kind: str, number: int) -> Norm:

@@ -5,6 +5,7 @@ Modules are named as in torchvision, whose state dicts load unchanged.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -12,6 +13,7 @@ from torch import Tensor, nn
 
 Norm = Callable[[int], nn.Module]
 Activation = Callable[[], nn.Module]
+AFTER_RELU = 0.5  # the mean square that a ReLU leaves of numbers whose mean square was 1
 
 
 def rounded_channels(channels: float, multiple: int = 8) -> int:
@@ -30,7 +32,10 @@ def in_place(activation: Callable[..., nn.Module]) -> Activation:
 
 
 class ConvNorm(nn.Sequential):
-    """A convolution that keeps the size at stride 1, a norm and, unless it is left out, an activation."""
+    """A convolution that keeps the size at stride 1, a norm and, unless it is left out, an activation.
+
+    `fed` is the mean square of what the convolution gets, for random weights to make up for.
+    """
 
     def __init__(
         self,
@@ -42,9 +47,12 @@ class ConvNorm(nn.Sequential):
         groups: int = 1,
         norm: Norm = nn.BatchNorm2d,
         activation: Activation | None,
+        fed: float = AFTER_RELU,
     ) -> None:
         conv = nn.Conv2d(inputs, outputs, kernel, stride, padding=kernel // 2, groups=groups, bias=False)
         super().__init__(conv, norm(outputs), *([activation()] if activation else []))
+        conv.gain = math.sqrt(AFTER_RELU / fed)  # type: ignore[assignment]
+        self[1].before_swish = isinstance(self[-1], nn.SiLU | nn.Hardswish)  # type: ignore[assignment]
 
 
 class SqueezeExcitation(nn.Module):
@@ -69,6 +77,9 @@ class Residual(nn.Module):
         super().__init__()
         self.add_module(name, layers)
         self._name, self._added = name, added
+        if added:
+            norms = [layer for layer in layers.modules() if isinstance(layer, nn.BatchNorm2d | nn.GroupNorm)]
+            norms[-1].ends_branch = True  # type: ignore[assignment]  # random weights scale it down, see weights
 
     def forward(self, x: Tensor) -> Tensor:
         layers: Any = self.get_submodule(self._name)

@@ -22,22 +22,24 @@ def initialise(module: nn.Module, seed: int) -> None:
     Random weights serve to time a network and to compare two ways of running it. So the statistics of the
     normalisations are random too (with means of 0 and variances of 1 a fault in folding them would not show),
     and a normalisation that ends a residual branch (marked `ends_branch`) is scaled down: untrained, each
-    branch would else double the variance, past the range of float16 within a deep network.
+    branch would else double the variance, past the range of float16 within a deep network. A convolution that is fed
+    less than a ReLU leaves (marked by its `gain`) has larger weights: behind a swish and a gate the image would
+    else die out, and with it every fault in handling it.
     """
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for name, layer in module.named_modules():
             if isinstance(layer, nn.Conv2d | nn.ConvTranspose2d | nn.Linear):
                 nn.init.kaiming_uniform_(layer.weight, nonlinearity="relu", generator=generator)
+                layer.weight.mul_(getattr(layer, "gain", 1.0))
                 if layer.bias is not None:
                     layer.bias.normal_(0, 0.05, generator=generator)
-            elif isinstance(layer, nn.GroupNorm):
-                layer.weight.uniform_(0.8, 1.2, generator=generator)
-                layer.bias.normal_(0, 0.05, generator=generator)
-            elif isinstance(layer, nn.BatchNorm2d):
+            elif isinstance(layer, nn.BatchNorm2d | nn.GroupNorm):
                 scale = 0.25 if getattr(layer, "ends_branch", False) else 1.0
                 layer.weight.uniform_(0.8 * scale, 1.2 * scale, generator=generator)
                 layer.bias.normal_(0, 0.05, generator=generator)
+                if isinstance(layer, nn.GroupNorm):
+                    continue  # it has no statistics
                 assert layer.running_mean is not None
                 assert layer.running_var is not None
                 assert layer.num_batches_tracked is not None

@@ -49,7 +49,7 @@ def test_a_small_residual_network_agrees(engine, files):
 
 def test_the_file_holds_int8_weights_and_quantised_convolutions(files):
     settings = Settings(model="resnet18", engine="onnxruntime", precision="int8", image_size=64, seed=3)
-    graph = onnx.load(files.quantised(deployment_of(settings))).graph
+    graph = onnx.load(files.quantised(deployment_of(settings), outputs=True)).graph
     weights = {one.name: one for one in graph.initializer}
     small = [one for one in weights.values() if one.data_type == onnx.TensorProto.INT8]
     convolutions = [node for node in graph.node if node.op_type == "Conv"]

@@ -18,6 +18,7 @@ from tessera.inference.modes.load import Load
         ({"mode": "single-stream", "target_rate": 3.0}, "--target-rate is of --mode server"),
         ({"mode": "server", "max_latency": -1}, "--max-latency: got -1"),
         ({"generator": "me"}, "--load-generator"),
+        ({"generator": "loadgen"}, "--load-generator is of --mode server"),
     ],
 )
 def test_terms_that_do_not_fit_are_refused(given, says):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -130,3 +131,44 @@ def test_a_file_with_two_inputs_is_no_network(tmp_path):
     onnx.save(onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 18)]), tmp_path / "two.onnx")
     with pytest.raises(Refused, match="2: a, b"):
         load_network(Settings(model=str(tmp_path / "two.onnx")))
+
+
+def test_timm_that_does_not_import_is_one_line(tmp_path, monkeypatch):
+    """Its torchvision may be built for another torch, and then fails by other errors than ImportError."""
+    (tmp_path / "timm.py").write_text("raise RuntimeError('operator torchvision::nms does not exist\\nand so on')\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "timm", raising=False)
+    with pytest.raises(TesseraError, match="timm does not import here: operator torchvision::nms") as caught:
+        load_network(Settings(model="timm/resnet18"))
+    assert "\n" not in str(caught.value)
+
+
+@pytest.fixture
+def stand_in(tmp_path, monkeypatch):
+    """What is used of timm, with its signatures: it cannot be imported where torchvision cannot."""
+    (tmp_path / "timm.py").write_text(
+        "from tests.inference.small import Classifier\n"
+        "def is_model(model_name): return model_name.split('.')[0] == 'small'\n"
+        "def list_models(filter=''): return ['small']\n"
+        "def create_model(model_name, pretrained=False, **kwargs):\n"
+        "    model = Classifier()\n"
+        "    model.pretrained_cfg = {'input_size': (3, 48, 48)}\n"
+        "    return model\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "timm", raising=False)
+
+
+def test_a_network_of_timm_has_its_size_weights_of_the_seed_and_those_of_a_file(stand_in, tmp_path):
+    network = load_network(Settings(model="timm/small.a1_in1k", seed=3))
+    assert (network.image_shape, network.random_weights) == ((3, 48, 48), True)
+    one, again, other = (build_network(Settings(model="timm/small", seed=seed)).state_dict() for seed in (3, 3, 4))
+    assert all(torch.equal(one[key], again[key]) for key in one)
+    assert not torch.equal(one["head.weight"], other["head.weight"])
+    save_file(other, tmp_path / "w.safetensors")
+    loaded = build_network(Settings(model="timm/small", weights=str(tmp_path / "w.safetensors"))).state_dict()
+    assert all(torch.equal(other[key], loaded[key]) for key in other)
+    with pytest.raises(TesseraError, match="did you mean small"):
+        load_network(Settings(model="timm/smal"))
+    with pytest.raises(TesseraError, match="of the EfficientNets here"):
+        load_network(Settings(model="timm/small", group_dim=16))

@@ -24,6 +24,7 @@ class Invented:
         self.random = random.Random(seed)
         self.now = 0.0
         self.open_now: set[Candidate] = set()
+        self.opened: list[Candidate] = []
         self.most_open = 0
         self.bursts: dict[Candidate, int] = {}
         self.refused: set[str] = set()
@@ -40,6 +41,7 @@ class Invented:
         if candidate.team.engine in self.refused:
             raise Refused("this engine does not agree with torch")
         self.open_now.add(candidate)
+        self.opened.append(candidate)
         self.most_open = max(self.most_open, len(self.open_now))
 
     def burst(self, candidate: Candidate) -> Burst:
@@ -115,6 +117,21 @@ def test_time_is_kept():
     assert track.now < 90
     assert any(one.left == "not tried: no time left" for one in found)
     assert found[0].bursts
+
+
+def test_what_is_slow_to_start_comes_after_the_batches_of_the_others():
+    track = Invented({"torch-compile": 19.0, "a": 20.0})
+    race(track)
+    engines = [one.team.engine for one in track.opened]
+    assert engines == sorted(engines), "all of a first"
+    assert {one.batch for one in track.opened if one.team.engine == "a"} >= {8, 16, 4}
+
+
+def test_even_late_the_candidates_meet_once_in_turns():
+    track = Invented(ENGINES, load=40.0)
+    found = race(track, budget=70.0)
+    assert [len(one.rounds) for one in found if one.rungs] == [1, 1]
+    assert found[0].rungs == 1
 
 
 def test_the_lowest_latency_is_that_of_the_smallest_batch():

@@ -20,7 +20,7 @@ from tessera.results.record import Case, Metric, Record
 VERSION = "1"
 
 
-def attributed(case: Case, task: Task, sampling: Sampling) -> Record:
+def attributed(case: Case, task: Task, sampling: Sampling, told: tuple[str, ...] = ()) -> Record:
     """The seconds of a batch, whole, and what each kind of operator and each layer takes of them."""
     with Replicas(task.placement) as replicas:
         on = replicas.load(task.settings)
@@ -44,7 +44,7 @@ def attributed(case: Case, task: Task, sampling: Sampling) -> Record:
         | readiness_metrics(on.loaded),
         environment=end.environment,
         conditions={"kinds": [one.to_json() for one in kinds], "layers": [one.to_json() for one in layers]},
-        notes=(*on.loaded[0].notes, f"operators timed by {witness}", difference(found)),
+        notes=(*told, *on.loaded[0].notes, f"operators timed by {witness}", difference(found)),
     )
 
 

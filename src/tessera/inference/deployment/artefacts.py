@@ -35,15 +35,15 @@ class Artefacts:
         """The network as an ONNX file: arithmetic in float32, batch norms folded, a dynamic batch where it can be."""
         return self.made("export.onnx", deployment.identity, lambda path: _export(deployment, path))
 
-    def quantised(self, deployment: Deployment) -> Path:
-        """The network as an ONNX file in int8, calibrated on drawn images."""
+    def quantised(self, deployment: Deployment, *, outputs: bool) -> Path:
+        """The network as an ONNX file in int8, calibrated on drawn images; `outputs` of operators are quantised too."""
 
         def make(path: Path) -> None:
             from tessera.inference.deployment.quantise import quantise
 
-            quantise(self.onnx(deployment), path, deployment)
+            quantise(self.onnx(deployment), path, deployment, outputs=outputs)
 
-        return self.made("quantise.onnx", deployment.identity, make)
+        return self.made("quantise.onnx", f"{deployment.identity}|{outputs}", make)
 
     def made(self, what: str, identity: str, make: Callable[[Path], None]) -> Path:
         """The file of a kind and an identity; the first who asks makes it, and the others wait meanwhile."""

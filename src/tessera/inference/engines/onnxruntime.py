@@ -34,7 +34,7 @@ class OnnxRuntime:
 
     def build(self, request: Request) -> Session:
         deployment, int8 = request.deployment, request.deployment.precision.weights == "int8"
-        path = request.artefacts.quantised(deployment) if int8 else request.artefacts.onnx(deployment)
+        path = request.artefacts.quantised(deployment, outputs=True) if int8 else request.artefacts.onnx(deployment)
         try:
             return OnnxSession(path, request, compute="int8" if int8 else "float32")
         except ERRORS as error:

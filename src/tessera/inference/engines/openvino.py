@@ -30,7 +30,7 @@ class OpenVino:
     def build(self, request: Request) -> Session:
         deployment = request.deployment
         int8 = deployment.precision.weights == "int8"
-        path = request.artefacts.quantised(deployment) if int8 else request.artefacts.onnx(deployment)
+        path = request.artefacts.quantised(deployment, outputs=False) if int8 else request.artefacts.onnx(deployment)
         try:
             return OpenVinoSession(path, request)
         except RuntimeError as error:

@@ -42,9 +42,10 @@ class Load:
         if self.mode == "server" and not self.max_latency:
             raise TesseraError("a server answers in time: what is that?", do="add --max-latency, for example 50ms")
         if self.mode != "server":
-            for name in ("target_rate", "max_latency"):
-                if getattr(self, name):
-                    raise TesseraError(f"--{name.replace('_', '-')} is of --mode server", got=f"--mode {self.mode}")
+            given = {"target-rate": self.target_rate, "max-latency": self.max_latency, "load-generator": self.generator}
+            for name, term in given.items():
+                if term not in (0, "auto"):
+                    raise TesseraError(f"--{name} is of --mode server", got=f"--mode {self.mode}")
 
     def params(self) -> dict[str, Any]:
         """The parameters of a case; what is as usual is left out."""

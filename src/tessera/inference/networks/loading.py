@@ -6,6 +6,7 @@ import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache, cached_property, partial
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +25,8 @@ class Network:
     """A network that is not built before it is needed: where its files lie ready, an engine does without.
 
     `file` is the ONNX file of one that has no torch module, `element` the type of the images that it takes.
-    `random_weights` are those of a registered network without `--weights`. `identity` is equal for equal networks.
+    `random_weights` are those of a registered network, or one of timm, without `--weights`. `identity` is equal for
+    equal networks.
     """
 
     name: str
@@ -63,7 +65,7 @@ def load_network(settings: Settings) -> Network:
         image_shape=(channels, size, size),
         identity=f"{identity}|{channels}x{size}",
         make=make,
-        random_weights=registered and not settings.weights,
+        random_weights=(registered or settings.model.startswith(TIMM)) and not settings.weights,
     )
 
 
@@ -115,13 +117,13 @@ def _check_norm(settings: Settings, module: nn.Module) -> None:
 
 def _timm(settings: Settings) -> nn.Module:
     """A network of timm by its name; random weights unless a file is given, as of every other network."""
+    if find_spec("timm") is None:
+        raise MissingExtra("timm", "timm")
     try:
         import timm
-    except ImportError as error:
-        if getattr(error, "name", None) == "timm":
-            raise MissingExtra("timm", "timm") from None
+    except Exception as error:  # torchvision, which timm imports, may be built for another torch and fails in many ways
         raise TesseraError(
-            f"timm does not import here: {first_line(error)}", do="mend it, or use another model"
+            f"timm does not import here: {first_line(error)}", do="mend it, or use a registered model"
         ) from None
     import torch
 
@@ -143,7 +145,7 @@ def _timm(settings: Settings) -> nn.Module:
 
 def _own_size(model: str, module: nn.Module) -> int:
     """The image size of a network without an entry: timm's say it, others are taken to be like most."""
-    size = getattr(module, "default_cfg", {}).get("input_size", ()) if model.startswith(TIMM) else ()
+    size = getattr(module, "pretrained_cfg", {}).get("input_size", ()) if model.startswith(TIMM) else ()
     return int(size[-1]) if size else image_size_of(model)
 
 

@@ -3,7 +3,8 @@
 A network that was never trained gives nearly the same scores to every image, with next to nothing between the first
 and the second. Whether a rounded network still gives the same answer cannot be seen on it. So, where a network of
 random weights is to be rounded, the statistics of its batch norms are taken from drawn images, as they are in training,
-and its last layer is fitted (ridge regression) to tell the kinds of drawn images apart. All other weights stay random.
+swishes are fed where they are open, and the last layer is fitted (ridge regression) to tell the kinds of drawn images
+apart. All other weights stay random.
 This makes agreement a figure that can fail; it does not make it that of a trained network, which needs `--weights`.
 """
 
@@ -18,7 +19,8 @@ from tessera.inference.data.images import KINDS, drawn_images, kinds_of
 from tessera.inference.data.pixels import Pixels
 
 STATISTICS = KINDS  # images for the norms, one of every kind
-EXAMPLES = KINDS  # images for the last layer, one of every kind
+EXAMPLES = 2 * KINDS  # images for the last layer: what two of a kind have in common is not their grain
+OPEN = 1.0  # the middle of what a swish gets, which is nearly straight there
 RIDGE = 0.05  # of the mean square of the features: the fit must not hang on faint ones
 SCORE, BACKGROUND = 10.0, 0.5  # of the right kind, and the spread of classes that stand for no kind
 BATCH = 8
@@ -27,6 +29,7 @@ BATCH = 8
 def fit_random_weights(module: nn.Module, image_shape: tuple[int, int, int], *, seed: int) -> None:
     """Give a network of random weights statistics and a last layer that fit drawn images."""
     with torch.no_grad():
+        _open_swishes(module, seed)
         images = _images(STATISTICS, image_shape, seed=seed)
         _take_statistics(module, images)
         last = _last_layer(module)
@@ -40,6 +43,17 @@ def _images(count: int, image_shape: tuple[int, int, int], *, seed: int) -> Tens
     out = np.empty(raw.shape, np.float32)
     Pixels(channels=image_shape[0], element="float32", normalised_on="host").converted(raw, out)
     return torch.from_numpy(out)
+
+
+def _open_swishes(module: nn.Module, seed: int) -> None:
+    """Shift what swishes get to where they are open: about zero they bend most, and magnify what differs but little.
+
+    Through the many blocks of an EfficientNet that would drown an image in its own grain, as no trained network does.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    for layer in module.modules():
+        if isinstance(layer, nn.BatchNorm2d) and getattr(layer, "before_swish", False):
+            layer.bias.normal_(OPEN, 0.05, generator=generator)
 
 
 def _take_statistics(module: nn.Module, images: Tensor) -> None:

@@ -10,9 +10,9 @@ from tessera.inference.section.groups import whole
 from tessera.inference.section.operators import operators_section
 from tessera.inference.section.scaling import scaling_section
 from tessera.inference.section.serving import serving_section
-from tessera.report.blocks import Block, Card, Cards, Section, Text
+from tessera.report.blocks import Card, Section
 from tessera.report.figures import format_percent, format_rate
-from tessera.report.generic import record_table, split_params
+from tessera.report.newest import newest_section
 from tessera.report.runs import RunView
 from tessera.results.record import Record
 
@@ -21,17 +21,11 @@ MOST_CARDS = 6
 
 def section(runs: Sequence[RunView]) -> Section:
     """Every inference case of the newest run; the comparison shows the others."""
-    newest = runs[-1]
     intro = (
         "Whole networks in the engines that people use, on replicas that are pinned and start together. A rate is that "
         "of all replicas while all of them work; an engine is timed once it gives torch's answers."
     )
-    blocks: list[Block] = []
-    if len(runs) > 1:
-        blocks.append(Text(f"Of {len(runs)} runs, the newest is shown: `{newest.name}`."))
-    records = newest.records
-    if cards := _cards(records):
-        blocks.append(Cards(cards))
+    records = runs[-1].records
     parts = (
         front_section(records),
         batches_section(records),
@@ -39,11 +33,7 @@ def section(runs: Sequence[RunView]) -> Section:
         serving_section(records),
         operators_section(records),
     )
-    blocks += [part for part in parts if part]
-    if records:
-        varying, _ = split_params([record.case for record in records])
-        blocks.append(Section("All records", "", [record_table([newest], varying)]))
-    return Section("Inference", intro, blocks)
+    return newest_section("Inference", intro, runs, cards=_cards(records), parts=parts)
 
 
 def _cards(records: Sequence[Record]) -> list[Card]:

@@ -1,7 +1,8 @@
 """A race of candidates: short bursts in turns, the slow ones leave early, the time goes to those that may win.
 
 First come the heats. Every team shows what it can do in one burst of its most likely batch; a team that is clearly
-behind is not looked at any further, the others try their other batches. Then come the rounds: those that are left take
+behind is not looked at any further, the others try their other batches; engines that take long to start come after
+all that. Then come the rounds: those that are left take
 turns in random order, so that the machine's mood hits all alike, and after each rung the better half goes on with
 twice as many bursts. A race ends when one is left, or its time is up.
 """
@@ -11,17 +12,18 @@ from __future__ import annotations
 import random
 import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
 import numpy as np
 
 from tessera.errors import TesseraError
-from tessera.inference.tune.candidates import Candidate, Team
+from tessera.inference.tune.candidates import SLOW_TO_START, Candidate, Team
 from tessera.inference.tune.goal import Goal
 
 CLEARLY = 0.75  # of the best score: what reached less in its first burst will not make up for it
+FALLEN = 0.95  # of the batch before: a team that reached less is not led on to still larger, or smaller, batches
 KEPT = 8  # candidates that are held ready at most
 FIRST_RUNG = 3  # bursts of each candidate in the first rung of the rounds
 HEATS_SHARE = 0.6  # of the time that the heats may take
@@ -112,22 +114,31 @@ class Race:
         return (self._clock() - self._began) / self._budget
 
     def _heats(self, teams: Sequence[Team], walks: Sequence[Sequence[int]]) -> None:
-        """The likely batch of every team, then the other batches of those that keep up."""
+        """The likely batch of every team, then the other batches of those that keep up; last what is slow to start."""
         first = walks[0][0]
-        starts = {team: self._heat(Candidate(team=team, batch=first)) for team in teams}
-        best = max(map(self._score, starts.values()))
-        for team, start in starts.items():
+        for slow in (False, True):
+            own = [team for team in teams if (team.engine in SLOW_TO_START) is slow]
+            starts = {team: self._heat(Candidate(team=team, batch=first)) for team in own}
+            self._other_batches(starts, walks, first)
+
+    def _other_batches(self, starts: Mapping[Team, Standing], walks: Sequence[Sequence[int]], first: int) -> None:
+        best = max(map(self._score, self._standings), default=0.0)
+        for team, start in sorted(starts.items(), key=lambda pair: -self._score(pair[1])):
             keeps_up = bool(start.bursts) and self._score(start) >= CLEARLY * best
             for walk in walks:
+                before = start
                 for batch in walk[walk[0] == first :]:
                     if not keeps_up:
                         self._pass_over(Candidate(team=team, batch=batch), f"not tried: behind at batch {first}")
-                    elif not self._still_in(self._heat(Candidate(team=team, batch=batch))):
+                        continue
+                    here = self._heat(Candidate(team=team, batch=batch))
+                    if not self._worth_a_step(here, before):
                         break
+                    before = here
 
-    def _still_in(self, standing: Standing) -> bool:
-        """Whether a team that got so far is worth one more step in the same direction."""
-        return standing in self._open and self._score(standing) > 0
+    def _worth_a_step(self, here: Standing, before: Standing) -> bool:
+        """Whether a team that got so far may gain by one more step in the same direction."""
+        return here in self._open and self._score(here) > FALLEN * self._score(before)
 
     def _pass_over(self, candidate: Candidate, why: str) -> Standing:
         standing = Standing(candidate=candidate, left=why)
@@ -163,7 +174,8 @@ class Race:
     def _rounds(self) -> None:
         """Rungs of interleaved bursts; after each the better half goes on."""
         bursts = FIRST_RUNG
-        while len(self._open) > 1 and self._spent() < 1:
+        # a first turn even where the heats took all of the time: one burst each, not interleaved, decides nothing
+        while len(self._open) > 1 and (self._spent() < 1 or bursts == FIRST_RUNG):
             for number in range(bursts):
                 self._say(f"{len(self._open)} candidates, burst {number + 1} of {bursts}")
                 for standing in self._random.sample(self._open, len(self._open)):

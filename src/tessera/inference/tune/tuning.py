@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-from tessera.errors import TesseraError
+from tessera.errors import Refused, TesseraError
 from tessera.inference.bench import VERSION
 from tessera.inference.cases import case_of
 from tessera.inference.engines import ENGINES, available
@@ -51,12 +51,22 @@ class Tuned:
 
 
 def usable_engines(settings: Settings, asked: Sequence[str] = ()) -> list[str]:
-    """The engines that can run a precision here, of those asked for or all; one asked for that cannot is an error."""
-    for name in asked:
-        if (why := available(name)) is not None:
-            raise TesseraError(f"engine {name} cannot run here: {why}")
-    names = asked or [name for name in ENGINES if available(name) is None]
-    return [name for name in names if settings.precision in ENGINES[name].precisions]
+    """The engines that take these settings here, of those asked for or all; one asked for that does not is an error."""
+    found = []
+    for name in asked or ENGINES:
+        why = available(name)
+        if why is not None:
+            if asked:
+                raise TesseraError(f"engine {name} cannot run here: {why}")
+            continue
+        try:
+            replace(settings, engine=name)
+        except Refused:
+            if asked:
+                raise
+            continue
+        found.append(name)
+    return found
 
 
 def tune(
