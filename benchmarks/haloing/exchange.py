@@ -20,6 +20,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from parts import two_cores
 
 from tessera.errors import BenchmarkFailed
 from tessera.geometry import HaloPlan, Mesh, Partition, Window
@@ -80,17 +81,6 @@ def run(say: Callable[[str], None]) -> dict[str, Any]:
     return {"2 ranks": found, "4 ranks on 2 cores": crowded, "targets": verdicts, "lines": lines}
 
 
-@contextmanager
-def two_cores() -> Iterator[None]:
-    """What is launched within shares two cores, however many there are."""
-    before = os.sched_getaffinity(0)
-    os.sched_setaffinity(0, sorted(before)[:2])
-    try:
-        yield
-    finally:
-        os.sched_setaffinity(0, before)
-
-
 def _borders(
     say: Callable[[str], None], border: str, ranks: int, names: Sequence[str], *, repeats: int = 1
 ) -> dict[str, dict[str, Any]]:
@@ -130,10 +120,13 @@ def measure(worker: Worker, border: str, size: int, names: Sequence[str], repeat
         while worker.sync.agree(MACHINE_CLOCK.wall() < deadline):
             for name in order.sample(list(series), len(series)):
                 for _ in range(repeats):
-                    worker.sync.barrier()
-                    series[name].take()
-                    if name == "gloo":  # whose threads need the core on which MPI's barrier would spin
+                    if name == "gloo":  # which takes four times as long just after a barrier of MPI's, which spins
                         dist.barrier()
+                        series[name].take()
+                        dist.barrier()
+                    else:
+                        worker.sync.barrier()
+                        series[name].take()
     left_out = min(LEFT_OUT, repeats - 1)
     return {
         name: tuple(ns / one.loops / 1e9 for number, ns in enumerate(one.wall) if number % repeats >= left_out)
@@ -205,13 +198,25 @@ def _copy(pairs: Pairs) -> None:
         target.copy_(source)
 
 
+@contextmanager
+def _cores_of_parent() -> Iterator[None]:
+    """What starts within may run on all cores of the job: gloo's threads, which would wait for the rank's own turns."""
+    pinned = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, os.sched_getaffinity(os.getppid()))
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, pinned)
+
+
 def _gloo(worker: Worker, size: int) -> Fn:
     """Plain messages to and from both neighbours, over a group of gloo's among the same ranks."""
     if not dist.is_initialized():
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             port = worker.sync.agree(free.getsockname()[1])
-        dist.init_process_group("gloo", f"tcp://127.0.0.1:{port}", rank=worker.rank, world_size=worker.size)
+        with _cores_of_parent():
+            dist.init_process_group("gloo", f"tcp://127.0.0.1:{port}", rank=worker.rank, world_size=worker.size)
     peers = [peer for peer in (worker.rank - 1, worker.rank + 1) if 0 <= peer < worker.size]
     received, sent = ([torch.zeros(size, dtype=torch.uint8) for _ in peers] for _ in range(2))
 

@@ -21,8 +21,9 @@ from tests.parallel.two_hosts import NotAllowed, TwoHosts
 
 # Images, their size, channels in and out, kernel: 3x3 convolutions that end a detector's pyramid (256 channels, four
 # numbers for each of nine boxes). Few outputs read many inputs there, so that the exchange is a good part of the time,
-# and large enough that it is the wire that takes it. A process plays the wire, and takes its share of the two cores.
-SHAPES = ((8, 64, 256, 36, 3), (16, 32, 256, 36, 3))
+# and large enough that it is the wire that takes it. The last is a size of the other parts, too. A
+# process plays the wire, and takes its share of the two cores.
+SHAPES = ((8, 64, 256, 36, 3), (16, 32, 256, 36, 3), (1, 512, 16, 16, 3))
 OVERLAPS = ("split", "recompute")
 LAUNCHES = 3
 PROMISED = 0.80

@@ -16,10 +16,10 @@ from tessera.launch import LaunchConfig, Workers
 from tessera.launch.config import Spawn
 from tessera.transport.choose import spawn_of
 from tests.launch.leftovers import alive
+from tests.parallel.errands import WAYS
 from tests.transport.drawn import problems
-from tests.transport.rounds import WAYS
 
-ROUNDS = "tests.transport.rounds"
+ERRANDS = "tests.parallel.errands"
 TRANSPORTS: dict[Spawn, tuple[str, ...]] = {"torchrun": ("gloo",), "mpiexec": ("shared", "mpi")}
 USUAL = {("torchrun", 3), ("mpiexec", 2), ("mpiexec", 4)}  # ranks take their time to start: the others are slow tests
 pytestmark = [pytest.mark.timeout(120), pytest.mark.ranks]
@@ -45,27 +45,32 @@ def test_any_exchange_and_its_adjoint(ranks: Workers, data: st.DataObject) -> No
     wanted = data.draw(st.lists(problems(ranks.config.workers), min_size=5, max_size=5))
     limits = data.draw(st.sampled_from(WAYS))
     for name in TRANSPORTS[ranks.config.spawn]:
-        for found in ranks.run(f"{ROUNDS}:exchange_on_rank", name, wanted, limits, time_limit=60.0):
+        for found in ranks.run(f"{ERRANDS}:exchange_on_rank", name, wanted, limits, time_limit=60.0):
             assert found == [name] * len(wanted)
 
 
 def test_nobody_runs_ahead(ranks: Workers) -> None:
     for name in TRANSPORTS[ranks.config.spawn]:
-        ranks.run(f"{ROUNDS}:run_ahead", name, time_limit=60.0)
+        ranks.run(f"{ERRANDS}:run_ahead", name, time_limit=60.0)
 
 
 def test_every_dtype_is_carried_and_added(ranks: Workers) -> None:
     for name in TRANSPORTS[ranks.config.spawn]:
-        ranks.run(f"{ROUNDS}:carry_every_dtype", name, time_limit=60.0)
-        ranks.run(f"{ROUNDS}:sum_every_dtype", name, time_limit=60.0)
+        ranks.run(f"{ERRANDS}:carry_every_dtype", name, time_limit=60.0)
+        ranks.run(f"{ERRANDS}:sum_every_dtype", name, time_limit=60.0)
 
 
 def test_auto_is_the_fastest_that_the_ranks_have(ranks: Workers) -> None:
     best, other = ("gloo", "shared") if ranks.config.spawn == "torchrun" else ("shared", "gloo")
     size = ranks.config.workers
-    assert ranks.run(f"{ROUNDS}:names", "auto") == [(best, rank, size) for rank in range(size)]
-    for said in ranks.run(f"{ROUNDS}:names", other):
+    assert ranks.run(f"{ERRANDS}:names", "auto") == [(best, rank, size) for rank in range(size)]
+    for said in ranks.run(f"{ERRANDS}:names", other):
         assert f"have no such transport: got '{other}'" in said
+
+
+def test_without_a_transport_the_programs_own_group_is_taken(ranks: Workers) -> None:
+    if ranks.config.spawn == "torchrun":
+        ranks.run(f"{ERRANDS}:over_own_group", time_limit=60.0)
 
 
 @pytest.fixture(scope="module")
@@ -76,13 +81,13 @@ def two() -> Iterator[Workers]:
 
 @pytest.mark.parametrize("name", TRANSPORTS["mpiexec"])
 def test_an_exchange_ends_with_its_transport(two: Workers, name: str) -> None:
-    said = two.run(f"{ROUNDS}:use_after_close", name, time_limit=30.0)
+    said = two.run(f"{ERRANDS}:use_after_close", name, time_limit=30.0)
     assert said == ["an exchange ends with its transport: got 'a closed one'; open another, make it anew"] * 2
 
 
 @pytest.mark.parametrize("name", TRANSPORTS["mpiexec"])
 def test_closing_gives_everything_back(two: Workers, name: str) -> None:
-    for before, after, mapped in two.run(f"{ROUNDS}:descriptors", name, 5, time_limit=30.0):
+    for before, after, mapped in two.run(f"{ERRANDS}:descriptors", name, 5, time_limit=30.0):
         assert (after, mapped) == (before, 0)
 
 
@@ -91,12 +96,12 @@ def test_a_rank_killed_in_mid_exchange(name: str, size: int, own_temp: Path) -> 
     left_before, others = orphaned_memory(), set(psutil.Process().children(recursive=True))
     with Workers(LaunchConfig(spawn=spawn_of(name), workers=size)) as workers:
         pids = [pid for *_, pid in workers.run("tests.launch.chores:times", 1)]
-        workers.run(f"{ROUNDS}:names", name)  # libraries are loaded: their start does not count
+        workers.run(f"{ERRANDS}:names", name)  # libraries are loaded: their start does not count
         family = [child.pid for child in set(psutil.Process().children(recursive=True)) - others]
         assert set(pids) <= set(family)
         began = time.monotonic()
         with pytest.raises(BenchmarkFailed, match=f"^rank 1 of {size} died of SIGKILL"):
-            workers.run(f"{ROUNDS}:die_in_mid_exchange", name, 1)
+            workers.run(f"{ERRANDS}:die_in_mid_exchange", name, 1)
         assert time.monotonic() - began < 10
         assert not alive(family)
     assert not list(own_temp.iterdir())

@@ -20,7 +20,6 @@ from pathlib import Path
 
 ADDRESSES = ("10.213.0.1", "10.213.0.2")
 DEVICE = "wire0"
-MTU = 32000
 PORT = 29533
 NUMBERS = count(1)
 
@@ -140,7 +139,7 @@ class TwoHosts:
         self.how = self._shaped() or self._carried()
         for name, address in zip(self.names, ADDRESSES, strict=True):
             _do("ip", "-n", name, "addr", "add", f"{address}/24", "dev", DEVICE)
-            _do("ip", "-n", name, "link", "set", DEVICE, "mtu", str(MTU), "up")
+            _do("ip", "-n", name, "link", "set", DEVICE, "up")
             _do("ip", "-n", name, "link", "set", "lo", "up")
 
     def _shaped(self) -> str:

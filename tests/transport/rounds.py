@@ -1,4 +1,4 @@
-"""Exchanges on any transport against the uncut image; also worker functions, which ranks import by name.
+"""Exchanges on any transport against the uncut image.
 
 Every rank makes the whole image and everybody's gradients from a common seed, and so knows what has to arrive. All
 numbers are small and whole: sums are exact in any order.
@@ -6,15 +6,9 @@ numbers are small and whole: sums are exact in any order.
 
 from __future__ import annotations
 
-import os
 import random
-import signal
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -22,8 +16,6 @@ import torch
 
 from tessera.errors import TesseraError
 from tessera.geometry import Box, HaloPlan, Interval, Mesh, Partition, Window
-from tessera.launch import Worker
-from tessera.transport.choose import open_transport
 from tessera.transport.exchange import Exchange
 from tessera.transport.half_sum import HalfSum
 from tessera.transport.layout import index
@@ -34,7 +26,6 @@ CARRIED = (
     "bool", "uint8", "int8", "int16", "uint16", "int32", "uint32", "int64", "uint64",
     "float16", "bfloat16", "float32", "float64", "float8_e4m3fn", "float8_e5m2", "complex32", "complex64", "complex128",
 )  # fmt: skip
-WAYS = ((0, 0), (0, 1 << 20), (100, 64), (1 << 20, 0))  # by copies, gathered first, some of each, all in messages
 SUMMED = (
     "uint8", "int8", "int16", "int32", "int64", "float16", "bfloat16", "float32", "float64", "complex64", "complex128",
 )  # fmt: skip
@@ -177,51 +168,6 @@ def rows_of_four(ranks: int, width: int = 64) -> HaloPlan:
     return HaloPlan(rows, Window.of(3, padding=1), rows)
 
 
-# what ranks are told to do
-
-
-@contextmanager
-def opened(name: str, worker: Worker, eager: int, line: int) -> Iterator[Transport]:
-    """A transport; if it is shared memory, with other limits than usual, so that small strips go every way there is."""
-    from tessera.transport import shared
-
-    usual, (shared.EAGER, shared.LINE) = (shared.EAGER, shared.LINE), (eager, line)
-    transport = open_transport(name, worker)
-    try:
-        yield transport
-    finally:
-        transport.close()
-        shared.EAGER, shared.LINE = usual
-
-
-def exchange_on_rank(worker: Worker, name: str, problems: Sequence[Problem], limits: tuple[int, int]) -> list[str]:
-    with opened(name, worker, *limits) as transport:
-        return [check_rounds(transport, problem) and transport.name for problem in problems]
-
-
-def _ways(name: str) -> tuple[tuple[int, int], ...]:
-    return WAYS if name == "shared" else WAYS[:1]
-
-
-def run_ahead(worker: Worker, name: str) -> None:
-    for limits in _ways(name):
-        with opened(name, worker, *limits) as transport:
-            check_running_ahead(transport)
-
-
-def carry_every_dtype(worker: Worker, name: str) -> None:
-    for limits in _ways(name):
-        with opened(name, worker, *limits) as transport:
-            for dtype in CARRIED:
-                check_dtype(transport, dtype)
-
-
-def sum_every_dtype(worker: Worker, name: str) -> None:
-    transport = open_transport(name, worker)
-    check_sums(transport)
-    transport.close()
-
-
 def check_sums(transport: Transport) -> None:
     """Of values that lie in memory one after the other and in any other way, some of them large."""
     ranks = range(transport.size)
@@ -249,63 +195,3 @@ def check_sums(transport: Transport) -> None:
         values = torch.from_numpy(parts[transport.rank]).to(torch.float32)
         half(values)
         assert torch.equal(values, torch.from_numpy(sum(parts)).to(torch.float32)), f"{count} numbers as float16"
-
-
-def die_in_mid_exchange(worker: Worker, name: str, which: int) -> None:
-    """A rank is killed when it has begun a round: the others wait for its borders."""
-    transport = open_transport(name, worker)
-    exchange = Problem(plan=rows_of_four(worker.size, width=1 << 14), seed=0).exchange(transport)
-    for number in range(100):
-        exchange.start()
-        if number == 50 and worker.rank == which:
-            os.kill(os.getpid(), signal.SIGKILL)
-        exchange.finish()
-
-
-def use_after_close(worker: Worker, name: str) -> str:
-    """An exchange outlives its transport; the next transport is as good as new."""
-    problem = Problem(plan=rows_of_four(worker.size), seed=1)
-    transport = open_transport(name, worker)
-    exchange = check_rounds(transport, problem)
-    transport.close()
-    transport.close()
-    try:
-        exchange.start()
-        said = "nothing"
-    except TesseraError as error:
-        said = str(error)
-    again = open_transport(name, worker)
-    check_rounds(again, problem)
-    again.close()
-    return said
-
-
-def descriptors(worker: Worker, name: str, rounds: int) -> tuple[int, int, int]:
-    """Open files and mapped memory before and after some transports were opened and closed."""
-    problem = Problem(plan=rows_of_four(worker.size, width=1 << 14), seed=2)
-
-    def once() -> None:
-        transport = open_transport(name, worker)
-        check_rounds(transport, problem, rounds=1)
-        transport.close()
-
-    def held() -> tuple[int, int]:
-        maps = Path("/proc/self/maps").read_text()
-        return len(os.listdir("/proc/self/fd")), maps.count("memfd:tessera")
-
-    once()
-    before, _ = held()
-    for _ in range(rounds):
-        once()
-    return (before, *held())
-
-
-def names(worker: Worker, name: str) -> Any:
-    """Which transport a name opens here, or why none."""
-    try:
-        transport = open_transport(name, worker)
-    except TesseraError as error:
-        return str(error)
-    found = transport.name, transport.rank, transport.size
-    transport.close()
-    return found

@@ -6,9 +6,20 @@ import argparse
 from collections.abc import Callable
 from typing import Any
 
-from tessera.cli.halo_plan import size
-from tessera.cli.options import add_launch, add_output, add_sampling, add_store, checked, names
-from tessera.errors import TesseraError, did_you_mean
+from tessera.cli.options import (
+    add_launch,
+    add_output,
+    add_sampling,
+    add_store,
+    checked,
+    names,
+    number,
+    option,
+    size,
+    swept,
+    truth,
+)
+from tessera.errors import TesseraError
 from tessera.geometry.halo import MODES
 from tessera.geometry.partition import SLICE_METHODS
 from tessera.spatial.bench.problem import DTYPES
@@ -18,21 +29,8 @@ from tessera.transport.choose import TRANSPORTS
 WARMUP, ITERATIONS = 10, 100
 
 
-def number(text: str) -> int:
-    try:
-        return int(text)
-    except ValueError:
-        raise TesseraError("not a number", got=text) from None
-
-
 def height_and_width(text: str) -> list[int]:
     return list(size(text))
-
-
-def truth(text: str) -> bool:
-    if text not in ("true", "false"):
-        raise TesseraError("not a truth value", got=text, allowed="true, false")
-    return text == "true"
 
 
 # How a value is read, wherever it stands: after its own option or in a sweep.
@@ -129,10 +127,6 @@ def add_run_options(parser: argparse.ArgumentParser, benchmark: str) -> None:
     add_output(parser)
 
 
-def option(axis: str) -> str:
-    return f"--{axis.replace('_', '-')}"
-
-
 def axes_of(args: argparse.Namespace, benchmark: str) -> tuple[dict[str, list[Any]], list[str]]:
     """The axes of the cases that are asked for, and what has to be said about options without effect."""
     given = {axis: getattr(args, axis, None) for axis in READ}
@@ -140,10 +134,8 @@ def axes_of(args: argparse.Namespace, benchmark: str) -> tuple[dict[str, list[An
     if args.channels_last and axes.setdefault("layout", ["channels_last"]) != ["channels_last"]:
         raise TesseraError("--channels-last and --layout say two things", got=axes["layout"][0])
     for item in args.sweep:
-        axis, values = _swept(item)
-        if axis in axes:
-            raise TesseraError(f"{option(axis)} has a value and a sweep, or two", do="give one of them")
-        axes[axis] = values
+        axis, text = swept(item, READ, axes, "OPTION=A,B")
+        axes[axis] = [READ[axis](word) for word in names(text)]
     notes = []
     for axis in [axis for axis in axes if axis in MEANINGLESS[benchmark]]:
         if axis not in EVERYWHERE:
@@ -158,16 +150,3 @@ def axes_of(args: argparse.Namespace, benchmark: str) -> tuple[dict[str, list[An
         if args.warmup is not None:
             notes.append("--warmup has no effect on validate: nothing is timed")
     return axes, notes
-
-
-def _swept(item: str) -> tuple[str, list[Any]]:
-    """`image-size=256,512` as an axis and its values."""
-    name, equals, text = item.partition("=")
-    axis = name.strip().removeprefix("--").replace("-", "_")
-    if not equals or axis not in READ:
-        allowed = [name.replace("_", "-") for name in READ]
-        raise TesseraError("--sweep", got=item, allowed="OPTION=A,B", do=did_you_mean(name, allowed))
-    values = [READ[axis](word) for word in names(text)]
-    if not values:
-        raise TesseraError("--sweep has no values", got=item, allowed="OPTION=A,B")
-    return axis, values

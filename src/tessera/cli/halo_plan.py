@@ -11,7 +11,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tessera.cli.options import add_output, checked
+from tessera.cli.options import add_output, checked, size
 from tessera.errors import OK, TesseraError
 from tessera.geometry.halo import MODES
 from tessera.geometry.partition import SLICE_METHODS
@@ -30,18 +30,6 @@ examples:
 """
 
 MOST_DRAWN = 256
-
-
-def size(text: str) -> tuple[int, int]:
-    """Height and width from `64` or `64x128`.
-
-    >>> size("64"), size("64x128")
-    ((64, 64), (64, 128))
-    """
-    parts = text.lower().split("x")
-    if len(parts) > 2 or not all(part.strip().isdigit() for part in parts):
-        raise TesseraError("not a size", got=text, allowed="a number, or HEIGHTxWIDTH")
-    return int(parts[0]), int(parts[-1])
 
 
 def configure(parser: argparse.ArgumentParser) -> None:

@@ -18,6 +18,7 @@ from torch.autograd.graph import saved_tensors_hooks
 
 from tessera.errors import TesseraError
 from tessera.geometry import Box, HaloPlan
+from tessera.transport.distributed import world
 from tessera.transport.exchange import Exchange
 from tessera.transport.layout import index
 from tessera.transport.transport import Transport
@@ -59,12 +60,19 @@ _exchanges: WeakKeyDictionary[HaloPlan, dict[tuple[object, ...], CountedExchange
 
 
 def halo_exchange(
-    tile: Tensor, plan: HaloPlan, transport: Transport, *, channels_last: bool = False, fill: float = 0.0
+    tile: Tensor,
+    plan: HaloPlan,
+    transport: Transport | None = None,
+    *,
+    channels_last: bool = False,
+    fill: float = 0.0,
 ) -> Tensor:
     """This rank's frame of the plan: its tile with all that its output reads around it.
 
+    Without a `transport`, torch.distributed carries the data; it has to be initialised. Padding holds `fill`.
     The frame is a persistent buffer: the next exchange of the same plan writes over it, so run backward before.
     """
+    transport = transport or world(len(plan.workers))
     exchange = exchange_of(
         plan, transport, channels=tile.shape[1], dtype=tile.dtype, channels_last=channels_last, fill=fill
     )

@@ -3,14 +3,37 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
+from typing import Any
+from weakref import WeakKeyDictionary
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from tessera.errors import TesseraError
+from tessera.transport.in_process import alone
 from tessera.transport.packed import parcels
 from tessera.transport.summing import sum_in_place
-from tessera.transport.transport import Connection, Strip
+from tessera.transport.transport import Connection, Strip, Transport
+
+_of_groups: WeakKeyDictionary[Any, Transport] = WeakKeyDictionary()
+_lone = cache(alone)
+
+
+def world(ranks: int) -> Transport:
+    """The transport of the process group that a program has initialised itself; a single rank needs none.
+
+    Asked again, it is the same: exchanges are kept by their transport.
+    """
+    if ranks == 1:
+        return _lone()
+    if not (dist.is_available() and dist.is_initialized()):
+        raise TesseraError(
+            "the ranks are not connected",
+            do="start with torchrun and call torch.distributed.init_process_group('gloo'), or give a transport",
+        )
+    return _of_groups.setdefault(dist.group.WORLD, DistributedTransport())
 
 
 class DistributedTransport:

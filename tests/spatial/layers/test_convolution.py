@@ -14,7 +14,7 @@ from torch import nn
 
 from tessera.errors import TesseraError
 from tessera.geometry import HaloPlan, Mesh, Partition, Window
-from tessera.spatial.exchange import halo_exchange
+from tessera.spatial.exchange import CountedExchange, halo_exchange
 from tessera.spatial.layers import layer_of
 from tessera.spatial.layers.convolution import Convolution
 from tessera.spatial.layers.overlap import Stages
@@ -26,16 +26,16 @@ CONVOLUTIONS: dict[int, Any] = {1: nn.Conv1d, 2: nn.Conv2d, 3: nn.Conv3d}
 
 
 @st.composite
-def convolutions(draw: st.DrawFn, dims: int = 2) -> tuple[nn.Module, tuple[int, ...]]:
-    """A convolution and the shape of a batch of images that it fits."""
+def convolutions(draw: st.DrawFn, dims: int = 2, *, plain: bool = False) -> tuple[nn.Module, tuple[int, ...]]:
+    """A convolution and the shape of a batch of images that it fits; a plain one has no stride and pads with zeros."""
 
     def each(values: st.SearchStrategy[int]) -> tuple[int, ...]:
         return tuple(draw(values) for _ in range(dims))
 
     kernel, dilation = each(st.integers(1, 4)), each(st.integers(1, 2))
     word = draw(st.sampled_from(["same", "valid", None, None, None]))
-    stride = (1,) * dims if word == "same" else each(st.integers(1, 3))
-    mode = draw(st.sampled_from(["zeros", "zeros", "reflect", "replicate", "circular"]))
+    stride = (1,) * dims if word == "same" or plain else each(st.integers(1, 3))
+    mode = "zeros" if plain else draw(st.sampled_from(["zeros", "zeros", "reflect", "replicate", "circular"]))
     reach = [(k - 1) * d + 1 for k, d in zip(kernel, dilation, strict=True)]
     padding = each(st.integers(0, 3))
     pads = {"same": [r - 1 for r in reach], "valid": [0] * dims}.get(word or "", list(padding))
@@ -216,6 +216,32 @@ def test_auto_measures_once_and_all_ranks_agree() -> None:
     assert len(set(on_ranks(nn.Conv2d(2, 2, 3, padding=1), (1, 8, 8), Mesh(1, 2), run, overlap="auto"))) == 1
 
 
+@pytest.mark.parametrize("overlap", OVERLAPS)
+def test_gradients_travel_while_others_are_computed_unless_nothing_is_to_overlap(
+    overlap: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: dict[int, list[str]] = {0: [], 1: []}
+    compute, finish = Convolution.gradients, CountedExchange.finish_adjoint
+
+    def computing(layer: Any, grad: Any, frame: Any, weight: Any, bias: Any, wanted: list[bool]) -> Any:
+        seen[layer._settings.transport.rank].append("tile" if wanted[0] else "weight")
+        return compute(layer, grad, frame, weight, bias, wanted)
+
+    def finishing(exchange: Any) -> Any:
+        seen[exchange._transport.rank].append("arrived")
+        return finish(exchange)
+
+    monkeypatch.setattr(Convolution, "gradients", computing)
+    monkeypatch.setattr(CountedExchange, "finish_adjoint", finishing)
+
+    def run(layer: Any, own: Any, transport: Any) -> None:
+        layer(torch.randn(1, 1, 6, 3, requires_grad=True)).sum().backward()
+
+    on_ranks(nn.Conv2d(1, 1, 3, padding=1), (1, 6, 6), Mesh(1, 2), run, overlap=overlap)
+    expected = ["tile", "arrived", "weight"] if overlap == "none" else ["tile", "weight", "arrived"]
+    assert seen == {0: expected, 1: expected}
+
+
 def test_weights_are_read_at_every_call() -> None:
     module = nn.Conv2d(1, 1, 3, padding=1, bias=False)
     image = torch.randn(1, 1, 4, 4)
@@ -251,6 +277,29 @@ def test_inference_round_after_round(case: Any, mesh: Mesh, seed: int, overlap: 
     for rank, (outputs, placed) in enumerate(found):
         for output, whole in zip(outputs, expected, strict=True):
             torch.testing.assert_close(output, cut(whole, placed.box(rank)), rtol=1e-4, atol=1e-4, check_stride=False)
+
+
+@pytest.mark.parametrize("dims", CONVOLUTIONS)
+@quick
+@given(data=st.data(), mesh=meshes, seed=seeds, last=st.booleans())
+def test_what_arrives_late_is_added(dims: int, data: st.DataObject, mesh: Mesh, seed: int, last: bool) -> None:
+    """Inference with a stride of one: the tile is convolved as it is, and the borders bring what was missing."""
+    module, shape = data.draw(convolutions(dims, plain=True))
+    torch.manual_seed(seed)
+    module, image = module.double(), torch.randn(shape, dtype=torch.float64)
+    sizes = (shape[0], *shape[2:])
+    given = Placed.of("tiles", mesh, sizes)
+
+    @torch.no_grad()
+    def run(layer: Any, own: Any, transport: Any) -> Any:
+        tile = cut(image, given.box(transport.rank))
+        return layer(tile), layer(tile), layer.placed.box(transport.rank)
+
+    with torch.no_grad():
+        expected = module(image)
+    for *outputs, box in on_ranks(module, sizes, mesh, run, overlap="recompute", channels_last=last):
+        for output in outputs:
+            torch.testing.assert_close(output, cut(expected, box), rtol=1e-10, atol=1e-10, check_stride=False)
 
 
 def test_inference_takes_the_tile_where_it_lies() -> None:

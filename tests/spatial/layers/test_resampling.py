@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from torch import nn
 from torch.nn import functional as F
@@ -41,6 +41,9 @@ def resamplings(draw: st.DrawFn, dims: int, modes: tuple[str, ...]) -> tuple[nn.
 
 @quick
 @given(case=resamplings(2, ("nearest", "nearest-exact")), mesh=meshes, seed=seeds, last=st.booleans())
+@example(
+    case=(nn.Upsample(scale_factor=1.125, mode="nearest-exact"), (1, 1, 4, 6)), mesh=Mesh(1, 2), seed=0, last=False
+)
 def test_nearest_of_images(case: Any, mesh: Mesh, seed: int, last: bool) -> None:
     module, shape = case
     agrees(module, shape, mesh, seed, channels_last=last)

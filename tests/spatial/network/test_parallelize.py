@@ -1,4 +1,4 @@
-"""What a cut network promises besides its numbers: gathering, training, state dicts, modes, several outputs."""
+"""What a cut network promises besides its numbers: gathering, training, state dicts, modes."""
 
 from __future__ import annotations
 
@@ -290,19 +290,3 @@ def test_backward_after_another_forward_is_refused() -> None:
 
     with pytest.raises(TesseraError, match="run backward before the next forward"):
         ranks(small(), "1x2", (23, 27), body)
-
-
-def test_other_batches_and_dtypes_have_programs_of_their_own() -> None:
-    model = small()
-
-    def body(parallel: ParallelModel) -> None:
-        for samples in (1, 3, 1):
-            image = images(samples)
-            uncut = deepcopy(parallel.model).eval()
-            parallel.eval()
-            close(parallel.gather(parallel(parallel.scatter(image))), uncut(image), "output")
-        parallel.float()
-        image = images(2).float()
-        close(parallel.gather(parallel(parallel.scatter(image))), parallel.model(image), "output", 1e-5)
-
-    ranks(model, "1x1", (23, 27), body)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 from selenium.webdriver.common.action_chains import ActionChains
 from selenium.webdriver.common.by import By
@@ -12,21 +10,10 @@ from selenium.webdriver.remote.webdriver import WebDriver
 from tessera.geometry import Mesh
 from tessera.spatial.picture.page import plan_page
 from tessera.spatial.picture.plan import plan_svg
-from tests.report.conftest import browser, requests, scheme, screen
+from tests.browser import Open, scheme
 from tests.spatial.picture.test_plan import same
 
-__all__ = ["browser"]
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(120)]
-
-
-def opened(browser: WebDriver, text: str, path: Path) -> None:
-    path.write_text(text)
-    browser.get("about:blank")
-    for kind in ("browser", "performance"):
-        browser.get_log(kind)
-    screen(browser, 1280, 900)
-    scheme(browser, "light")
-    browser.get(path.as_uri())
 
 
 def shown(browser: WebDriver) -> list[str]:
@@ -34,9 +21,9 @@ def shown(browser: WebDriver) -> list[str]:
     return [card.get_attribute("data-card") or "" for card in cards if card.is_displayed()]
 
 
-def test_pointing_at_a_worker_shows_it(browser: WebDriver, tmp_path: Path) -> None:
+def test_pointing_at_a_worker_shows_it(browser: WebDriver, page_of: Open) -> None:
     plan = same(Mesh(3, 3))
-    opened(browser, plan_page(plan, 4), tmp_path / "plan.html")
+    page_of(plan_page(plan, 4))
     assert shown(browser) == ["0"]
     corner = browser.find_element(By.CSS_SELECTOR, '#plan [data-worker="8"]')
     ActionChains(browser).move_to_element(corner).perform()
@@ -52,13 +39,11 @@ def test_pointing_at_a_worker_shows_it(browser: WebDriver, tmp_path: Path) -> No
     browser.execute_script("document.querySelector('#plan [data-worker=\"4\"]').focus()")
     assert shown(browser) == ["4"]
     assert opacity["8"] == 1
-    assert browser.get_log("browser") == []
-    assert [url for url in requests(browser) if not url.startswith(("file:", "data:", "about:"))] == []
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
-def test_the_picture_alone_follows_the_theme(browser: WebDriver, tmp_path: Path, theme: str) -> None:
-    opened(browser, plan_svg(same(Mesh(2, 2))), tmp_path / "plan.svg")
+def test_the_picture_alone_follows_the_theme(browser: WebDriver, page_of: Open, theme: str) -> None:
+    page_of(plan_svg(same(Mesh(2, 2))), "plan.svg")
     scheme(browser, theme)
     script = (
         "const style = getComputedStyle(document.documentElement);"

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from time import perf_counter
-from typing import Literal
+from typing import Literal, Protocol
 
 import torch
 from torch import Tensor
@@ -25,21 +25,48 @@ from tessera.transport.transport import Transport
 Order = Literal["none", "split", "recompute"]
 ORDERS: tuple[Order, ...] = ("none", "split", "recompute")
 ROUNDS = 2  # measured of each order, after one that is not
+LEAST_ADDED = 4  # bytes of a number: shorter ones would be rounded once more by what is added later
 
-Compute = Callable[[Tensor, Sequence[int]], Tensor]
-"""Makes of pixels, padded with so many zeros on both sides of each dim, the output that reads them."""
+
+class Compute(Protocol):
+    """What makes the output that reads some pixels."""
+
+    def whole(self, pixels: Tensor, padding: Sequence[int]) -> Tensor:
+        """Of pixels that are padded with so many zeros on both sides of each dim; it lies as the layer's output."""
+
+    def strip(self, pixels: Tensor) -> Tensor:
+        """Of pixels as they are, few of them along some dim; it is copied from, and may lie in any way."""
+
+    def addition(self, pixels: Tensor, addition: Addition) -> Tensor:
+        """What pixels that have arrived add to the output that was computed without them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Addition:
+    """A box that arrives, the outputs that read it, and the part of the window by which they do.
+
+    `padding` is how many zeros the box gets around it then, before and after in each dim; less than none cuts it.
+    """
+
+    arrived: Box
+    output: Box
+    taps: tuple[Interval, ...]
+    padding: tuple[tuple[int, int], ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shortcut:
     """The tile itself, padded with zeros, gives all of the output but the borders: it need not be in the frame.
 
-    What has to be there is `copied`: own pixels that others or the borders read.
+    What has to be there is `sent`, own pixels that others read; where the borders are computed again, `copied`: what
+    these read too. With a stride of one `additions` bring what was missing instead, as a convolution is a sum.
     """
 
     read: Box
     padding: tuple[int, ...]
+    sent: tuple[Box, ...]
     copied: tuple[Box, ...]
+    additions: tuple[Addition, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,11 +106,11 @@ class Stages:
         if order == "recompute" and self.interior:
             return self._recompute(exchange, tile, compute, keep_frame)
         exchange.start(tile)
-        return compute(exchange.finish(), self._no_padding)
+        return compute.whole(exchange.finish(), self._no_padding)
 
     def _split(self, exchange: CountedExchange, tile: Tensor, compute: Compute) -> Tensor:
         exchange.start(tile)
-        inner = compute(self._read(exchange, self.interior), self._no_padding)
+        inner = compute.whole(self._read(exchange, self.interior), self._no_padding)
         exchange.finish()
         if not self.borders:
             return inner
@@ -93,19 +120,27 @@ class Stages:
         return found
 
     def _recompute(self, exchange: CountedExchange, tile: Tensor, compute: Compute, keep_frame: bool) -> Tensor:
-        if self.shortcut is None or keep_frame or not exchange.in_place or exchange.holds(tile):
+        shortcut = self.shortcut
+        if shortcut is None or keep_frame or not exchange.in_place or exchange.holds(tile):
             exchange.start(tile)
-            found = compute(exchange.read(self.worker.need), self._no_padding)
-        else:
-            exchange.start_parts(tile, self.shortcut.copied)
-            found = compute(tile[index(self.worker.owned, self.shortcut.read)], self.shortcut.padding)
+            found = compute.whole(exchange.read(self.worker.need), self._no_padding)
+            exchange.finish()
+            self._write_borders(found, exchange, compute)
+            return found
+        additions = shortcut.additions if tile.itemsize >= LEAST_ADDED else ()
+        exchange.start_parts(tile, shortcut.sent if additions else shortcut.copied)
+        found = compute.whole(tile[index(self.worker.owned, shortcut.read)], shortcut.padding)
         exchange.finish()
-        self._write_borders(found, exchange, compute)
+        for addition in additions:
+            more = compute.addition(exchange.read(addition.arrived), addition)
+            found[index(self.output, addition.output)].add_(more)
+        if not additions:
+            self._write_borders(found, exchange, compute)
         return found
 
     def _write_borders(self, found: Tensor, exchange: CountedExchange, compute: Compute) -> None:
         for border in self.borders:
-            found[index(self.output, border)].copy_(compute(self._read(exchange, border), self._no_padding))
+            found[index(self.output, border)].copy_(compute.strip(self._read(exchange, border)))
 
     def _read(self, exchange: CountedExchange, part: Box) -> Tensor:
         return exchange.read(self.window.needs(part))
@@ -165,8 +200,43 @@ def shortcut_of(window: Window, worker: WorkerPlan, output: Box, borders: Sequen
             return None
         read.append(part)
         padding.append(before)
-    copied = disjoint([*(move.taken for move in worker.sends), *(window.needs(b) & worker.owned for b in borders)])
-    return Shortcut(read=Box(tuple(read)), padding=tuple(padding), copied=copied)
+    sent = disjoint([move.taken for move in worker.sends])
+    copied = disjoint([*sent, *(window.needs(b) & worker.owned for b in borders)])
+    return Shortcut(
+        read=Box(tuple(read)),
+        padding=tuple(padding),
+        sent=sent,
+        copied=copied,
+        additions=tuple(additions_of(window, worker, output)) if set(window.stride) == {1} else (),
+    )
+
+
+def additions_of(window: Window, worker: WorkerPlan, output: Box) -> Iterator[Addition]:
+    """What everything that arrives adds to the output, for a window that goes from pixel to pixel.
+
+    >>> from tessera.geometry import Mesh, Partition
+    >>> image, window = Partition.grid((1, 8, 8), Mesh(1, 2)), Window.of(3, padding=1)
+    >>> (only,) = additions_of(window, HaloPlan(image, window, image).workers[0], image.hull(0))
+    >>> only.arrived, only.output, only.taps, only.padding
+    (Box(0:1, 0:8, 4:5), Box(0:1, 0:8, 3:4), (Interval(0:3), Interval(2:3)), ((1, 1), (0, 0)))
+    """
+    for move in worker.receives:
+        sample, *arrived = (move.placed & worker.need).dims
+        read, taps, padding = [sample & output.dims[0]], [], []
+        for axis, (part, whole) in enumerate(zip(arrived, output.dims[1:], strict=True)):
+            step, before, reach = window.dilation[axis], window.padding[axis][0], window.reach[axis]
+            reads = Interval(part.start + before - reach + 1, part.stop + before) & whole
+            # output o reads pixel o - before + t * step with tap t
+            first = max(0, -((reads.stop - 1 - before - part.start) // step))
+            last = min(window.kernel[axis] - 1, (part.stop - 1 + before - reads.start) // step)
+            start, stop = reads.start - before + first * step, reads.stop - before + last * step
+            read.append(reads)
+            taps.append(Interval(first, last + 1))
+            padding.append((part.start - start, stop - part.stop))
+        if Box(tuple(read)) and all(map(len, taps)):
+            yield Addition(
+                arrived=Box((sample, *arrived)), output=Box(tuple(read)), taps=tuple(taps), padding=tuple(padding)
+            )
 
 
 def fastest(run: Callable[[Order], object], transport: Transport) -> Order:

@@ -145,8 +145,8 @@ class Resampled:
     def _reading(self, precision: torch.dtype) -> Enlarged | Tapped:
         asked, sizes, targets = self._asked, self._given.sizes[1:], self.placed.sizes[1:]
         scales = asked.scales(len(sizes))
-        if len(sizes) == 2 and sizes == targets and asked.mode in NEAREST:
-            scales = [None, None]  # torch copies such an image
+        if len(sizes) == 2 and sizes == targets and asked.mode == "nearest":
+            scales = [None, None]  # torch copies such an image, in this mode alone
         if not asked.align_corners and (enlarged := Enlarged.of(sizes, targets, scales, asked.mode)):
             return enlarged
         dims = zip(sizes, targets, scales, strict=True)

@@ -9,8 +9,8 @@ from typing import Any, TypeVar
 from torch import Tensor
 
 from tessera.errors import TesseraError
+from tessera.models.structure import mapped, members
 from tessera.spatial.network.steps import Shape, Steps, Value
-from tessera.spatial.network.structure import mapped, members
 from tessera.spatial.placed import Kind
 
 

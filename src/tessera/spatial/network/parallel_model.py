@@ -6,20 +6,19 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
-import torch.distributed as dist
 from torch import Tensor, fx, nn
 
 from tessera.errors import TesseraError, did_you_mean
 from tessera.geometry import Mesh, Partition
+from tessera.models.structure import mapped, members
 from tessera.spatial.network.gradients import take_over_weights, with_summed_gradients
 from tessera.spatial.network.move import Parts, Repartition, laid_out
 from tessera.spatial.network.program import Program, program_of
 from tessera.spatial.network.steps import Value
-from tessera.spatial.network.structure import mapped, members
 from tessera.spatial.network.trace import entered, trace
 from tessera.spatial.placed import OVERLAPS, Overlap, Placed, Settings
+from tessera.transport.distributed import world
 from tessera.transport.half_sum import HalfSum
-from tessera.transport.in_process import alone
 from tessera.transport.transport import Transport
 
 DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
@@ -52,7 +51,7 @@ def parallelize(
             raise TesseraError(str(error)) from None
     if overlap not in OVERLAPS:
         raise TesseraError("unknown overlap", got=overlap, allowed=OVERLAPS)
-    transport = transport or _transport(mesh)
+    transport = transport or world(mesh.size)
     if transport.size != mesh.size:
         raise TesseraError(f"a mesh of {mesh.rows}x{mesh.cols} has {mesh.size} ranks", got=f"{transport.size} ranks")
     size = (image_size, image_size) if isinstance(image_size, int) else tuple(image_size)
@@ -60,19 +59,6 @@ def parallelize(
         raise TesseraError("more parts than pixels", got=f"{size} over {mesh.rows}x{mesh.cols}", do="use fewer ranks")
     settings = Settings(transport=transport, mesh=mesh, overlap=overlap, channels_last=channels_last)
     return ParallelModel(model, settings, size, gather_at=gather_at, fp16_allreduce=fp16_allreduce)
-
-
-def _transport(mesh: Mesh) -> Transport:
-    if mesh.size == 1:
-        return alone()
-    if not (dist.is_available() and dist.is_initialized()):
-        raise TesseraError(
-            "the ranks are not connected",
-            do="start with torchrun and call torch.distributed.init_process_group('gloo'), or give a transport",
-        )
-    from tessera.transport.distributed import DistributedTransport
-
-    return DistributedTransport()
 
 
 class ParallelModel(nn.Module):

@@ -12,10 +12,10 @@ from torch import Tensor, fx, nn
 from torch.fx.node import map_arg
 
 from tessera.errors import TesseraError
+from tessera.models.structure import mapped, members
 from tessera.spatial.network import functions as _functions  # noqa: F401  (fills the table)
 from tessera.spatial.network.calls import FUNCTIONS, Call
 from tessera.spatial.network.steps import Steps, Value
-from tessera.spatial.network.structure import mapped, members
 from tessera.spatial.network.trace import entered, uncut_results
 from tessera.spatial.placed import Settings
 
@@ -112,6 +112,8 @@ class _Reader:
     def _function(self, node: fx.Node, args: Any, kwargs: dict[str, Any], uncut: Any) -> Any:
         if node.target is getitem and isinstance(args[0], tuple):
             return args[0][args[1]]
+        if isinstance(node.target, type) and issubclass(node.target, tuple):  # named: a structure of values
+            return node.target(*args, **kwargs)
         function: Any = getattr(Tensor, node.target) if isinstance(node.target, str) else node.target
         name = ".".join((*entered(node)[-1:], node.name))
         call = Call(name=name, function=function, args=args, kwargs=kwargs, uncut=uncut)

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import base64
-import hashlib
 from collections.abc import Sequence
-from html import escape
-from string import Template
 
 from tessera.geometry import HaloPlan, Move
 from tessera.report.figures import format_bytes
-from tessera.report.svg import FONT, style_sheet
+from tessera.report.picture_page import picture_page, picture_table
 from tessera.spatial.picture.plan import describe, plan_svg, span
 
 SCRIPT = """\
@@ -44,7 +40,7 @@ if (workers.length) show(workers[0].dataset.worker);
 """
 
 STYLE = """\
-body { margin: 0; padding: 1.5rem; font: 400 0.95rem/1.5 $font; }
+body { max-width: none; }
 main { display: flex; flex-wrap: wrap; gap: 1.5rem; align-items: flex-start; }
 #plan { flex: 3 1 36rem; min-width: 0; overflow-x: auto; }
 #plan svg { background: none; }
@@ -52,54 +48,25 @@ main { display: flex; flex-wrap: wrap; gap: 1.5rem; align-items: flex-start; }
 #plan [data-worker]:focus-visible { outline: 2px solid var(--series-1); outline-offset: 3px; }
 aside { flex: 1 1 23rem; position: sticky; top: 1rem; }
 #zoom { display: block; width: 100%; height: auto; max-height: 50vh; }
-h2 { font-size: 1.05rem; margin: 1rem 0 0.4rem; }
-table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums; font-size: 0.9rem; }
-th { text-align: left; color: var(--muted); font-weight: 500; }
-th, td {
-  padding: 0.15rem 0.6rem 0.15rem 0; white-space: nowrap;
-  border-bottom: 1px solid color-mix(in srgb, currentColor 14%, transparent);
-}
-.number { text-align: right; }
-p { color: var(--muted); margin: 0.4rem 0; }
+table { width: 100%; }
 @media (prefers-reduced-motion: no-preference) { #plan g { transition: opacity 0.12s; } }
 """
 
-PAGE = Template("""\
-<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<meta http-equiv="Content-Security-Policy" content="$policy">
-<title>$title</title>
-<style>:root { color-scheme: light dark; } $colours $style</style>
-</head>
-<body>
+BODY = """\
 <main>
-<div id="plan">$picture</div>
+<div id="plan">{picture}</div>
 <aside aria-live="polite">
 <svg id="zoom" aria-hidden="true" fill="currentColor" font-size="12"></svg>
-$cards
+{cards}
 </aside>
-</main>
-<script>$script</script>
-</body>
-</html>
-""")
+</main>"""
 
 
 def plan_page(plan: HaloPlan, pixel_bytes: int) -> str:
     """The page as text; a pixel has so many bytes with all its channels."""
-    digest = base64.b64encode(hashlib.sha256(SCRIPT.encode()).digest()).decode()
-    return PAGE.substitute(
-        policy=f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{digest}'",
-        title=escape(describe(plan)),
-        colours=style_sheet("body"),
-        style=Template(STYLE).substitute(font=FONT),
-        picture=plan_svg(plan, standalone=False),
-        cards="\n".join(_card(plan, worker, pixel_bytes) for worker in range(len(plan.workers))),
-        script=SCRIPT,
-    )
+    cards = (_card(plan, worker, pixel_bytes) for worker in range(len(plan.workers)))
+    body = BODY.format(picture=plan_svg(plan, standalone=False), cards="\n".join(cards))
+    return picture_page(body, title=describe(plan), style=STYLE, script=SCRIPT)
 
 
 def _card(plan: HaloPlan, number: int, pixel_bytes: int) -> str:
@@ -120,10 +87,8 @@ def _card(plan: HaloPlan, number: int, pixel_bytes: int) -> str:
 def _table(heading: str, moves: Sequence[tuple[int, Move]], pixel_bytes: int) -> str:
     if not moves:
         return f"<p>It {heading.partition(' ')[0]} nothing.</p>"
-    rows = "".join(
-        f'<tr><td>{other}</td><td>{span(move.taken)}</td><td class="number">{move.taken.size:,}</td>'
-        f'<td class="number">{format_bytes(move.taken.size * pixel_bytes)}</td></tr>'
+    rows = [
+        (str(other), span(move.taken), f"{move.taken.size:,}", format_bytes(move.taken.size * pixel_bytes))
         for other, move in moves
-    )
-    heads = f'<th>{heading}</th><th>what</th><th class="number">pixels</th><th class="number">bytes</th>'
-    return f"<table><thead><tr>{heads}</tr></thead><tbody>{rows}</tbody></table>"
+    ]
+    return picture_table((heading, "what", "pixels", "bytes"), rows, numbers=(2, 3))

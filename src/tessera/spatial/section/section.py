@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tessera.errors import TesseraError
-from tessera.report.blocks import Block, Card, Cards, Picture, Section, Text
+from tessera.report.blocks import Card, Picture, Section
 from tessera.report.figures import format_percent, format_rate, format_seconds
-from tessera.report.generic import record_table, split_params
+from tessera.report.newest import newest_section
 from tessera.report.runs import RunView
 from tessera.results.record import Record
 from tessera.spatial.bench.problem import Problem
@@ -22,18 +22,12 @@ MOST_DRAWN = 16  # workers of the picture: more of them are too small to read
 
 def section(runs: Sequence[RunView]) -> Section:
     """Every halo case of the newest run; the comparison shows the others."""
-    newest = runs[-1]
     intro = (
         "Images that are cut over ranks: each rank has a tile, and a convolution reads pixels of its neighbours' "
         "tiles. What it costs to exchange them, how much of that a convolution hides, and whether the result is the "
         "uncut one. A time is that of the slowest rank in each iteration."
     )
-    blocks: list[Block] = []
-    if len(runs) > 1:
-        blocks.append(Text(f"Of {len(runs)} runs, the newest is shown: `{newest.name}`."))
-    if cards := _cards(newest.records):
-        blocks.append(Cards(cards))
-    records = newest.records
+    records = runs[-1].records
     parts = (
         exchange_section(records),
         compute_section(records),
@@ -41,11 +35,7 @@ def section(runs: Sequence[RunView]) -> Section:
         validation_section(records),
         _picture(records),
     )
-    blocks += [part for part in parts if part]
-    if records:
-        varying, _ = split_params([record.case for record in records])
-        blocks.append(Section("All records", "", [record_table([newest], varying)]))
-    return Section("Halo exchange", intro, blocks)
+    return newest_section("Halo exchange", intro, runs, cards=_cards(records), parts=parts)
 
 
 def _cards(records: Sequence[Record]) -> list[Card]:
