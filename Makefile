@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: help run test test-all lint types bench clean browser
+.PHONY: help run test test-all tests-computing tests-of-processes lint types bench clean browser
 
 help:
 	@echo "make run       set up and run the quick suite: a table and report.html"
@@ -39,8 +39,18 @@ lint: $(VENV)/.dev
 types: $(VENV)/.dev
 	$(BIN)/mypy
 
+# The tests in two halves of like length, side by side: what mostly computes, and what starts processes and browsers.
+COMPUTING := src $(addprefix tests/,operators geometry models coregrid spatial transport phased results)
+
 test: $(VENV)/.dev browser lint types
-	$(BIN)/pytest
+	@echo 'the tests run in two halves; what each says is shown when it is through'
+	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target tests-computing tests-of-processes
+
+tests-computing: $(VENV)/.dev
+	$(BIN)/pytest $(COMPUTING)
+
+tests-of-processes: $(VENV)/.dev
+	$(BIN)/pytest $(addprefix --ignore=,$(COMPUTING))
 
 test-all: $(VENV)/.dev browser lint types
 	$(BIN)/pytest -m ''

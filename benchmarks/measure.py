@@ -10,30 +10,21 @@ that is run alone replaces its own results there.
 
 from __future__ import annotations
 
-import argparse
 import os
-import sys
 from contextlib import nullcontext
-from pathlib import Path
 from typing import Any
 
-HERE = Path(__file__).parent
-sys.path.insert(0, str(HERE))
-
-from parts import restart_with_steady_allocator, run_parts, say  # noqa: E402
+from parts import begin, options, run_parts, say
 
 PARTS = ("bias", "quiet", "loaded")
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = options(__doc__, "measure", PARTS)
     parser.add_argument("--trials", type=int, default=25, help="per planted share (default: 25)")
     parser.add_argument("--budget", type=float, default=5.0, help="seconds a trial (default: 5)")
     parser.add_argument("--rounds", type=int, default=128, help="of the bias part, over 16 interpreters (default: 128)")
-    parser.add_argument("--only", choices=PARTS, action="append", help="a part alone; repeatable")
-    parser.add_argument("-o", type=Path, default=HERE / "results" / "measure.json", help="where to write the results")
-    args = parser.parse_args()
-    restart_with_steady_allocator()
+    args = begin(parser)
 
     import torch  # noqa: F401  (before any fork: launches must not pay for it)
     from measuring.bias import bias
@@ -50,7 +41,7 @@ def main() -> None:
             rows = detection(args.trials, args.budget, say)
         return {"trials": args.trials, "budget": args.budget, "rows": rows, "lines": detection_lines(rows)}
 
-    run_parts(args.o, args.only or PARTS, run)
+    run_parts(args, PARTS, run)
 
 
 def bias_lines(rows: list[dict[str, Any]]) -> list[str]:

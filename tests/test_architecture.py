@@ -108,4 +108,4 @@ def test_importing_the_command_line_imports_nothing_heavy():
 def test_files_stay_small_and_rooms_have_names():
     for path in [*ROOT.rglob("*.py"), *(ROOT.parents[1] / "tests").rglob("*.py")]:
         assert path.name not in ("utils.py", "common.py", "helpers.py"), path
-        assert len(path.read_text().splitlines()) <= 330, path
+        assert len(path.read_text().splitlines()) <= (300 if path.is_relative_to(ROOT) else 330), path

@@ -2,48 +2,24 @@
 
 from __future__ import annotations
 
+import csv
 import json
-import os
-import subprocess
-import sys
+import signal
 from pathlib import Path
 
 import pytest
 
+from tessera.cli.execute import keeping
 from tessera.cli.main import COMMANDS, main
+from tessera.cli.records_table import print_records
 from tessera.results.export import read_json
+from tessera.results.record import Case, Record
 from tessera.results.store import Store
+from tests.cli.typed import in_a_job, tessera
 
 pytestmark = pytest.mark.timeout(120)
-
-
-def in_a_job(*words: str) -> subprocess.CompletedProcess[str]:
-    """The command on two ranks that torchrun itself has started."""
-    launcher = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "tessera")
-    env = os.environ | {"OMP_NUM_THREADS": "1"}
-    return subprocess.run(
-        [sys.executable, *launcher, *words], capture_output=True, text=True, timeout=100, check=False, env=env
-    )
-
-
-@pytest.fixture(autouse=True)
-def elsewhere(tmp_path, monkeypatch):
-    """Every command runs in a directory, a store and a data home of its own."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("TESSERA_STORE", raising=False)
-    monkeypatch.setenv("TESSERA_HOME", str(tmp_path / "home"))
-    return tmp_path
-
-
-def tessera(*words: str, **options: object) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "tessera", *words],
-        capture_output=True,
-        text=True,
-        timeout=100,
-        check=False,
-        **options,
-    )
+SMALL = ("--size", "small", "--pass", "forward")
+LIGHT = (*SMALL, "--backend", "numpy")  # a worker that has nothing heavy to import
 
 
 def test_help_teaches_without_running_anything(capsys):
@@ -112,6 +88,9 @@ def test_every_command_has_help_with_examples(name, capsys):
         (["doctor", "--calibrate", "--directory", "gone"], "no such directory"),
         (["doctor", "--self-test", "--trials", "0"], "needs trials"),
         (["doctor", "--seconds", "-3"], "seconds"),
+        (["doctor", "--trials", "5"], "--trials is of --self-test"),
+        (["doctor", "--self-test", "--launcher", "none"], "--launcher is of --calibrate"),
+        (["doctor", "--calibrate", "--seconds", "3"], "no use for --seconds"),
     ],
 )
 def test_a_mistake_is_one_line_and_exit_code_2(words, says, capsys):
@@ -123,14 +102,14 @@ def test_a_mistake_is_one_line_and_exit_code_2(words, says, capsys):
     assert captured.out == ""
 
 
-def test_a_file_that_is_no_store(elsewhere, capsys):
+def test_a_file_that_is_no_store(capsys):
     Path("text.sqlite").write_text("not a database, but long enough to look like one" * 20)
     assert main(["ops", "add", "--store", "text.sqlite"]) == 2
     assert "Traceback" not in capsys.readouterr().err
 
 
-def test_ops_stores_prints_and_can_be_read_back(elsewhere):
-    done = tessera("ops", "add", "conv2d", "--quick", "--size", "small", "--pass", "forward", "--run-name", "first")
+def test_ops_stores_prints_and_can_be_read_back():
+    done = tessera("ops", "add", "conv2d", "--quick", *SMALL, "--run-name", "first")
     assert done.returncode == 0, done.stderr
     assert "ops add" in done.stdout
     assert "µs" in done.stdout
@@ -143,118 +122,154 @@ def test_ops_stores_prints_and_can_be_read_back(elsewhere):
     assert all(record.environment["pinned_to"] == 1 for record in records)
 
 
-@pytest.mark.parametrize("form", ["json", "csv", "markdown"])
-def test_every_form_goes_to_a_file(elsewhere, form):
-    done = tessera("ops", "add", "--quick", "--size", "small", "--pass", "forward", f"--{form}", "-o", "out")
-    assert done.returncode == 0, done.stderr
-    assert done.stdout == ""
-    text = Path("out").read_text()
-    if form == "json":
-        assert read_json("out").records[0].case.name == "add"
-    elif form == "csv":
-        assert text.splitlines()[0].startswith("key,feature,name,")
-    else:
-        assert text.count("|") > 10
+def test_every_form_goes_to_a_file(capsys):
+    assert main(["ops", "add", "exp", "--quick", *LIGHT, "--json", "-o", "out.json"]) == 0
+    assert capsys.readouterr().out == ""
+    assert [record.case.name for record in read_json("out.json").records] == ["add", "exp"]
+    with Store() as store:
+        run = store.run("latest")
+        records = list(store.records(run))
+    print_records(run, records, "csv", "out.csv")
+    rows = list(csv.DictReader(Path("out.csv").read_text().splitlines()))
+    assert [float(row["median"]) > 0 for row in rows] == [True, True]
+    print_records(run, records, "markdown", "out.md")
+    assert Path("out.md").read_text().count("| ops ") == 2
+    assert capsys.readouterr().out == ""
 
 
-def test_fixed_counts_as_the_seeds_have_them(elsewhere):
-    done = tessera(
-        "ops",
-        "add",
-        "--size",
-        "small",
-        "--pass",
-        "both",
-        "--warmup",
-        "10",
-        "--iterations",
-        "100",
-        "--launches",
-        "2",
-    )
-    assert done.returncode == 0, done.stderr
+def test_tables_of_two_features_stay_apart_in_markdown(capsys):
+    records = [Record(case=Case(feature=feature, name="add")) for feature in ("ops", "halo")]
+    with Store() as store:
+        print_records(store.start_run("r"), records, "markdown", None)
+    tables = capsys.readouterr().out.split("\n\n")
+    assert ["| ops add" in table for table in tables] == [True, False]
+    assert "| halo add" in tables[1]
+
+
+def test_fixed_counts_as_the_seeds_have_them():
+    words = (*LIGHT, "--warmup", "10", "--iterations", "100", "--launches", "2")
+    assert main(["ops", "add", *words]) == 0
     with Store() as store:
         (record,) = store.records(store.run("latest"))
     assert [(len(s.warmups), len(s.values)) for s in record.launches] == [(10, 100), (10, 100)]
 
 
-def test_a_suite_ends_in_a_table_and_a_page(elsewhere):
+def test_a_suite_ends_in_a_table_and_a_page(capsys):
     Path("mine.toml").write_text(
-        'budget = "60s"\n[sampling]\nbudget = 0.1\n[[cases]]\nfeature = "ops"\nnames = ["add"]\nsize = ["small"]\n'
+        'budget = "60s"\n[sampling]\nbudget = 0.1\n[[cases]]\nfeature = "ops"\nnames = ["add", "exp"]\n'
+        'size = ["small"]\nbackend = ["numpy"]\npasses = ["forward"]\n'
     )
-    plan = tessera("suite", "mine.toml", "--dry-run")
-    assert plan.returncode == 0
-    assert "2 cases x 1 launches, at most" in plan.stderr
+    assert main(["suite", "mine.toml", "--dry-run"]) == 0
+    assert "2 cases x 1 launches, at most" in capsys.readouterr().err
     assert not Path(".tessera").exists()
-    done = tessera("suite", "mine.toml", "-o", "mine.html", "--run-name", "one")
-    assert done.returncode == 0, done.stderr
-    assert "report: mine.html" in done.stdout
-    page = Path("mine.html").read_text()
-    assert "Operators" in page
-    assert "ops" in tessera("list", "runs").stdout or "one" in tessera("list", "runs").stdout
-    again = tessera("suite", "mine.toml", "--run-name", "one")
-    assert again.returncode == 2
-    assert "already a finished run" in again.stderr
+    assert main(["suite", "mine.toml", "-o", "mine.html", "--run-name", "one"]) == 0
+    captured = capsys.readouterr()
+    assert "report: mine.html" in captured.out
+    assert "[2/2] ops/exp" in captured.err
+    assert "Operators" in Path("mine.html").read_text()
+    assert main(["list", "runs", "--json"]) == 0
+    (run,) = json.loads(capsys.readouterr().out)
+    assert (run["name"], run["records"]) == ("one", 2)
+    assert main(["suite", "mine.toml", "--run-name", "one"]) == 2
+    assert "already a finished run" in capsys.readouterr().err
 
 
-def test_lists(elsewhere):
-    assert "resnet50" in tessera("list", "models").stdout
-    assert "wormhole-n150" in tessera("list", "machines").stdout
-    assert "quick" in tessera("list", "suites").stdout
-    assert "torchrun" in tessera("list", "launchers").stdout
-    assert "kind" in tessera("list").stdout
+def test_lists_go_where_they_are_asked_to(capsys):
+    words = {"models": "resnet50", "machines": "wormhole-n150", "launchers": "torchrun", "transports": "gloo"}
+    for what, word in words.items():
+        assert main(["list", what, "--csv", "-o", "list.csv"]) == 0
+        assert word in Path("list.csv").read_text()
+    assert main(["list", "-o", "kinds.txt"]) == 0
+    assert "suites that come with Tessera" in Path("kinds.txt").read_text()
+    assert capsys.readouterr().out == ""
+    assert main(["list", "suites"]) == 0
+    assert "quick" in capsys.readouterr().out
 
 
-def test_the_doctor_describes_and_advises(elsewhere):
-    done = tessera("doctor", "--quick")
-    assert done.returncode == 0
-    assert "fingerprint" in done.stdout
-    assert "noise over" in done.stdout
-    found = json.loads(tessera("doctor", "--quick", "--json").stdout)
+def test_the_doctor_describes_and_advises(capsys):
+    assert main(["doctor", "--quick"]) == 0
+    shown = capsys.readouterr().out
+    assert "fingerprint" in shown
+    assert "noise over" in shown
+    assert main(["doctor", "--quick", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
     assert set(found) == {"environment", "noise", "advice"}
+    assert main(["doctor", "--quick", "--csv"]) == 0
+    rows = list(csv.DictReader(capsys.readouterr().out.splitlines()))
+    noise = {row["name"]: float(row["value"]) for row in rows if row["part"] == "noise"}
+    assert set(noise) == set(found["noise"])
+    assert {row["name"] for row in rows if row["part"] == "environment"} == set(found["environment"])
 
 
-def test_the_doctor_tests_itself(elsewhere):
-    done = tessera("doctor", "--self-test", "--trials", "2", "--quick", "--json")
-    assert done.returncode == 0, done.stderr
-    within, between = json.loads(done.stdout)
+def test_the_doctor_tests_itself(capsys):
+    assert main(["doctor", "--self-test", "--trials", "2", "--quick", "--json"]) == 0
+    captured = capsys.readouterr()
+    within, between = json.loads(captured.out)
     assert within["trials"] == between["trials"] == 2
     assert within["layout"].startswith("one process")
     assert between["smallest"] > 0
+    assert "identical work in two processes, 2 of 2" in captured.err
 
 
 @pytest.mark.slow
-def test_the_doctor_calibrates_and_predictions_appear(elsewhere):
-    done = tessera("doctor", "--calibrate", "--quick", "--json")
-    assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout)["links"]["link"]["latency"] > 0
-    assert "host" in tessera("list", "machines").stdout
-    tessera("ops", "matmul", "--quick", "--size", "medium", "--pass", "forward")
+def test_the_doctor_calibrates_and_predictions_appear(capsys):
+    assert main(["doctor", "--calibrate", "--quick", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["links"]["link"]["latency"] > 0
+    assert main(["list", "machines"]) == 0
+    assert "host" in capsys.readouterr().out
+    assert main(["ops", "matmul", "--quick", "--size", "medium", "--pass", "forward"]) == 0
     with Store() as store:
         (record,) = store.records(store.run("latest"))
     assert record.predicted["time"].value > 0
     assert 0 < record.metrics["roofline"].value < 3
 
 
-def test_ab_finds_another_environment(elsewhere):
-    """The same interpreter without vector instructions multiplies matrices elsewhere, and adds slower here."""
-    done = tessera("ab", "add", "--size", "small", "--env-b", "ATEN_CPU_CAPABILITY=default", "--quick", "--json")
-    assert done.returncode in (0, 1), done.stderr
-    (record,) = json.loads(done.stdout)["records"]
-    assert (
-        record["metrics"]["low"]["value"] <= record["metrics"]["ratio"]["value"] <= record["metrics"]["high"]["value"]
-    )
-    assert record["notes"][0] in ("slower", "faster", "same", "unresolved")
-    assert record["case"]["params"]["b"] == "this ATEN_CPU_CAPABILITY=default"
+SLOWER = """\
+import numpy
+plain = numpy.exp
+numpy.exp = lambda data: (plain(data), plain(data))[1]
+"""
+
+
+def test_ab_finds_what_is_slower_in_another_environment(capsys):
+    """The other side is the same interpreter with a NumPy whose exp works twice."""
+    folder = Path("slower").resolve()
+    folder.mkdir()
+    (folder / "sitecustomize.py").write_text(SLOWER)
+    words = (*LIGHT, "--env-b", f"PYTHONPATH={folder}", "--quick", "--run-name", "twice")
+    assert main(["ab", "exp", "add", *words, "--json"]) == 1
+    captured = capsys.readouterr()
+    slower, same = json.loads(captured.out)["records"]
+    assert "[2/2] add, small, forward" in captured.err
+    assert slower["notes"] == ["slower"]
+    assert 1.5 < slower["metrics"]["ratio"]["value"] < 2.5
+    assert same["metrics"]["low"]["value"] <= same["metrics"]["ratio"]["value"] <= same["metrics"]["high"]["value"]
+    assert same["case"]["params"]["b"] == f"this PYTHONPATH={folder}"
+
+
+def test_a_run_that_breaks_off_says_how_to_go_on_and_an_empty_one_is_gone():
+    with Store() as store:
+        run = store.start_run("full of")
+        store.add(run, Record(case=Case(feature="ops", name="add")))
+        with pytest.raises(KeyboardInterrupt, match="go on with --resume --run-name 'full of'"), keeping(store, run):
+            raise KeyboardInterrupt
+        with pytest.raises(ZeroDivisionError), keeping(store, store.start_run("empty")):
+            raise ZeroDivisionError
+        assert [run.name for run in store.runs()] == ["full of"]
+
+
+def test_an_interrupted_command_is_one_line(monkeypatch, capsys):
+    """A command that stores nothing says nothing about going on."""
+    monkeypatch.setattr("tessera.measure.noise.measure_noise", lambda seconds: signal.raise_signal(signal.SIGINT))
+    assert main(["doctor"]) == 130
+    assert capsys.readouterr().err == "tessera: interrupted\n"
 
 
 @pytest.mark.ranks
-@pytest.mark.parametrize("launcher", ["torchrun", "mpiexec"])
-def test_ops_on_ranks(elsewhere, launcher):
-    done = tessera(
-        "ops", "add", "--size", "small", "--pass", "forward", "--ranks", "2", "--launcher", launcher, "--launches", "1",
-        "--budget", "0.2s",
-    )  # fmt: skip
+@pytest.mark.parametrize("launcher", [pytest.param("torchrun", marks=pytest.mark.slow), "mpiexec"])
+def test_ops_on_ranks(launcher):
+    words = (*SMALL, "--ranks", "2", "--launcher", launcher, "--launches", "1", "--budget", "0.2s")
+    done = tessera("ops", "add", *words)
     assert done.returncode == 0, done.stderr
     with Store() as store:
         (record,) = store.records(store.run("latest"))
@@ -262,10 +277,9 @@ def test_ops_on_ranks(elsewhere, launcher):
 
 
 @pytest.mark.ranks
-def test_inside_a_job_the_command_joins_it(elsewhere):
+def test_inside_a_job_the_command_joins_it():
     """Two ranks started by torchrun itself: one store, one table, joined samples."""
-    words = ("--size", "small", "--pass", "forward", "--launches", "1", "--budget", "0.2s", "--run-name", "joined")
-    done = in_a_job("ops", "add", *words)
+    done = in_a_job("ops", "add", *LIGHT, "--launches", "1", "--budget", "0.2s", "--run-name", "joined")
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("ops add") == 1
     with Store() as store:

@@ -11,7 +11,6 @@ import pytest
 
 from tessera.cli.conv_options import HELP, USUAL
 from tessera.cli.main import main
-from tests.cli.test_commands import elsewhere  # noqa: F401
 
 pytestmark = pytest.mark.timeout(120)
 SMALL = ("--image-size", "14", "--in-channels", "64", "--out-channels", "64")
@@ -52,21 +51,21 @@ def test_help_has_examples(capsys):
         (["--network", "efficientnet_b0"], "does not plan"),
     ],
 )
-def test_a_mistake_is_one_line(words, says, capsys, elsewhere):  # noqa: F811
+def test_a_mistake_is_one_line(words, says, capsys):
     assert main(["conv", *words]) == 2
     err = capsys.readouterr().err
     assert err.count("\n") == 1
     assert says in err
 
 
-def test_a_plan_in_words(capsys, elsewhere):  # noqa: F811
+def test_a_plan_in_words(capsys):
     assert main(["conv", "--image-size", "56", "--batch-size", "8", "--plan-only"]) == 0
     shown = capsys.readouterr().out
     for word in ("plan ", "blocks ", "fit ", "memory ", "bytes ", "time ", "candidates", "the chip's own choice"):
         assert word in shown
 
 
-def test_a_layout_that_does_not_fit_says_what_would_help(capsys, elsewhere):  # noqa: F811
+def test_a_layout_that_does_not_fit_says_what_would_help(capsys):
     words = ["--image-size", "112", "--batch-size", "8", "--shard-layout", "HEIGHT", "--plan-only"]
     assert main(["conv", *words]) == 0
     shown = capsys.readouterr().out
@@ -74,7 +73,7 @@ def test_a_layout_that_does_not_fit_says_what_would_help(capsys, elsewhere):  # 
     assert "saves" in shown
 
 
-def test_plans_as_json_and_csv(capsys, elsewhere):  # noqa: F811
+def test_plans_as_json_and_csv(capsys):
     words = ["--sweep", "shard-layout=HEIGHT,BLOCK", *SMALL, "--plan-only"]
     assert main(["conv", *words, "--json"]) == 0
     plans = json.loads(capsys.readouterr().out)
@@ -84,14 +83,14 @@ def test_plans_as_json_and_csv(capsys, elsewhere):  # noqa: F811
     assert len(list(csv.DictReader(capsys.readouterr().out.splitlines()))) == 2
 
 
-def test_a_table_of_plans(capsys, elsewhere):  # noqa: F811
+def test_a_table_of_plans(capsys):
     assert main(["conv", "--table", "resnet50", "--shard-layout", "auto", "--plan-only"]) == 0
     shown = capsys.readouterr().out
     assert "layer1.0.conv2" in shown
     assert shown.count("yes") + shown.count(" no ") >= 23
 
 
-def test_pictures_and_a_trace(capsys, elsewhere):  # noqa: F811
+def test_pictures_and_a_trace(capsys):
     words = ["conv", *SMALL, "--plan-only", "--shard-layout", "HEIGHT"]
     assert main([*words, "--picture", "plan.svg", "--trace", "plan.json"]) == 0
     assert ElementTree.parse("plan.svg").getroot().tag.endswith("svg")
@@ -101,12 +100,12 @@ def test_pictures_and_a_trace(capsys, elsewhere):  # noqa: F811
     assert "picture: plan.html" in capsys.readouterr().out
 
 
-def test_cases_are_listed(capsys, elsewhere):  # noqa: F811
+def test_cases_are_listed(capsys):
     assert main(["conv", "--table", "resnet50", "--layers", "conv1,layer1.0.conv2", "--list"]) == 0
     assert capsys.readouterr().out.count("conv/conv2d[") == 2
 
 
-def test_it_is_executed_and_held_against_torch(capsys, elsewhere):  # noqa: F811
+def test_it_is_executed_and_held_against_torch(capsys):
     words = [
         "--image-size",
         "12",
@@ -125,14 +124,14 @@ def test_it_is_executed_and_held_against_torch(capsys, elsewhere):  # noqa: F811
     assert "stored as run" in shown
 
 
-def test_a_refused_case_is_a_usage_error(capsys, elsewhere):  # noqa: F811
+def test_a_refused_case_is_a_usage_error(capsys):
     words = ["--image-size", "112", "--batch-size", "8", "--shard-layout", "HEIGHT", "--quick"]
     assert main(["conv", *words]) == 2
     assert "HEIGHT does not fit" in capsys.readouterr().out
 
 
 @pytest.mark.slow
-def test_a_network(capsys, elsewhere):  # noqa: F811
+def test_a_network(capsys):
     assert main(["conv", "--network", "resnet50", "--batch-size", "16"]) == 0
     shown = capsys.readouterr().out
     assert "images/s predicted" in shown

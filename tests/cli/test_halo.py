@@ -12,7 +12,7 @@ import pytest
 from tessera.cli.main import main
 from tessera.results.store import Store
 from tessera.suites.features import FEATURES, Feature
-from tests.cli.test_commands import elsewhere, in_a_job, tessera  # noqa: F401
+from tests.cli.typed import in_a_job, tessera
 
 pytestmark = pytest.mark.timeout(120)
 TWO = ("--num-spatial-parts", "2", "--slice-method", "vertical", "--image-size", "32", "--in-channels", "4")

@@ -15,7 +15,8 @@ import pytest
 from tessera.results.store import Store
 
 pytestmark = pytest.mark.timeout(120)
-COMMAND = ["ops", "add", "matmul", "--size", "small", "--pass", "forward", "--launches", "40", "--run-name", "cut"]
+OPERATORS = ["add", "matmul", "--backend", "numpy", "--size", "small", "--pass", "forward"]
+COMMAND = ["ops", *OPERATORS, "--launches", "40", "--run-name", "cut"]
 
 
 def start(folder: Path) -> tuple[subprocess.Popen[str], list[psutil.Process]]:
@@ -51,6 +52,8 @@ def test_a_run_that_is_cut_off_keeps_what_it_had_and_goes_on(tmp_path, number):
     assert gone(children)
     assert process.returncode == (130 if number == signal.SIGINT else -number)
     assert "Traceback" not in said
+    if number == signal.SIGINT:
+        assert "go on with --resume --run-name cut" in said
     with Store(tmp_path / ".tessera" / "results.sqlite") as store:
         kept = {record.case.name: len(record.launches) for record in store.records(store.run("cut"))}
     assert set(kept) == {"add", "matmul"}

@@ -9,11 +9,13 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from tessera.cli.main import main
 from tessera.results.store import Store
-from tests.cli.test_commands import elsewhere, tessera  # noqa: F401
+from tests.cli.typed import tessera
 
 pytestmark = pytest.mark.timeout(120)
 FAST = ("--quick", "--size", "small", "--pass", "forward")
@@ -44,6 +46,23 @@ def test_an_operator_that_crashes_or_is_wrong_stops_no_other():
     }
     assert "SIGSEGV" in found["crash"].reason
     assert "differs from the reference" in found["wrong"].reason
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("x = 1", "the file has no tuple OPERATORS"),
+        ("OPERATORS = (1,)", "OPERATORS is no tuple of operators"),
+        ("OPERATORS = (", "the operators do not load: SyntaxError"),
+        (CRASHING.replace("twice", "add"), "the name 'add' of add is taken"),
+    ],
+)
+def test_a_file_of_operators_that_is_none_is_one_line(text, says):
+    Path("mine.py").write_text(text)
+    done = tessera("ops", "--operators", "mine.py", "add")
+    assert done.returncode == 2
+    assert says in done.stderr
+    assert done.stderr.count("\n") == 1
 
 
 def test_backends_stand_side_by_side():
@@ -118,3 +137,73 @@ def test_the_list_says_name_category_and_backends():
     assert found["add"]["category"] == "arithmetic"
     assert found["add"]["medium input"] == "lhs 1024x1024, rhs 1024x1024"
     assert {"torch", "numpy", "jax", "mxnet"} <= set(found["add"]["backends"])
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["add", "--batch-size", "8"], "the catalogue has no use for it: got '--batch-size'"),
+        (["--from-model", "resnet18", "--skew", "nan"], "--from-model has no use for it: got '--skew'"),
+        (["--from-model", "resnet18", "--source", "opinfo"], "one place at a time: got '--from-model and --source"),
+        (["--suite", "quick", "--from-model", "resnet18"], "one place at a time"),
+        (["--suite", "quick", "--dtype", "float64"], "--suite has no use for it: got '--dtype'"),
+        (["--suite", "quick", "--budget", "1s"], "--suite has no use for it: got '--budget'"),
+        (["--source", "opinfo", "add", "--backend", "numpy"], "--source opinfo has no use for it: got '--backend'"),
+        (["--source", "opinfo", "add", "--size", "large"], "unknown size of an OpInfo case: got 'large'"),
+        (["add", "--fusion", "library"], "--fusion is of the category `fused`"),
+        (["add", "--dtype", "float64", "--input", "dtype=float32"], "the dtype is given twice"),
+        (["--from-model", "resnet18", "--fit"], "--from-model has no use for it: got '--fit'"),
+    ],
+)
+def test_no_option_is_left_unheeded(words, says, capsys):
+    assert main(["ops", *words]) == 2
+    told = capsys.readouterr().err
+    assert says in told
+    assert told.count("\n") == 1
+
+
+def test_the_list_is_of_what_was_asked_for(capsys):
+    def listed(*words: str) -> list[dict[str, Any]]:
+        assert main(["ops", "--list", "--json", *words]) == 0
+        found: list[dict[str, Any]] = json.loads(capsys.readouterr().out)
+        return found
+
+    assert {row["name"] for row in listed("conv_transpose*")} >= {"conv_transpose1d", "conv_transpose2d"}
+    assert {row["category"] for row in listed("--category", "pooling")} == {"pooling"}
+    assert all("jax" in row["backends"] for row in listed("--backend", "jax"))
+    assert [row["name"] for row in listed("--source", "opinfo", "linalg.det")] == ["linalg.det"]
+    calls = listed("--from-model", "resnet18", "--pass", "forward")
+    assert sum(row["calls"] for row in calls if row["operator"] == "aten.convolution") == 20
+
+
+@pytest.mark.slow
+def test_opinfo_has_all_its_sizes_in_small_and_medium():
+    done = tessera("ops", "--source", "opinfo", "sinc", "--quick", "--size", "all", "--pass", "forward", "--json")
+    assert [record["case"]["params"]["size"] for record in json.loads(done.stdout)["records"]] == ["small", "medium"]
+
+
+MODEL = """
+from torch import nn
+
+
+def small():
+    return nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.Flatten(), nn.Linear(144, 5))
+"""
+
+
+def test_a_call_of_a_model_is_repeated_by_a_program():
+    Path("mine.py").write_text(MODEL)
+    one = ("--from-model", "mine:small", "--image-size", "8", "--pass", "forward")
+    done = tessera("ops", *one, "--quick", "--top", "2", "--metric", "gflops")
+    assert done.returncode == 0, done.stderr
+    calls, _, operators = done.stdout.partition("operators")
+    assert {name for name in ("convolution", "addmm", "relu", "whole") if name in calls} == {"convolution", "addmm"}
+    assert "aten.relu" in operators
+    assert "the whole takes" in operators
+    done = tessera("repro", "aten.addmm", "-o", "again.py")
+    assert done.returncode == 0, done.stderr
+    again = subprocess.run([sys.executable, "-I", "again.py"], capture_output=True, text=True, check=True)
+    assert "seconds (median of" in again.stdout
+    done = tessera("repro", "whole")
+    assert done.returncode == 2
+    assert done.stderr.startswith("tessera: no program can be written for this case: it is a whole model")

@@ -75,6 +75,13 @@ def test_stops_at_the_budget_and_says_so():
     assert 0.4e9 < synthetic.now < 0.7e9
 
 
+def test_stops_at_the_most_samples_and_says_so():
+    noise = random.Random()
+    samples, _ = run(lambda: 1e5 * noise.lognormvariate(0, 1.0), Sampling(target=1e-6, budget=100.0, max_samples=500))
+    assert samples.stopped_by == "samples"
+    assert len(samples.values) == 500
+
+
 def test_a_call_longer_than_the_budget_is_still_measured():
     samples, synthetic = run(lambda: 3e9, Sampling(budget=1.0))
     assert len(samples.values) >= 3
@@ -196,7 +203,19 @@ def test_joining_ranks_takes_the_slowest_per_iteration_and_keeps_all():
     assert both.joined_by == "max over ranks"
 
 
-@pytest.mark.parametrize("bad", [{"target": 0}, {"budget": 0}, {"iterations": 0}, {"warmup": -1}])
+@pytest.mark.parametrize(
+    "bad",
+    [
+        {"target": 0},
+        {"budget": 0},
+        {"budget": float("nan")},
+        {"iterations": 0},
+        {"warmup": -1},
+        {"confidence": 1.0},
+        {"min_samples": 0},
+        {"min_samples": 50, "max_samples": 40},
+    ],
+)
 def test_settings_without_meaning_are_refused(bad):
     with pytest.raises(TesseraError, match="got"):
         Sampling(**bad)

@@ -15,7 +15,7 @@ from selenium.webdriver.support.wait import WebDriverWait
 
 from tessera.report.blocks import Cell, Column, Section, Table
 from tessera.report.runs import RunView
-from tests.report.conftest import Open, scheme, screen
+from tests.browser import Open, scheme, screen
 from tests.report.synthetic import NASTY, broken, many, plausible, record, run
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(120)]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from pathlib import Path
 
 import pytest
 from selenium.webdriver.common.by import By
@@ -11,12 +10,11 @@ from selenium.webdriver.remote.webdriver import WebDriver
 
 from tessera.operators.section.section import section
 from tessera.report.history_page import history_page
-from tessera.report.page import write_page
 from tessera.report.runs import RunView
 from tessera.results.history import history
 from tessera.results.reading import read
+from tests.browser import Open, scheme, screen
 from tests.operators.invented import full, nights, operator_records, run
-from tests.report.conftest import Open, scheme, screen
 from tests.report.test_browser import canvases, drawn, figure_of, rows
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(120)]
@@ -55,15 +53,13 @@ def test_the_whole_catalogue_opens_at_once(browser: WebDriver, show: Open) -> No
 
 
 @pytest.mark.parametrize("width", [390, 1280])
-def test_the_page_of_a_history_marks_its_changes(browser: WebDriver, show: Open, tmp_path: Path, width: int) -> None:
+def test_the_page_of_a_history_marks_its_changes(browser: WebDriver, page_of: Open, width: int) -> None:
     runs = nights(30, ["add", "matmul"], slower="matmul", since=20)
     found = history(
         [read(r, "time", run=view.name, started=view.created) for view in runs for r in view.records], "time"
     )
-    path = tmp_path / "history.html"
-    write_page(history_page(found, "add matmul"), path)
     screen(browser, width, 844, phone=width < 600)
-    browser.get(path.as_uri())
+    page_of(history_page(found, "add matmul"))
     plots = canvases(browser)
     assert len(plots) == len(found.series)
     notes = [

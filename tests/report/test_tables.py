@@ -30,6 +30,11 @@ def test_terminal() -> None:
     )
 
 
+def test_a_title_is_longer_than_its_table_and_no_markup() -> None:
+    title = "layers [bold] of a network that is wider than the few columns below it"
+    assert rendered("terminal", title).splitlines()[0] == title
+
+
 def test_markdown() -> None:
     assert rendered("markdown", "times") == (
         "### times\n\n"

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import re
+import tomllib
+from pathlib import Path
+
 import pytest
 
 from tessera.errors import TesseraError
 from tessera.suites.suite import load_suite, parse_duration, parse_suite, suite_names
 
+GUIDE = Path(__file__).parents[2] / "docs" / "suites.md"
 CASE = {"feature": "ops", "names": ["add"], "size": ["small"]}
 
 
@@ -69,3 +74,10 @@ def test_durations(text, seconds):
 def test_no_durations(text):
     with pytest.raises(TesseraError, match="not a duration"):
         parse_duration(text)
+
+
+@pytest.mark.parametrize("text", re.findall(r"```toml\n(.*?)```", GUIDE.read_text(), re.DOTALL))
+def test_the_suites_of_the_guide_load(text):
+    suite = parse_suite(tomllib.loads(text), "guide")
+    asked = {block["feature"] for block in tomllib.loads(text)["cases"]}
+    assert {case.feature for case in suite.cases} == asked

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 from tessera.cli.options import command_line
 from tessera.cli.progress import Progress
@@ -13,7 +15,7 @@ from tessera.results.record import Record
 from tessera.results.run import Run
 from tessera.results.store import Store
 from tessera.suites.plan import Plan
-from tessera.suites.run import Outcome, run_plan
+from tessera.suites.run import Outcome, made, run_plan
 
 
 def execute(
@@ -31,18 +33,27 @@ def execute(
                 got=run.command,
                 do=f"add --run-name {run.name} to go on with it all the same",
             )
-        try:
-            done = sum(len(record.launches) for record in store.records(run))
-            with Progress(plan, done, silent=follower) as progress:
-                outcome = run_plan(plan, store, run, progress, resume=resume)
-        except BaseException:
-            if not store.counts(run):  # an empty run would be the newest, and nothing could be done with it
-                store.delete_run(run)
-            raise
+        with keeping(store, run), Progress(plan, made(plan, store, run), silent=follower) as progress:
+            outcome = run_plan(plan, store, run, progress, resume=resume)
         if not outcome.left:
             run = store.finish_run(run)
         keys = {case.key for case in plan.cases}
         return run, [record for record in store.records(run) if record.case.key in keys], outcome
+
+
+@contextmanager
+def keeping(store: Store, run: Run) -> Iterator[None]:
+    """A run that breaks off keeps what had finished, and says how to go on; one that holds nothing is removed."""
+    try:
+        yield
+    except BaseException as error:
+        if not store.counts(run):  # an empty run would be the newest, and nothing could be done with it
+            store.delete_run(run)
+        elif isinstance(error, KeyboardInterrupt):
+            raise KeyboardInterrupt(
+                f"what had finished is stored: go on with --resume --run-name {shlex.quote(run.name)}"
+            ) from None
+        raise
 
 
 def _without_resume(command: str) -> list[str]:
@@ -72,6 +83,7 @@ def closing_lines(run: Run, outcome: Outcome, records: Sequence[Record]) -> list
     """What a user should know after the table: troubles first, then where the results are."""
     lines = [f"{r.status.replace('_', ' ')}: {r.case.key}: {r.reason}" for r in records if r.status != "ok"]
     if outcome.left:
-        lines.append(f"{outcome.left} cases did not fit the time budget: go on with --resume --run-name {run.name}")
-    lines.append(f"stored as run {run.name}; see `tessera report {run.name}`")
+        again = f"--resume --run-name {shlex.quote(run.name)}"
+        lines.append(f"{outcome.left} cases have launches that did not fit the time budget: go on with {again}")
+    lines.append(f"stored as run {run.name}; see `tessera report {shlex.quote(run.name)}`")
     return lines

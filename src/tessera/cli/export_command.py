@@ -56,7 +56,7 @@ def run(args: argparse.Namespace) -> int:
     if args.list:
         from tessera.cli.list_command import print_listing
 
-        return print_listing("runs", "terminal", None, args.store)
+        return print_listing("runs", "terminal", args.output, args.store)
     if args.source is not None:
         return _import(args)
     if args.name is None or args.output is None:

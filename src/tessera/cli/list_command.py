@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -38,13 +37,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     if args.what is None or args.list:
-        render(
-            [Column("kind"), Column("what")],
-            [[k, f.__doc__] for k, f in LISTINGS.items()],
-            args.form,
-            sys.stdout,
-        )
-        return 0
+        kinds: Listing = ([Column("kind"), Column("what")], [[k, f.__doc__] for k, f in LISTINGS.items()])
+        return print_rows(kinds, args.form, args.output)
     if args.coverage:
         if args.what != "ops":
             raise TesseraError("--coverage is of operators", got=args.what, allowed="ops")
@@ -67,19 +61,10 @@ def print_rows(listing: Listing, form: Form, output: str | None) -> int:
 
 def _ops(store: str | None) -> Listing:
     """operators"""
-    from tessera.operators.backends import BACKENDS, expressions
+    from tessera.cli.ops_listing import catalogue_listing
     from tessera.operators.catalogue import OPERATORS
 
-    columns = [Column("name"), Column("category"), Column("backends"), Column("medium input")]
-    return columns, [
-        [
-            op.name,
-            op.category,
-            [name for name in BACKENDS if op.name in expressions(name)],
-            ", ".join(f"{name} {'x'.join(map(str, one.shape))}" for name, one in op.sizes["medium"].items()),
-        ]
-        for op in OPERATORS.values()
-    ]
+    return catalogue_listing(OPERATORS.values())
 
 
 def _backends(store: str | None) -> Listing:

@@ -91,8 +91,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     except TesseraError as error:
         print(f"tessera: {error}", file=sys.stderr)
         return error.exit_code
-    except KeyboardInterrupt:
-        print("tessera: interrupted; cases that had finished are stored, and --resume goes on", file=sys.stderr)
+    except KeyboardInterrupt as error:
+        print("; ".join(filter(None, ("tessera: interrupted", str(error)))), file=sys.stderr)
         return 130
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
-from tessera.errors import TesseraError
+from tessera.errors import TesseraError, did_you_mean
 from tessera.launch.config import SPAWNS, LaunchConfig
 from tessera.launch.job import current_job
 from tessera.measure.allocator import ALLOCATORS, DEFAULT
@@ -54,6 +54,62 @@ def interpreter(text: str) -> str:
 def names(text: str) -> list[str]:
     """A list written with commas."""
     return [part.strip() for part in text.split(",") if part.strip()]
+
+
+def number(text: str) -> int:
+    """A whole number."""
+    try:
+        return int(text)
+    except ValueError:
+        raise TesseraError("not a number", got=text) from None
+
+
+def truth(text: str) -> bool:
+    """`true` or `false`, as they stand in a sweep."""
+    if text not in ("true", "false"):
+        raise TesseraError("not a truth value", got=text, allowed="true, false")
+    return text == "true"
+
+
+def size(text: str) -> tuple[int, int]:
+    """Height and width from `64` or `64x128`.
+
+    >>> size("64"), size("64x128")
+    ((64, 64), (64, 128))
+    """
+    parts = text.lower().split("x")
+    if len(parts) > 2 or not all(part.strip().isdecimal() for part in parts):
+        raise TesseraError("not a size", got=text, allowed="a number, or HEIGHTxWIDTH")
+    return int(parts[0]), int(parts[-1])
+
+
+def option(axis: str) -> str:
+    """The option of an axis of cases.
+
+    >>> option("image_size")
+    '--image-size'
+    """
+    return f"--{axis.replace('_', '-')}"
+
+
+def swept(item: str, axes: Collection[str], given: Collection[str], allowed: str) -> tuple[str, str]:
+    """What `--sweep` was given, `image-size=256,512`, as an axis and the text of its values.
+
+    `given` are the axes that have values already.
+
+    >>> swept("image-size=256,512", ["image_size"], [], "OPTION=A,B")
+    ('image_size', '256,512')
+    """
+    name, equals, text = item.partition("=")
+    axis = name.strip().removeprefix("--").replace("-", "_")
+    if not equals or axis not in axes:
+        known = [axis.replace("_", "-") for axis in axes]
+        raise TesseraError("--sweep", got=item, allowed=allowed, do=did_you_mean(name, known))
+    if axis in given:
+        raise TesseraError(f"{option(axis)} has a value and a sweep, or two", do="give one of them")
+    if not text.strip(" ,;"):
+        raise TesseraError("--sweep has no values", got=item, allowed=allowed)
+    return axis, text
 
 
 def add_output(parser: argparse.ArgumentParser) -> None:

@@ -22,19 +22,25 @@ FIGURES = (
     ("memory", "bandwidth"),
     ("allocated", "peak_allocated"),
     ("roofline", "roofline"),
+    ("unfused", "unfused"),
+    ("gain", "gain"),
+    ("by allocator", "allocator_share"),
     ("efficiency", "efficiency"),
     ("hidden", "hidden"),
 )
-SHARES = ("roofline", "efficiency", "hidden")
+SHARES = ("roofline", "allocator_share", "efficiency", "hidden")
 
 
-def print_records(run: Run, records: Sequence[Record], form: Form, output: str | None) -> None:
-    """Print the records of a run in the form asked for; JSON is the export format, which can be read back."""
+def print_records(run: Run, records: Sequence[Record], form: Form, output: str | None, *, metric: str = "time") -> None:
+    """Print the records of a run in the form asked for; JSON is the export format, which can be read back.
+
+    A `metric` that the table does not show anyway gets a column.
+    """
     with destination(output) as stream:
         if form in ("json", "csv"):
             write_records(run, records, form, stream)
         else:
-            records_table(records, form, stream)
+            records_table(records, form, stream, metric=metric)
 
 
 def write_records(run: Run, records: Sequence[Record], form: Form, stream: TextIO) -> None:
@@ -45,19 +51,22 @@ def write_records(run: Run, records: Sequence[Record], form: Form, stream: TextI
         render([Column(name) for name in COLUMNS], [tuple(flat(r).values()) for r in records], form, stream)
 
 
-def records_table(records: Sequence[Record], form: Form, stream: TextIO = sys.stdout) -> None:
+def records_table(records: Sequence[Record], form: Form, stream: TextIO = sys.stdout, *, metric: str = "time") -> None:
     """A table for each feature: their parameters have little in common."""
-    for feature in dict.fromkeys(record.case.feature for record in records):
-        _table([record for record in records if record.case.feature == feature], form, stream)
+    for number, feature in enumerate(dict.fromkeys(record.case.feature for record in records)):
+        if number and form == "markdown":
+            stream.write("\n")  # without it the next table would be part of this one
+        _table([record for record in records if record.case.feature == feature], form, stream, metric)
 
 
-def _table(records: Sequence[Record], form: Form, stream: TextIO) -> None:
+def _table(records: Sequence[Record], form: Form, stream: TextIO, metric: str) -> None:
     varying, fixed = split_params([record.case for record in records])
-    figures = [(head, name) for head, name in FIGURES if any(name in record.metrics for record in records)]
+    own = () if metric in ("time", *(name for _, name in FIGURES)) else ((metric, metric),)
+    figures = [(head, name) for head, name in (*FIGURES, *own) if any(name in record.metrics for record in records)]
     columns = [
         Column("case"),
         *(Column(name) for name in varying),
-        Column("time", "right"),
+        Column("time" if all(record.unit == "s" for record in records) else "figure", "right"),
         Column("±", "right"),
         Column("launches", "right"),
         *(Column(head, "right") for head, _ in figures),

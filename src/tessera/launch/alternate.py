@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import random
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -28,6 +28,7 @@ BURST = 0.01  # seconds
 BURSTS = 4  # of each side in a launch
 LOW = 0.05  # the quantile that stands for a launch: interruptions only ever make a call longer
 INTERPRETERS = 8  # of each side: those that happen to lie apart are then trimmed away whole
+FEW_INTERPRETERS = 3  # for a first look
 LEAST_LAUNCHES = 10
 TRIM = 0.25  # launches cut off at either end: on a shared host some are hit as a whole
 APART = 0.008  # pairs of identical interpreters were seen to lie 0.5 to 0.8 % apart, whatever their launches say
@@ -111,7 +112,6 @@ class Alternator:
         budget: float = 5.0,
         target: float = 0.008,
         confidence: float = CONFIDENCE,
-        progress: Callable[[int], None] | None = None,
     ) -> Alternated:
         """Alternate `make(*args_a)()` and `make(*args_b)()` until the ratio is known to `target` or time is up."""
         self.prepare(make)
@@ -126,8 +126,6 @@ class Alternator:
             ratios.append(math.log(low[1] / low[0]))
             for kept, new in zip(raw, values, strict=True):
                 kept.append(tuple(new))
-            if progress:
-                progress(len(ratios))
             if len(ratios) >= 2 * LEAST_LAUNCHES:
                 found = launches_interval(ratios, confidence, self._count)
                 if (found.high - found.low) / 2 <= target:

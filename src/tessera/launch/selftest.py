@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from tessera.launch.alternate import Alternator
+from tessera.launch.alternate import INTERPRETERS, Alternator
 from tessera.launch.config import LaunchConfig
 from tessera.measure.interleave import sample_interleaved
 from tessera.measure.statistics import Interval
@@ -42,6 +42,7 @@ def self_test(
     trials: int = 25,
     seconds: float = 1.0,
     threshold: float = 0.01,
+    interpreters: int = INTERPRETERS,
     progress: Callable[[str], None] = lambda _: None,
 ) -> tuple[SelfTest, SelfTest]:
     """Compare identical work in one process, and between two processes."""
@@ -54,7 +55,7 @@ def self_test(
         within.append(found.ratio("b", "a"))
     between: list[Interval] = []
     while len(between) < trials:  # new interpreters every few trials: how far they lie apart is most of the noise
-        with Alternator(LaunchConfig(), LaunchConfig()) as sides:
+        with Alternator(LaunchConfig(), LaunchConfig(), interpreters=interpreters) as sides:
             for _ in range(min(TOGETHER, trials - len(between))):
                 progress(f"identical work in two processes, {len(between) + 1} of {trials}")
                 between.append(sides.compare("tessera.launch.selftest:make_work", budget=seconds).ratio())

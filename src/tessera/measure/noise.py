@@ -78,7 +78,8 @@ def advice(noise: Noise, seen: Mapping[str, Any]) -> list[str]:
             "need `tessera ab`, which interleaves"
         )
     if abs(noise.drift) > 0.03:
-        found.append(f"the speed drifted by {noise.drift:+.0%} within seconds: the frequency changes; let it settle")
+        why = "other work comes and goes" if noise.hidden > 0.02 else "the frequency changes; let it settle"
+        found.append(f"the speed drifted by {noise.drift:+.0%} within seconds: {why}")
     if noise.tail > 0.5:
         found.append(f"one repetition in a hundred takes {1 + noise.tail:.1f}x: medians hold, means do not")
     if seen.get("governor") not in ("performance", "unknown"):

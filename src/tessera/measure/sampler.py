@@ -188,16 +188,16 @@ def _fixed(series: Series, how: Sampling, sync: Sync) -> Samples:
 
 
 def _adaptive(series: Series, how: Sampling, sync: Sync) -> Samples:
-    wall = series.clock.wall
     series.take()  # the first call of anything is unlike all others, and is not charged to the budget
     series.forget()
-    start = wall()
+    start = series.clock.wall()
     deadline = start + round(how.budget * 1e9)
     series.find_loops(sync, how.budget * 1e9 / 10)
     _warm_up(series, how, start, sync)
-    _until_steady_enough(series, how, deadline, sync)
-    reached = median_interval(series.wall, how.confidence).relative <= how.target
-    return series.finish("target" if reached else "budget", how.confidence)
+    stopped_by = _until_steady_enough(series, how, deadline, sync)
+    if median_interval(series.wall, how.confidence).relative <= how.target:
+        stopped_by = "target"
+    return series.finish(stopped_by, how.confidence)
 
 
 def _warm_up(series: Series, how: Sampling, start: int, sync: Sync) -> None:
@@ -227,22 +227,25 @@ def _warm_up(series: Series, how: Sampling, start: int, sync: Sync) -> None:
     series.forget(keep=steady * window)
 
 
-def _until_steady_enough(series: Series, how: Sampling, deadline: int, sync: Sync) -> None:
-    """Sample on; look at the interval whenever the count has grown by a quarter."""
-    wall = series.clock.wall
-    least_until = wall() + LEAST_NS
+def _until_steady_enough(series: Series, how: Sampling, deadline: int, sync: Sync) -> str:
+    """Sample on, and look at the interval whenever the count has grown by a quarter; gives what ended it."""
+    least_until = series.clock.wall() + LEAST_NS
     look_at = max(how.min_samples, len(series.wall))
-    now = wall()
-    done = False
-    while not done:
+    ended_by = ""
+    while not ended_by:
         sync.barrier()
         now = series.take()
         count = len(series.wall)
         if count >= look_at:
-            look_at = math.ceil(count * 1.25)
-            narrow = median_interval(series.wall, how.confidence).relative <= how.target
-            done = (narrow and now >= least_until) or count >= how.max_samples
-        done = sync.agree(done or (now >= deadline and count >= LEAST_SAMPLES))
+            look_at = min(math.ceil(count * 1.25), max(how.max_samples, count + 1))
+            if now >= least_until and median_interval(series.wall, how.confidence).relative <= how.target:
+                ended_by = "target"
+            elif count >= how.max_samples:
+                ended_by = "samples"
+        if not ended_by and now >= deadline and count >= LEAST_SAMPLES:
+            ended_by = "budget"
+        ended_by = sync.agree(ended_by)
+    return ended_by
 
 
 def joined(samples: list[Samples], by: str = DEFAULT_JOIN) -> Samples:

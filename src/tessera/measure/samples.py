@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, fields
 from typing import Any
+
+from tessera.errors import TesseraError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,15 +26,14 @@ class Sampling:
     confidence: float = 0.95
 
     def __post_init__(self) -> None:
-        from tessera.errors import TesseraError
-
         if not 0 < self.target < 1:
             raise TesseraError("target must be a fraction", got=self.target, allowed="between 0 and 1")
-        if not self.budget > 0:
+        if not 0 < self.budget < math.inf:
             raise TesseraError("budget must be positive", got=self.budget, allowed="seconds above 0")
-        for name in ("warmup", "iterations"):
+        if not 0 < self.confidence < 1:
+            raise TesseraError("confidence must be a fraction", got=self.confidence, allowed="between 0 and 1")
+        for name, least in (("warmup", 0), ("iterations", 1), ("min_samples", 1), ("max_samples", self.min_samples)):
             value = getattr(self, name)
-            least = 0 if name == "warmup" else 1
             if value is not None and value < least:
                 raise TesseraError(f"{name} is too small", got=value, allowed=f"{least} or more")
 

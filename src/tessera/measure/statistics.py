@@ -14,6 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from tessera.errors import TesseraError
+
 Floats = NDArray[np.float64]
 
 
@@ -181,7 +183,5 @@ def _bootstrap(
 def _checked(values: ArrayLike) -> Floats:
     x = np.asarray(values, dtype=np.float64).ravel()
     if not len(x):
-        from tessera.errors import TesseraError
-
         raise TesseraError("no samples to take a statistic of", got=0, allowed="1 or more")
     return x

@@ -6,8 +6,6 @@ policy names the scripts it was written with, so that nothing else can run in it
 
 from __future__ import annotations
 
-import base64
-import hashlib
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from html import escape
@@ -21,6 +19,7 @@ from tessera.files import replace_text
 from tessera.report.blocks import Section
 from tessera.report.comparison import against_first, comparison_cards, comparison_section
 from tessera.report.generic import generic_section
+from tessera.report.policy import content_policy
 from tessera.report.prediction import prediction_section
 from tessera.report.render import Renderer, anchor
 from tessera.report.runs import RunView, SectionBuilder, features
@@ -74,7 +73,7 @@ def document(parts: Sequence[Section], *, title: str, kicker: str) -> str:
         f'<li><a href="#{name}">{escape(part.title)}</a></li>' for name, part in zip(names, parts, strict=True)
     )
     return Template(_asset("page.html")).substitute(
-        policy=_policy(theme, script, plotly),
+        policy=content_policy(theme, script, plotly),
         version=__version__,
         title=escape(title),
         kicker=escape(kicker),
@@ -113,11 +112,3 @@ def _anchors(parts: Sequence[Section]) -> list[str]:
 
 def _asset(name: str) -> str:
     return (resources.files("tessera.report") / "assets" / name).read_text("utf-8")
-
-
-def _policy(*scripts: str) -> str:
-    """Only these scripts may run, and nothing may be fetched."""
-    hashes = " ".join(
-        f"'sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}'" for script in scripts
-    )
-    return f"default-src 'none'; img-src data: blob:; style-src 'unsafe-inline'; script-src {hashes}"

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, TextIO
 
 if TYPE_CHECKING:
     from rich.table import Table
+    from rich.text import Text
 
 Form = Literal["terminal", "markdown", "csv", "json"]
 Row = Sequence[Any]
@@ -50,7 +51,9 @@ def render(columns: Sequence[Column], rows: Iterable[Row], form: Form, stream: T
     The title is shown where there is a place for it: in the terminal and in Markdown.
     """
     if form == "terminal":
-        show(table(columns, rows, title), stream)
+        if title:  # not the table's own: that would be wrapped to its width
+            show(_heading(title), stream)
+        show(_table(columns, rows), stream)
     elif form == "markdown":
         stream.write(markdown(columns, rows, title))
     elif form == "csv":
@@ -63,13 +66,19 @@ def render(columns: Sequence[Column], rows: Iterable[Row], form: Form, stream: T
         stream.write("\n")
 
 
-def table(columns: Sequence[Column], rows: Iterable[Row], title: str = "") -> Table:
+def _heading(title: str) -> Text:
+    from rich.text import Text
+
+    return Text(_printable(title), style="bold")
+
+
+def _table(columns: Sequence[Column], rows: Iterable[Row]) -> Table:
     """The table as rich draws it."""
     from rich import box
     from rich.table import Table
     from rich.text import Text
 
-    drawn = Table(title=title or None, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD)
+    drawn = Table(box=box.SIMPLE_HEAD)
     for column in columns:
         drawn.add_column(column.name, justify=column.align, overflow="fold", no_wrap=column.align == "right")
     for row in rows:
@@ -79,7 +88,7 @@ def table(columns: Sequence[Column], rows: Iterable[Row], title: str = "") -> Ta
     return drawn
 
 
-def show(drawn: Table | str, stream: TextIO) -> None:
+def show(drawn: Table | Text | str, stream: TextIO) -> None:
     """Print a table or a line; a file or a pipe gets lines as long as they need to be, without colours."""
     from rich.console import Console
 

@@ -1,4 +1,4 @@
-"""The tables of a store's file, and whether a file is a store that this version can read."""
+"""The tables of a store's file, how it is opened, and whether it is a store that this version can read."""
 
 from __future__ import annotations
 
@@ -47,7 +47,31 @@ CREATE INDEX records_by_environment ON records (environment);
 """
 
 
-def prepare(db: sqlite3.Connection, path: Path, *, create: bool) -> None:
+def open_database(path: Path, *, create: bool) -> sqlite3.Connection:
+    """Open a store's file; one that does not exist is made where that is wished, and otherwise an error."""
+    if path.is_dir():
+        raise TesseraError("a store is a file, and this is a directory", got=str(path))
+    if create:
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise TesseraError(f"cannot make a store here: {error.strerror}", got=str(path)) from None
+    elif not path.exists():
+        do = "run a suite first, or say where it is with --store or TESSERA_STORE"
+        raise TesseraError("there is no store here", got=str(path), do=do)
+    with explained(path):
+        db = sqlite3.connect(path, timeout=30, isolation_level=None)
+        try:
+            _prepare(db, path, create=create)
+            db.execute("PRAGMA synchronous = FULL")
+            db.execute("PRAGMA foreign_keys = ON")
+        except BaseException:
+            db.close()
+            raise
+    return db
+
+
+def _prepare(db: sqlite3.Connection, path: Path, *, create: bool) -> None:
     """Check that an open file is a store, or make it one where it is still empty and that is wished."""
     application = _number(db, "PRAGMA application_id")
     version = _number(db, "PRAGMA user_version")

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import sqlite3
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime
@@ -24,7 +23,7 @@ from tessera.results.reading import Reading
 from tessera.results.record import Case, Metric, Record, Status
 from tessera.results.rows import storable, to_observation, to_record, to_row
 from tessera.results.run import Run, check_name, dated_name, steps_back
-from tessera.results.schema import explained, prepare
+from tessera.results.schema import explained, open_database
 
 
 def default_store_path() -> Path:
@@ -41,29 +40,7 @@ class Store:
     def __init__(self, path: str | os.PathLike[str] | None = None, *, create: bool = True) -> None:
         self.path = Path(path) if path is not None else default_store_path()
         self._environments: dict[int, Mapping[str, Any]] = {}
-        self._db = self._open(create)
-
-    def _open(self, create: bool) -> sqlite3.Connection:
-        if self.path.is_dir():
-            raise TesseraError("a store is a file, and this is a directory", got=str(self.path))
-        if create:
-            try:
-                self.path.parent.mkdir(parents=True, exist_ok=True)
-            except OSError as error:
-                raise TesseraError(f"cannot make a store here: {error.strerror}", got=str(self.path)) from None
-        elif not self.path.exists():
-            do = "run a suite first, or say where it is with --store or TESSERA_STORE"
-            raise TesseraError("there is no store here", got=str(self.path), do=do)
-        with explained(self.path):
-            db = sqlite3.connect(self.path, timeout=30, isolation_level=None)
-            try:
-                prepare(db, self.path, create=create)
-                db.execute("PRAGMA synchronous = FULL")
-                db.execute("PRAGMA foreign_keys = ON")
-            except BaseException:
-                db.close()
-                raise
-        return db
+        self._db = open_database(self.path, create=create)
 
     def __enter__(self) -> Self:
         return self
@@ -174,6 +151,7 @@ class Store:
         """Store one record for good; it replaces an earlier record of the same case in the same run."""
         row = to_row(record)
         with self.transaction():
+            environment = self._environment_id(row.environment)
             self._db.execute(
                 "INSERT INTO records"
                 " (run, key, feature, name, status, environment, body, sample_values, sample_others)"
@@ -181,17 +159,7 @@ class Store:
                 " ON CONFLICT (run, key) DO UPDATE SET"
                 " status = excluded.status, environment = excluded.environment, body = excluded.body,"
                 " sample_values = excluded.sample_values, sample_others = excluded.sample_others",
-                (
-                    *(
-                        run.id,
-                        row.key,
-                        row.feature,
-                        row.name,
-                        row.status,
-                        self._environment_id(row.environment),
-                    ),
-                    *(row.body, row.values, row.others),
-                ),
+                (run.id, row.key, row.feature, row.name, row.status, environment, row.body, row.values, row.others),
             )
 
     def add_all(self, run: Run, records: Iterable[Record]) -> None:

@@ -15,18 +15,27 @@ LEAST = 0.03  # seconds of sampling that a divided budget leaves a case at least
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """What is to be run, and how. `budget` is the time for everything: cases that do not fit it are left out."""
+    """What is to be run, and how. `budget` is the time for everything: cases that do not fit it are left out.
+
+    `preparation` are the seconds that a case takes at most beside its samples.
+    """
 
     cases: tuple[Case, ...]
     sampling: Sampling
     launch: LaunchConfig = field(default_factory=LaunchConfig)
     launches: int = 1
     budget: float | None = None
+    preparation: float = OVERHEAD
+
+    @property
+    def bounded(self) -> bool:
+        """Whether a case has an end that is known: a number of iterations may take any time."""
+        return self.sampling.iterations is None
 
     @property
     def longest(self) -> float:
         """Seconds that one launch of one case takes at most, when it behaves."""
-        return self.sampling.budget + OVERHEAD
+        return self.sampling.budget + self.preparation
 
     def estimate(self, done: int = 0) -> float:
         """Seconds the whole takes at most; `done` launches of cases are there already."""
@@ -38,6 +47,6 @@ class Plan:
         """The same with its budget divided over the cases: each is sampled for less, so that all of them fit."""
         if self.budget is None:
             return self
-        share = (self.budget - START) / max(1, len(self.cases) * self.launches) - OVERHEAD
+        share = (self.budget - START) / max(1, len(self.cases) * self.launches) - self.preparation
         seconds = max(LEAST, min(share, self.sampling.budget))
         return replace(self, sampling=replace(self.sampling, budget=seconds))

@@ -51,7 +51,7 @@ def run_plan(plan: Plan, store: Store, run: Run, listener: Listener, *, resume: 
 
     Inside a job every rank comes here and follows rank 0, whose store alone counts.
     """
-    done = {r.case.key: r for r in store.records(run) if r.status in ("ok", "refused")} if resume else {}
+    done = _finished(store, run) if resume else {}
     parts = {key: [record] for key, record in done.items()}
     deadline = time.monotonic() + plan.budget if plan.budget is not None else None
     with Crews(plan.launch, plan.cases) as crews:
@@ -74,6 +74,18 @@ def run_plan(plan: Plan, store: Store, run: Run, listener: Listener, *, resume: 
                 store.add(run, done[case.key])
                 listener.ends(record, launch)
     return _outcome(plan, done)
+
+
+def made(plan: Plan, store: Store, run: Run) -> int:
+    """How many launches of the plan need not be made, because the run holds them."""
+    found = _finished(store, run)
+    kept = (found[case.key] for case in plan.cases if case.key in found)
+    return sum(plan.launches if _complete(record, plan.launches) else len(record.launches) for record in kept)
+
+
+def _finished(store: Store, run: Run) -> dict[str, Record]:
+    """The records of a run that are not tried again, by key."""
+    return {record.case.key: record for record in store.records(run) if record.status in ("ok", "refused")}
 
 
 def _complete(record: Record, launches: int) -> bool:

@@ -1,21 +1,18 @@
-"""A real browser to look at reports with."""
+"""A real browser to look at pages with: headless Chromium that logs its console and its requests."""
 
 from __future__ import annotations
 
 import json
 import shutil
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
 from selenium.webdriver import Chrome
 from selenium.webdriver.chrome.options import Options
 from selenium.webdriver.chrome.service import Service
 from selenium.webdriver.remote.webdriver import WebDriver
-
-from tessera.report.page import page, write_page
-from tessera.report.runs import RunView
 
 Open = Callable[..., Path]
 
@@ -32,41 +29,35 @@ FLAGS = (
 )
 
 
-@pytest.fixture(scope="session")
-def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WebDriver]:
-    """Headless Chromium that logs its console and its requests."""
-    chromium, driver = shutil.which("chromium"), shutil.which("chromedriver")
-    if not (chromium and driver):
+@contextmanager
+def chromium(profile: Path) -> Iterator[WebDriver]:
+    """The browser, until the block ends; where there is none the test is skipped."""
+    program, driver = shutil.which("chromium"), shutil.which("chromedriver")
+    if not (program and driver):
         pytest.skip("no Chromium here: run tests/install-browser.sh")
     options = Options()
-    options.binary_location = chromium
-    for flag in (*FLAGS, f"--user-data-dir={tmp_path_factory.mktemp('profile')}"):
+    options.binary_location = program
+    for flag in (*FLAGS, f"--user-data-dir={profile}"):
         options.add_argument(flag)
     options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
     started = Chrome(options=options, service=Service(driver))
-    yield started
-    started.quit()
+    try:
+        yield started
+    finally:
+        started.quit()
 
 
-@pytest.fixture
-def show(browser: WebDriver, tmp_path: Path) -> Iterator[Open]:
-    """Opens the page of some runs; whatever a test does, the page may not complain or ask for anything."""
+@contextmanager
+def watched(browser: WebDriver) -> Iterator[None]:
+    """Whatever a test does within, on a light screen of usual size: pages may not complain or ask for anything."""
     browser.get("about:blank")
     for kind in ("browser", "performance"):
         browser.get_log(kind)
     screen(browser, 1280, 900)
     scheme(browser, "light")
-
-    def show(*runs: RunView, sections: Any = None) -> Path:
-        path = tmp_path / "report.html"
-        write_page(page(runs, sections or {}), path)
-        browser.get(path.as_uri())
-        return path
-
-    yield show
+    yield
     assert browser.get_log("browser") == []
     assert [url for url in requests(browser) if not url.startswith(("file:", "data:", "blob:", "about:"))] == []
-    browser.execute_script("localStorage.clear()")
 
 
 def requests(browser: WebDriver) -> list[str]:
