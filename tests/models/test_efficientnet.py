@@ -40,6 +40,6 @@ def test_random_weights_scale_down_the_branch_of_a_residual_block(norm: str) -> 
     net = build("efficientnet_b0", norm=norm, seed=torch.seed() % 2**32)
     ends = {"features.2.1.block.3.1": 0.25, "features.2.0.block.3.1": 1.0, "features.2.1.block.0.1": 1.0}
     for name, scale in ends.items():  # the end of a branch, of a block without a shortcut, and within a branch
-        weight = net.get_parameter(f"{name}.weight")
+        weight = net.get_parameter(f"{name}.weight").detach()
         assert 0.8 * scale <= float(weight.min())
         assert float(weight.max()) <= 1.2 * scale

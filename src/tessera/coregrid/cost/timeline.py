@@ -60,7 +60,9 @@ def predicted(plan: ConvPlan) -> Prediction:
     seconds, busy = 0.0, dict.fromkeys(LANES, 0.0)
     known: dict[int, Prediction] = {}  # most slices share a plan
     for part in plan.slices:
-        inner = known.setdefault(id(part.plan), predicted(part.plan))
+        if id(part.plan) not in known:
+            known[id(part.plan)] = predicted(part.plan)
+        inner = known[id(part.plan)]
         there, back = _through_global(part, rates)
         seconds += there + inner.seconds + back
         busy = {lane: busy[lane] + inner.busy[lane] for lane in LANES}

@@ -104,9 +104,9 @@ def plan_sliced(
 
 
 def _fewest(conv: Convolution, axis: SliceAxis, setup: Setup, layout: ShardLayout | None) -> int:
-    """With fewer slices than these the first is too large already, whatever its halo.
+    """With fewer slices than these the first is too large already, whatever is read twice.
 
-    What a slice takes without its halo only grows with its size, so the number is found by halving.
+    What a slice takes without that only grows with its size, so the number is found by halving.
     """
     counts = range(1, _most(conv, axis, setup.config) + 1)
     have = setup.machine.local_memory
@@ -114,10 +114,11 @@ def _fewest(conv: Convolution, axis: SliceAxis, setup: Setup, layout: ShardLayou
 
 
 def _floor(conv: Convolution, axis: SliceAxis, count: int, setup: Setup, layout: ShardLayout | None) -> int:
-    """What the first of so many slices takes of a core's memory at least: spread over all cores, without a halo."""
+    """What the first of so many slices takes of a core's memory at least: spread over all cores, no stick on two."""
     size = conv.output[0 if axis is SliceAxis.HEIGHT else 1]
     part, _ = part_of(conv, axis, cut(size, count, _unit(axis, setup.config))[0])
     whole = replace(setup, config=replace(setup.config, act_block_h_override=0))
+    every = all(step <= reach for step, reach in zip(part.stride, part.window.reach, strict=True))  # stick is read
     found = []
     for tried in [layout] if layout else ShardLayout:
         rows = most_rows(tried, setup.cores, transpose_shards=setup.config.transpose_shards)
@@ -130,7 +131,8 @@ def _floor(conv: Convolution, axis: SliceAxis, count: int, setup: Setup, layout:
         blocks = blocked(part, sharding, whole)
         if setup.config.act_block_h_override and tried != ShardLayout.WIDTH:
             blocks = replace(blocks, act_height=1)
-        found.append(memory_of(part, sharding, blocks, 0, setup).high_water)
+        haloed = -(-part.inputs // rows) if every else 0
+        found.append(memory_of(part, sharding, blocks, haloed, setup).high_water)
     return min(found)
 
 

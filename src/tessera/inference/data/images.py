@@ -13,8 +13,9 @@ from tessera.inference.arrays import Array
 from tessera.inference.data.resize import interpolation
 
 KINDS = 32
-COARSE, FINE = 3, 12  # points of the grids, along each side, whose values are spread over the image
-CONTRAST, BRIGHTNESS, GRAIN = 0.05, 4.0, 6.0  # how far images of a kind differ; the last two of 255
+# points of the grids, along each side, whose values are spread over the image, and how strong each is, of 255
+TINT, COARSE, FINE = (1, 40.0), (3, 45.0), (12, 30.0)
+CONTRAST, BRIGHTNESS, GRAIN = 0.05, 4.0, 3.0  # how far images of a kind differ; the last two of 255
 
 
 def kinds_of(count: int, first: int = 0) -> Array:
@@ -42,7 +43,7 @@ def _pattern(kind: int, shape: tuple[int, int, int]) -> Array:
     channels, height, width = shape
     rng = np.random.default_rng([0, kind])
     pattern = np.zeros(shape, np.float32)
-    for points, strength in ((COARSE, 45.0), (FINE, 30.0)):
+    for points, strength in (TINT, COARSE, FINE):
         grid = rng.standard_normal((channels, points, points)).astype(np.float32)
         pattern += strength * (interpolation(points, height) @ grid @ interpolation(points, width).T)
     return pattern

@@ -19,7 +19,7 @@ from tessera.inference.data.images import KINDS, drawn_images, kinds_of
 from tessera.inference.data.pixels import Pixels
 
 STATISTICS = KINDS  # images for the norms, one of every kind
-EXAMPLES = 2 * KINDS  # images for the last layer: what two of a kind have in common is not their grain
+EXAMPLES = 4 * KINDS  # images for the last layer: what several of a kind have in common is not their grain
 OPEN = 1.0  # the middle of what a swish gets, which is nearly straight there
 RIDGE = 0.05  # of the mean square of the features: the fit must not hang on faint ones
 SCORE, BACKGROUND = 10.0, 0.5  # of the right kind, and the spread of classes that stand for no kind
