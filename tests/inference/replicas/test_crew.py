@@ -62,7 +62,7 @@ def test_several_networks_are_ready_at_a_time_and_can_be_let_go(two):
     some = {name: two.load(small(**EAGER), name, check=False) for name in ("a", "b")}
     assert {name: on.window(batches=1, seconds=0.0).batch for name, on in some.items()} == {"a": 2, "b": 2}
     some["a"].unload()
-    assert some["b"].window(batches=1, seconds=0.0).seconds > 0
+    assert some["b"].window(batches=50, seconds=0.0).seconds > 0
 
 
 def test_the_replicas_find_what_is_passed_on(two):
@@ -74,7 +74,8 @@ def variable(worker: Worker, name: str) -> str | None:
 
 
 def test_a_record_holds_rate_latency_and_what_it_took():
-    record = measure(Sampling(iterations=6, warmup=1), num_replicas=2, cores_per_replica=1, force=True)
+    sides = {"num_replicas": 2, "cores_per_replica": 1, "force": True, "device_iterations": 50}
+    record = measure(Sampling(iterations=6, warmup=1), **sides)
     assert (record.status, record.reason, record.unit, record.direction) == ("ok", "", "images/s", "higher")
     (samples,) = record.launches
     assert (len(samples.values), len(samples.warmups), len(samples.ranks)) == (6, 1, 2)

@@ -6,6 +6,7 @@ buffer seen across cores is one strided tensor. Pages that nothing is written to
 
 from __future__ import annotations
 
+import mmap
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -46,7 +47,7 @@ class Arena:
         self._free = FreeList(size)
         self._buffers: list[Buffer] = []
         self._stride = -(-size // 64) * 64
-        self._memory = torch.empty(grid.size * self._stride, dtype=torch.uint8)
+        self._memory = _in_large_pages(grid.size * self._stride)
         self._typed: dict[torch.dtype, Tensor] = {}
 
     @property
@@ -128,6 +129,14 @@ class Arena:
         if dtype not in self._typed:
             self._typed[dtype] = self._memory.view(dtype)
         return self._typed[dtype]
+
+
+def _in_large_pages(size: int) -> Tensor:
+    """Bytes in large pages where the system has them: blocks lie all over a memory, each looked up by its page."""
+    memory = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    if hasattr(mmap, "MADV_HUGEPAGE"):
+        memory.madvise(mmap.MADV_HUGEPAGE)
+    return torch.frombuffer(memory, dtype=torch.uint8)
 
 
 def progressions(cores: Sequence[int]) -> list[range]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from torch import Tensor
 
 from tessera.coregrid.device.arena import Buffer, Cores
@@ -42,7 +44,10 @@ class Feed:
             return self._from_input(senders, number, rows)
         each = self.program.weights.block_rows * self.plan.sticks_dtype.torch.itemsize
         self.copied += len(gang) * len(rows) * each
-        return self._gathered(gang, senders, number, rows)
+        # There is room for a block on every core, but nothing of it is left when the next gang works: all gangs make
+        # theirs in the memories of the first, which then stay in this host's cache.
+        first = min(senders.first, self.source.core(0, shard))
+        return self._gathered(gang, replace(senders, first=first), number, rows)
 
     def _gathered(self, gang: Gang, cores: Cores, number: int, rows: Interval) -> Slab:
         """Windows as rows of a block; in their own format, or rounded to that of the output on the way."""
