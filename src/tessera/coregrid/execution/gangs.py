@@ -13,7 +13,7 @@ from tessera.coregrid.device.arena import Cores, progressions
 from tessera.coregrid.device.storage import Shards
 from tessera.geometry import Interval
 
-CACHE = 1 << 22  # bytes of blocks that are worked on at once: what stays in the cache that this host's processors share
+CACHE = 1 << 19  # bytes of blocks that are worked on at once: what stays next to one of this host's processors
 
 
 @dataclass(frozen=True, slots=True)
