@@ -74,7 +74,7 @@ def test_random_weights_stay_within_the_range_of_float16(name: str) -> None:
     for module in net.modules():
         module.register_forward_hook(watch)
     with torch.no_grad():
-        logits = net(torch.randn(4, 3, 1, 1) + torch.randn(4, 3, 64, 64))  # as pictures do, they differ in colour
+        logits = net(torch.randn(16, 3, 64, 64))  # of two, one may happen to be like the other
     assert largest < 20_000
     # The images must still matter: a network that dies out would hide every fault.
     assert float((logits.amax(0) - logits.amin(0)).max()) > 0.05 * float(logits.abs().max())
