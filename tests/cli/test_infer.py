@@ -147,7 +147,8 @@ def test_the_seeds_command_lines_are_understood(config, io_tiles, more, capsys, 
 
 
 def test_a_sweep_is_stored_and_shown_and_becomes_a_page():
-    done = infer(*SMALL, "--batch-size", "1,2", "--num-replicas", "2", "--force", *BRIEF, "--run-name", "one")
+    sides = ("--batch-size", "1,2", "--num-replicas", "2", "--force", "--device-iterations", "50")
+    done = infer(*SMALL, *sides, *BRIEF, "--run-name", "one")
     assert done.returncode == 0, done.stderr
     assert "images/s" in done.stdout
     assert "scaling" in done.stdout

@@ -88,6 +88,23 @@ def test_replicas_that_never_work_at_the_same_time_are_an_error():
         take(Apart(2, lambda *_: 1.0), Sampling(iterations=2))
 
 
+def test_a_window_in_which_the_replicas_missed_each_other_is_taken_again_for_longer():
+    asked = []
+
+    class Slow(Invented):
+        def window(self, *, batches, **others):
+            asked.append(batches)
+            second = range(40, 40 + batches)  # the second replica wakes when the first has done forty batches
+            moments = (range(batches), second)
+            return Window(
+                batch=1, stretches=tuple(Stretch(begun=(*m,), ended=(*(moment + 1 for moment in m),)) for m in moments)
+            )
+
+    taken = take(Slow(2, lambda *_: 1.0), Sampling(iterations=1, warmup=0))
+    assert asked[:4] == [1, 4, 16, 64]
+    assert taken.windows[0].seconds > 0
+
+
 def test_energy_is_that_of_the_windows_alone():
     crew = Invented(1, lambda *_: 0.01)
     readings = iter(range(0, 10**9, 1_000_000))

@@ -95,8 +95,8 @@ def test_a_record_holds_rate_latency_and_what_it_took():
 def test_the_others_samples_are_kept_and_marked_when_a_replica_dies(tmp_path):
     before = _left_over()
     settings = {"model": "tests.inference.replicas.fragile:fragile", "image_size": 32, **EAGER}
-    env = {VICTIM: str(tmp_path / "victim"), CALLS: "40"}
-    case = case_of({**settings, "num_replicas": 2, "force": True, "env": env})
+    env = {VICTIM: str(tmp_path / "victim"), CALLS: "400"}
+    case = case_of({**settings, "num_replicas": 2, "force": True, "device_iterations": 20, "env": env})
     record = run_case(HERE, case, Sampling(iterations=100, warmup=1))
     assert record.status == "failed"
     assert "SIGKILL" in record.reason
