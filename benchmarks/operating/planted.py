@@ -11,12 +11,12 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from tessera.measure.interleave import sample_interleaved
+from tessera.launch import LaunchConfig
+from tessera.launch.alternate import Alternator
 from tessera.operators.catalogue import OPERATORS
 
 PATCH = """\
@@ -47,8 +47,8 @@ UNCHANGED = """
     fft_rfft
 """.split()  # noqa: SIM905
 SHARE = 0.05
-BUDGET = 5.0
-CALIBRATION = 3.0  # seconds for each size of the plant
+UNCHANGED_BUDGET = "5s"  # for each of the fifty; a planted trial takes what `tessera ab` takes by itself
+CALIBRATION = 60.0  # seconds for each size of the plant
 
 
 def planted_slowdown(trials: int, say: Callable[[str], None]) -> dict[str, Any]:
@@ -58,10 +58,10 @@ def planted_slowdown(trials: int, say: Callable[[str], None]) -> dict[str, Any]:
         Path(folder, "sitecustomize.py").write_text(PATCH.replace("{rows}", str(rows)))
         verdicts = []
         for number in range(trials):
-            verdicts += _ab(["matmul"], folder)
+            verdicts += _ab(folder, "matmul")
             say(f"planted, trial {number + 1} of {trials}: {verdicts[-1]}")
         say(f"unchanged: {len(UNCHANGED)} operators")
-        unchanged = _ab(UNCHANGED, folder)
+        unchanged = _ab(folder, *UNCHANGED, "--budget", UNCHANGED_BUDGET)
     found = sum(verdict["verdict"] == "slower" for verdict in verdicts)
     alarms = [verdict["name"] for verdict in unchanged if verdict["verdict"] in ("slower", "faster")]
     slower = sum(verdict["verdict"] == "slower" for verdict in unchanged)
@@ -73,30 +73,38 @@ def planted_slowdown(trials: int, say: Callable[[str], None]) -> dict[str, Any]:
     return {"planted": measured, "trials": verdicts, "found": found, "unchanged": unchanged, "lines": lines}
 
 
-def _rows_for(share: float) -> tuple[int, float]:
-    """How many rows more make at least the share, by the patch's own work in alternation with the plain call."""
+def slowed(rows: int) -> Callable[[], object]:
+    """What the patch makes of an operator, in the process that calls it."""
     import torch
 
-    torch.set_num_threads(1)
     inputs = OPERATORS["matmul"].inputs("medium")
     lhs, rhs = (torch.randn(inputs[name].shape) for name in ("lhs", "rhs"))
 
-    def slowed(rows: int) -> None:
-        torch.matmul(lhs[:rows], rhs)
+    def call() -> None:
+        if rows:
+            torch.matmul(lhs[:rows], rhs)
         torch.matmul(lhs, rhs)
 
-    for rows in range(8, 64, 4):
-        calls = {"slowed": partial(slowed, rows), "plain": partial(torch.matmul, lhs, rhs)}
-        found = sample_interleaved(calls, budget=CALIBRATION).ratio("slowed", "plain").value - 1
-        if found >= share:
-            return rows, found
+    return call
+
+
+def _rows_for(share: float) -> tuple[int, float]:
+    """How many rows more make at least the share, in processes like those that will be compared, but for much longer.
+
+    In one process, call beside call, the same rows take longer: each finds the other's numbers in its cache.
+    """
+    with Alternator(LaunchConfig(), LaunchConfig()) as sides:
+        for rows in range(8, 64, 4):
+            compared = sides.compare("operating.planted:slowed", (0,), (rows,), budget=CALIBRATION, target=0.0)
+            if (found := compared.ratio().value - 1) >= share:
+                return rows, found
     raise RuntimeError("no plant is large enough")
 
 
-def _ab(names: list[str], folder: str) -> list[dict[str, Any]]:
+def _ab(folder: str, *words: str) -> list[dict[str, Any]]:
     """`tessera ab` as a user runs it, the second interpreter with the patch."""
-    command = [sys.executable, "-m", "tessera", "ab", *names, "--env-b", f"PYTHONPATH={folder}", "--json"]
-    command += ["--budget", f"{BUDGET}s", "--store", os.path.join(folder, "store.sqlite"), "--size", "medium"]
+    command = [sys.executable, "-m", "tessera", "ab", *words, "--env-b", f"PYTHONPATH={folder}", "--json"]
+    command += ["--store", os.path.join(folder, "store.sqlite")]
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode not in (0, 1):
         raise RuntimeError(done.stderr)

@@ -135,7 +135,7 @@ def test_choices_and_cases_are_listed(capsys):
         ),
     ],
 )
-def test_the_seeds_command_lines_are_understood(config, io_tiles, more, capsys, monkeypatch):
+def test_command_lines_as_for_poprun_are_understood(config, io_tiles, more, capsys, monkeypatch):
     monkeypatch.setenv("POPLAR_RUNTIME_OPTIONS", "{}")
     words = ("--num-instances=4", "--numa-aware=yes", "--num-replicas=4", "--ipus-per-replica=1", "--tag-output")
     words += ("-x", "POPLAR_RUNTIME_OPTIONS", "--data", "generated", "--batch-size", "1", "--iterations", "20")
@@ -162,7 +162,7 @@ def test_a_sweep_is_stored_and_shown_and_becomes_a_page():
     assert "Throughput against latency" in Path("one.html").read_text()
 
 
-def test_the_seeds_lines_are_where_they_are_expected():
+def test_lines_for_scripts_are_where_they_are_expected():
     done = infer(*SMALL, "--batch-size", "2", *BRIEF, "--tag-output")
     assert done.returncode == 0, done.stderr
     assert "[0/1] [instance1/1] Throughput: " in done.stderr

@@ -17,7 +17,7 @@ def test_groups_divide_the_channels_and_hold_as_many_as_were_asked_for(channels:
     groups = _groups(channels, group_dim)
     assert channels % groups == 0
     assert channels // groups >= min(channels, group_dim)
-    if channels % max(1, channels // group_dim) == 0:  # what the seed's own network has, where that divides
+    if channels % max(1, channels // group_dim) == 0:  # the usual rule, where that divides
         assert groups == max(1, channels // group_dim)
 
 

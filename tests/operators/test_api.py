@@ -1,4 +1,4 @@
-"""The seed's Python API: classes of operators, functions of categories, and the driver."""
+"""The Python API: classes of operators, functions of categories, and the driver."""
 
 from __future__ import annotations
 

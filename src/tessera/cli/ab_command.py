@@ -95,9 +95,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--budget",
         type=checked(parse_duration),
-        default=5.0,
+        default=20.0,
         metavar="TIME",
-        help="per operator (default: 5s)",
+        help="per operator, at most: it ends when the ratio is known to the threshold (default: 20s)",
     )
     parser.add_argument("--quick", action="store_true", help="1 s per operator, fewer interpreters")
     parser.add_argument(
@@ -214,6 +214,7 @@ def _compared(sides: Alternator, case: Case, args: argparse.Namespace, confidenc
             (case,),
             (case,),
             budget=1.0 if args.quick else args.budget,
+            target=args.threshold,
             confidence=confidence,
         )
     except TesseraError as error:

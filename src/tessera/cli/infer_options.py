@@ -1,4 +1,4 @@
-"""The options of `tessera infer`, in the words of the seed where it has some, and the cases that they ask for."""
+"""The options of `tessera infer`, in poprun's words where it has some, and the cases that they ask for."""
 
 from __future__ import annotations
 
@@ -217,7 +217,7 @@ def axes_of(args: argparse.Namespace, config: Config | None) -> dict[str, list[A
 
 
 def _instances(instances: int, replicas: list[int] | None) -> list[int]:
-    """The seed has processes and replicas apart; here each replica is a process."""
+    """poprun has processes and replicas apart; here each replica is a process."""
     if replicas not in (None, [instances]):
         raise TesseraError(
             "every replica is a process of its own here",

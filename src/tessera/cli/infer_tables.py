@@ -1,4 +1,4 @@
-"""Tables of inference records: rate and latency, what a replica needs, how near the peak; the seed's own lines."""
+"""Tables of inference records: rate and latency, what a replica needs, how near the peak; and as two lines of text."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def print_inference(run: Run, records: Sequence[Record], form: Form, output: str
             for note in dict.fromkeys(note for record in records for note in record.notes):
                 stream.write(f"- {note}\n")
             if len(records) == 1:
-                stream.writelines(f"{line}\n" for line in seed_lines(records[0]))
+                stream.writelines(f"{line}\n" for line in summary_lines(records[0]))
 
 
 def rates_table(records: Sequence[Record], form: Form, stream: TextIO) -> None:
@@ -146,8 +146,8 @@ def _operator(share: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def seed_lines(record: Record) -> list[str]:
-    """Throughput and latency in the words of the seed."""
+def summary_lines(record: Record) -> list[str]:
+    """Throughput and latency in the words of the IPU benchmarks, for scripts that read those."""
     rates = [value for launch in record.launches for value in launch.values]
     if record.unit != "images/s" or not rates or "latency_mean" not in record.metrics:
         return []

@@ -10,7 +10,7 @@ from typing import Any, TextIO
 
 from tessera.cli.execute import exit_code
 from tessera.cli.infer_options import TUNE_TIME, sampling_of
-from tessera.cli.infer_tables import rates_table, seed_lines
+from tessera.cli.infer_tables import rates_table, summary_lines
 from tessera.cli.options import command_line, launch_of
 from tessera.cli.progress import StatusLine
 from tessera.cli.records_table import write_records
@@ -117,7 +117,7 @@ def show(tuned: Tuned, best: Record, form: Form, stream: TextIO) -> None:
     """The best, the front as a table and a plot, and what became of the others."""
     rates_table([best], form, stream)
     if form == "terminal":
-        stream.writelines(f"{line}\n" for line in seed_lines(best))
+        stream.writelines(f"{line}\n" for line in summary_lines(best))
         stream.write(f"\nbest for {tuned.goal.kind}: {tuned.best.candidate}\n  {again(tuned)}\n")
         if not tuned.within_bound:
             stream.write("no candidate keeps to --max-latency: this one is nearest to the goal without it\n")

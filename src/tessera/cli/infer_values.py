@@ -56,7 +56,7 @@ def latency(text: str) -> float:
 
 
 def yes_or_no(text: str) -> bool:
-    """The seed writes `--numa-aware=yes`."""
+    """As in `--numa-aware=yes`."""
     if text not in ("yes", "no"):
         raise TesseraError("not yes or no", got=text, allowed="yes, no")
     return text == "yes"

@@ -1,6 +1,6 @@
 """Number formats of a network at work: how its inputs and weights are kept, and what it computes in.
 
-The seed writes `16.32`: sixteen bits for what flows, thirty-two for the weights. Few processors compute in sixteen
+`16.32` means sixteen bits for what flows, thirty-two for the weights. Few processors compute in sixteen
 bits; on the others sixteen bits are a way to keep numbers, and the arithmetic is float32.
 """
 

@@ -61,7 +61,7 @@ class Settings:
         for one in fields(self):
             _check_type(one, getattr(self, one.name))
         object.__setattr__(self, "precision", spelled_out(self.precision))
-        if self.normalization_location == "ipu":  # the seed's word for the device
+        if self.normalization_location == "ipu":  # what poprun's users call the device
             object.__setattr__(self, "normalization_location", "device")
         object.__setattr__(self, "model", _model(self.model))
         _one_of("engine", self.engine, ENGINES)
@@ -123,7 +123,7 @@ def _check_type(one: Field[Any], value: object) -> None:
 
 
 def _model(name: str) -> str:
-    """The network's name as it is registered, for the ways in which the seed and others write it.
+    """The network's name as it is registered, for the ways in which others write it.
 
     >>> _model("resnext101"), _model("efficientnet-b0")
     ('resnext101_32x8d', 'efficientnet_b0')

@@ -25,7 +25,9 @@ from tessera.launch.workers import Workers
 from tessera.measure.statistics import Interval, trimmed_interval
 
 BURST = 0.01  # seconds
-BURSTS = 4  # of each side in a launch
+BURSTS = 4  # of each side in a launch, at least
+MOST_BURSTS = 8
+ENOUGH_CALLS = 24  # of each side in a launch: fewer give no low quantile
 LOW = 0.05  # the quantile that stands for a launch: interruptions only ever make a call longer
 INTERPRETERS = 8  # of each side: those that happen to lie apart are then trimmed away whole
 FEW_INTERPRETERS = 3  # for a first look
@@ -148,7 +150,9 @@ class Alternator:
         for side in order:
             pair[side].run("tessera.launch.bursts:relaunch", make, args[side])
         values: tuple[list[float], list[float]] = ([], [])
-        for _ in range(BURSTS):
+        for number in range(MOST_BURSTS):
+            if number >= BURSTS and min(map(len, values)) >= ENOUGH_CALLS:
+                break
             self._random.shuffle(order)
             for side in order:
                 (found,) = pair[side].run("tessera.launch.bursts:burst", BURST)

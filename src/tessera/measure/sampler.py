@@ -174,7 +174,7 @@ def sample(
 
 
 def _fixed(series: Series, how: Sampling, sync: Sync) -> Samples:
-    """The seeds' way: so many warm-ups, so many iterations, each one call; without a number, until it is warm."""
+    """A number of warm-ups and of iterations, each one call; without the first, until it is warm."""
     assert how.iterations is not None
     if how.warmup is None:
         series.take()  # unlike all others

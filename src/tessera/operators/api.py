@@ -112,7 +112,7 @@ def _expression(initializer: Any) -> str:
 
 
 def result_line(record: Record) -> str:
-    """A record in the seed's form.
+    """A record as one line, `PT_Add_Forward_Time - 0.015201 seconds`.
 
     >>> from tessera.results.record import Metric
     >>> case = Case(feature="ops", name="inplace_add", params={"backend": "torch", "pass": "forward"})

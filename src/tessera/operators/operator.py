@@ -58,7 +58,7 @@ class Operator:
     values or as a function of the shapes. `flops` counts arithmetic, `moved` the bytes that have to cross memory once
     (by default all inputs and outputs); the backward pass takes `backward_flops` and `backward_bytes` times as many.
 
-    `aliases` are other names that find it: torch's own where the operator has the seed's.
+    `aliases` are other names that find it: torch's own where the catalogue has another.
 
     `check` says how outputs are held against the reference: by their `values`, by the `moments` of random ones, or by
     their `shape` alone. Where an output is not unique (the signs of singular vectors), `checked` is an expression over

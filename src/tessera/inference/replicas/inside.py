@@ -99,7 +99,7 @@ def window(worker: Worker, name: str, batches: int, seconds: float, alone: bool)
         begun, ended = loop(one.opened.session, one.feed, batches, seconds)
         cpu = time.process_time_ns() - cpu
     stretch = Stretch(begun=tuple(begun), ended=tuple(ended), cpu=cpu)
-    print(seed_line(worker.rank, worker.size, stretch, one.settings.batch_size))
+    print(instance_line(worker.rank, worker.size, stretch, one.settings.batch_size))
     return stretch
 
 
@@ -137,10 +137,10 @@ def in_flight(session: Session, feed: Feed, batches: int, seconds: float) -> tup
     return [min(*pair) for pair in zip(begun, ended, strict=True)], ended
 
 
-def seed_line(rank: int, size: int, stretch: Stretch, batch: int) -> str:
-    """A window of one replica in the words of the seed.
+def instance_line(rank: int, size: int, stretch: Stretch, batch: int) -> str:
+    """A window of one replica in the words of the IPU benchmarks.
 
-    >>> seed_line(0, 4, Stretch(begun=(0, 10**8), ended=(10**8, 3 * 10**8)), 8)
+    >>> instance_line(0, 4, Stretch(begun=(0, 10**8), ended=(10**8, 3 * 10**8)), 8)
     '[instance1/4] Throughput: 53.3 imgs/sec; Latency range: 100.0..200.0 ms'
     """
     times = [(end - begin) / 1e6 for begin, end in zip(stretch.begun, stretch.ended, strict=True)]

@@ -20,8 +20,9 @@ class Entry:
 
     `implementation` and `expressions` are `module:name`: the class of the backend, and a function that gives how it
     writes each operator that it has. `package` is what it imports, beside what it `needs`; `extra` brings both.
-    `prefix` starts its lines of results in the seed's form. A framework that cannot live beside the others has an
-    interpreter of its own, of the version `own_python` of Python, made from the pinned packages in `data/NAME.txt`.
+    `prefix` starts the lines of its results (`PT_Add_Forward_Time`). A framework that cannot live beside the others
+    has an interpreter of its own, of the version `own_python` of Python, made from the pinned packages in
+    `data/NAME.txt`.
     One that does not differentiate has forward passes only.
     """
 
