@@ -7,10 +7,8 @@
 from __future__ import annotations
 
 import ctypes
-import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 
@@ -42,14 +40,6 @@ def allocated(fn: Callable[[], Any]) -> Allocated:
         if event.key != "[memory]" and event.self_cpu_memory_usage > 0
     }
     return Allocated(total=total, peak=peak, by_operator=by_operator)
-
-
-def available() -> int:
-    """Bytes that a process can still take without swapping, as the kernel reckons."""
-    for line in Path("/proc/meminfo").read_text().splitlines():
-        if line.startswith("MemAvailable:"):
-            return int(line.split()[1]) * 1024
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_AVPHYS_PAGES")
 
 
 def resident_growth(fn: Callable[[], Any]) -> int | None:

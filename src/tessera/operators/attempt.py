@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from tessera.errors import Refused, TesseraError, first_line
-from tessera.measure.memory import available
+from tessera.measure.room import available
 
 NO_MEMORY = ("allocate memory", "out of memory")  # how libraries say so that do not raise MemoryError
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from tessera.errors import Refused
-from tessera.measure.memory import available
+from tessera.measure.room import available
 from tessera.operators import backends
 from tessera.operators.attempt import attempting
 from tessera.operators.backends.backend import Prepared, Request

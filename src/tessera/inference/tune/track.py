@@ -14,7 +14,7 @@ from tessera.inference.replicas.placement import Placement
 from tessera.inference.settings import Settings
 from tessera.inference.tune.candidates import Candidate, Team
 from tessera.inference.tune.race import Burst
-from tessera.measure.memory import available
+from tessera.measure.room import available
 
 BURST = 0.5  # seconds, or one batch where that takes longer
 LEAD_IN = 0.3  # a batch shorter than this runs once before a burst: whoever ran before may still be spinning down

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from tessera.errors import BenchmarkFailed
-from tessera.measure.memory import available
+from tessera.measure.room import available
 from tessera.phased.bench.workload import Workload
 from tessera.phased.model import PhasedModel
 
