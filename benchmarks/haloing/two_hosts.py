@@ -5,7 +5,7 @@ and gloo carries the borders. `tessera halo compute` times the exchange alone, a
 the other, and overlapped. Hidden is what overlapping saves, as a share of the exchange.
 
 What a byte takes of the two cores (gloo, TCP, and a process that plays the wire) cannot be hidden behind work on the
-same cores. On the fast wire that is most of an exchange, on the slow one little.
+same cores. On a slower wire it is a smaller part of an exchange.
 """
 
 from __future__ import annotations

@@ -22,8 +22,7 @@ class Entry:
     writes each operator that it has. `package` is what it imports, beside what it `needs`; `extra` brings both.
     `prefix` starts the lines of its results (`PT_Add_Forward_Time`). A framework that cannot live beside the others
     has an interpreter of its own, of the version `own_python` of Python, made from the pinned packages in
-    `data/NAME.txt`.
-    One that does not differentiate has forward passes only.
+    `data/NAME.txt`. One that does not differentiate has forward passes only.
     """
 
     title: str

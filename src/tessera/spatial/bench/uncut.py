@@ -15,6 +15,7 @@ import torch
 
 from tessera.launch.job import current_job
 from tessera.launch.worker import Worker
+from tessera.measure.room import available
 from tessera.measure.sampler import Fn, sample
 from tessera.measure.samples import Samples, Sampling
 from tessera.spatial.bench.problem import Problem
@@ -46,11 +47,8 @@ def _why_not(worker: Worker, problem: Problem) -> str:
     job = current_job()
     if job is not None and job.local_size < job.size:
         return "the ranks are on several hosts"
-    import psutil
-
-    free = psutil.virtual_memory().available
     needed = WORKSPACE * problem.footprint
-    if worker.sync.agree(needed > SHARE * free):
+    if worker.sync.agree(needed > SHARE * available()):
         return f"the whole image needs {needed / 2**30:.1f} GiB"
     return ""
 

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from tessera.errors import Refused
 from tessera.launch.worker import Worker
 from tessera.measure.environment import environment
+from tessera.measure.room import available
 from tessera.results.record import Case, Metric, Record
 from tessera.spatial.bench.problem import Problem
 from tessera.spatial.bench.rounds import gathered
@@ -55,10 +56,8 @@ def record_of(case: Case, verdicts: Sequence[Verdict], transport: str) -> Record
 
 
 def _refuse_too_large(worker: Worker, problem: Problem) -> None:
-    import psutil
-
     needed = WORKSPACE * problem.footprint * worker.size
-    if worker.sync.agree(needed > SHARE * psutil.virtual_memory().available):
+    if worker.sync.agree(needed > SHARE * available()):
         raise Refused(
             f"every rank computes the uncut image to compare with, which takes {needed / 2**30:.1f} GiB",
             do="validate a smaller image",
