@@ -2,7 +2,7 @@
 
     python benchmarks/operators.py                  everything; leave the machine alone for 40 minutes
     python benchmarks/operators.py --only all       every PyTorch operator, forward and backward, small and medium
-    python benchmarks/operators.py --only peers     20 operators: time to an interval, spread over launches
+    python benchmarks/operators.py --only peers     20 operators: time to an interval, spread over runs
     python benchmarks/operators.py --only ab        a slowdown planted in a second interpreter, 50 unchanged operators
     python benchmarks/operators.py --only mxnet     the operators of MXNet, in the time that opperf took for its own
 
@@ -22,14 +22,14 @@ PARTS = ("all", "peers", "ab", "mxnet")
 
 def main() -> None:
     parser = options(__doc__, "operators", PARTS)
-    parser.add_argument("--launches", type=int, default=10, help="of each tool for the spread (default: 10)")
+    parser.add_argument("--runs", type=int, default=10, help="of each tool for the spread (default: 10)")
     parser.add_argument("--trials", type=int, default=10, help="of the planted slowdown (default: 10)")
     args = begin(parser)
     from operating import everything, peers, planted
 
     run: dict[str, Callable[[], dict[str, Any]]] = {
         "all": lambda: everything.all_operators("torch", ["forward", "backward"], say),
-        "peers": lambda: peers.against_peers(args.launches, say),
+        "peers": lambda: peers.against_peers(args.runs, say),
         "ab": lambda: planted.planted_slowdown(args.trials, say),
         "mxnet": lambda: everything.all_operators("mxnet", ["forward", "backward"], say),
     }

@@ -1,9 +1,11 @@
 """The same 20 operators under Tessera, torch.utils.benchmark, pytest-benchmark and pyperf, in one run.
 
-*Time to an interval*: how long each tool samples until the 95 % interval of its own values' median is within 3 %; a
-tool that has no such rule is asked for more and more, and only its last, sufficient run is charged. *Spread*: the
-figure that each tool gives in ten fresh processes, with the same time for each, quiet and with a busy process on the
-other core. Every process is forked from an interpreter that has torch imported.
+*Time to an interval*: how long it takes until the 95 % interval of the median of a tool's own values is within 3 %. A
+tool that has no such rule is asked for twice as long again and again; all of that counts, since nobody knows beforehand
+how long will do, and what the last run alone took is given beside it. *Spread*: the figures of ten runs of each tool,
+which spends the same time on an operator in every run, quiet and with a busy process on the other core. A run of ours
+is what `tessera ops --launches 5` does: five short launches, spread over the run, and what `tessera compare` makes of
+them; the others measure an operator once in a run. Every process is forked from an interpreter that has torch imported.
 """
 
 from __future__ import annotations
@@ -27,6 +29,7 @@ from tessera.measure.samples import Sampling
 from tessera.measure.statistics import median_interval
 from tessera.operators.cases import cases
 from tessera.operators.preparation import callable_of
+from tessera.results.compare import typical
 from tessera.results.observation import launch_figures
 from tessera.results.record import Case
 
@@ -37,9 +40,11 @@ NAMES = (
 OURS = "tessera"
 TARGET = 0.03
 PATIENCE = 3.0  # seconds after which a tool has not reached the interval, and is charged what it took
-LAUNCH = 0.2  # seconds for a figure
+RUN = 0.2  # seconds that a tool spends on an operator in a run
+LAUNCHES = 5  # of ours in that time
 REPEATS = 3
 Fn = Callable[[], Any]
+Found = dict[str, dict[str, float]]
 
 
 def torch_blocked(fn: Fn, seconds: float) -> list[float]:
@@ -105,21 +110,22 @@ PEERS = {
 }
 
 
-def seconds_to_interval(tool: str, case: Case) -> float:
-    """In a fresh process: how long the tool took to know the median to 3 %."""
+def seconds_to_interval(tool: str, case: Case) -> tuple[float, float]:
+    """In a fresh process: how long the tool took to know the median to 3 %, and its last run alone."""
     fn = callable_of(case)
     fn()
+    began = time.perf_counter()
     if tool == OURS:
-        began = time.perf_counter()
         sample(fn, Sampling(target=TARGET, budget=PATIENCE))
-        return time.perf_counter() - began
+        took = time.perf_counter() - began
+        return took, took
     seconds = 0.005
     while True:
-        began = time.perf_counter()
+        last = time.perf_counter()
         values = PEERS[tool](fn, seconds)
-        took = time.perf_counter() - began
-        if median_interval(values).relative <= TARGET or took >= PATIENCE:
-            return took
+        now = time.perf_counter()
+        if median_interval(values).relative <= TARGET or now - last >= PATIENCE:
+            return now - began, now - last
         seconds *= 2
 
 
@@ -128,58 +134,75 @@ def figure(tool: str, case: Case) -> float:
     fn = callable_of(case)
     fn()
     if tool == OURS:  # what `tessera compare` takes from a launch
-        samples = sample(fn, Sampling(target=1e-6, budget=LAUNCH))
+        samples = sample(fn, Sampling(target=1e-6, budget=RUN / LAUNCHES))
         return launch_figures([samples.values], "lower")[0]
-    values = PEERS[tool](fn, LAUNCH)
+    values = PEERS[tool](fn, RUN)
     return float(np.mean(values) if tool == "pyperf" else np.median(values))
 
 
-def against_peers(launches: int, say: Callable[[str], None]) -> dict[str, Any]:
+def against_peers(runs: int, say: Callable[[str], None]) -> dict[str, Any]:
     wanted = cases(list(NAMES), size=["medium"], passes=["forward"])
     tools = [OURS, *PEERS]
     cores = sorted(os.sched_getaffinity(0))
     os.sched_setaffinity(0, cores[:1])
     try:
-        waits = _waits(wanted, tools, say)
+        waits, last = _waits(wanted, tools, say)
         spreads = {}
         for name, load in (("quiet", nullcontext()), ("loaded", busy_core(cores[-1]))):
             with load:
-                spreads[name] = _spreads(wanted, tools, launches, lambda text, name=name: say(f"{name}, {text}"))
+                spreads[name] = _spreads(wanted, tools, runs, lambda text, name=name: say(f"{name}, {text}"))
     finally:
         os.sched_setaffinity(0, cores)
     lines = [f"time to a 3 % interval, {len(wanted)} operators, medium, forward (median seconds; ours / the best peer)"]
-    lines += _lines(waits)
+    lines += [*_lines(waits), "  where the last, sufficient run of a peer alone counts", *_lines(last)]
     for name, spread in spreads.items():
-        lines.append(f"spread over {launches} launches of {LAUNCH} s, {name} (median of (max - min) / median)")
+        lines.append(f"spread over {runs} runs of {RUN} s an operator, {name} (median of (max - min) / median)")
         lines += _lines(spread)
-    return {"seconds to 3 %": waits, "spread": spreads, "lines": lines}
+    return {"seconds to 3 %": waits, "last run": last, "spread": spreads, "lines": lines}
 
 
-def _waits(wanted: list[Case], tools: list[str], say: Callable[[str], None]) -> dict[str, dict[str, float]]:
-    found: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
+def _waits(wanted: list[Case], tools: list[str], say: Callable[[str], None]) -> list[Found]:
+    """By tool and operator: seconds to an interval, and what the last run alone took."""
+    found: dict[str, dict[str, list[tuple[float, float]]]] = defaultdict(lambda: defaultdict(list))
     for number in range(REPEATS):
         for case in random.sample(wanted, len(wanted)):
             say(f"time to an interval, round {number + 1}: {case.name}")
             for tool in random.sample(tools, len(tools)):
                 found[tool][case.name].append(_fresh("operating.peers:seconds_to_interval", tool, case))
-    return {tool: {name: float(np.median(v)) for name, v in by.items()} for tool, by in found.items()}
+    return [
+        {
+            tool: {name: float(np.median([pair[which] for pair in v])) for name, v in by.items()}
+            for tool, by in found.items()
+        }
+        for which in (0, 1)
+    ]
 
 
-def _spreads(
-    wanted: list[Case], tools: list[str], launches: int, say: Callable[[str], None]
-) -> dict[str, dict[str, float]]:
+def _spreads(wanted: list[Case], tools: list[str], runs: int, say: Callable[[str], None]) -> Found:
+    """By tool and operator: how far apart the figures of its runs are.
+
+    A run goes through the operators as often as ours has launches; each peer has its turn in one of these passes.
+    """
     found: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
-    for number in range(launches):
-        say(f"spread, launch {number + 1} of {launches}")
-        for case in random.sample(wanted, len(wanted)):
-            for tool in random.sample(tools, len(tools)):
-                found[tool][case.name].append(_fresh("operating.peers:figure", tool, case))
+    for number in range(runs):
+        say(f"spread, run {number + 1} of {runs}")
+        ours: dict[str, list[float]] = defaultdict(list)
+        turn = {(tool, case.name): random.randrange(LAUNCHES) for tool in tools for case in wanted}
+        for launch in range(LAUNCHES):
+            for case in random.sample(wanted, len(wanted)):
+                for tool in random.sample(tools, len(tools)):
+                    if tool == OURS:
+                        ours[case.name].append(_fresh("operating.peers:figure", tool, case))
+                    elif turn[tool, case.name] == launch:
+                        found[tool][case.name].append(_fresh("operating.peers:figure", tool, case))
+        for name, figures in ours.items():
+            found[OURS][name].append(typical(tuple(figures)))
     return {
         tool: {name: (max(v) - min(v)) / float(np.median(v)) for name, v in by.items()} for tool, by in found.items()
     }
 
 
-def _lines(found: dict[str, dict[str, float]]) -> list[str]:
+def _lines(found: Found) -> list[str]:
     middle = {tool: float(np.median(list(by.values()))) for tool, by in found.items()}
     best = min((tool for tool in middle if tool != OURS), key=lambda tool: middle[tool])
     logs = [math.log(found[OURS][name] / found[best][name]) for name in found[OURS]]
@@ -192,6 +215,6 @@ def _lines(found: dict[str, dict[str, float]]) -> list[str]:
     ]
 
 
-def _fresh(target: str, *args: Any) -> float:
+def _fresh(target: str, *args: Any) -> Any:
     with FreshProcess() as process:
-        return float(process.call(target, *args))
+        return process.call(target, *args)

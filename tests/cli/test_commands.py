@@ -55,6 +55,7 @@ def test_every_command_has_help_with_examples(name, capsys):
         (["ops", "add", "--input", "dtype=int3"], "unknown dtype"),
         (["ops", "add", "--skew", "bent"], "unknown skew"),
         (["ops", "add", "--python", "no-python"], "not an interpreter"),
+        (["ops", "add", "--python", "/bin/ls"], "not an interpreter"),
         (["ops", "add", "--operators", "gone.py"], "cannot read the operators"),
         (["ops", "--setup-backend", "torch"], "torch"),
         (["ops", "--suite", "quik"], "no such suite"),

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import argparse
-import os
+import shutil
+import subprocess
 from collections.abc import Callable, Collection
 from typing import Any
 
@@ -45,10 +46,20 @@ def checked(parse: Callable[[str], Any]) -> Callable[[str], Any]:
 
 
 def interpreter(text: str) -> str:
-    """A path to a Python that can be started."""
-    if not os.access(text, os.X_OK) or os.path.isdir(text):
-        raise TesseraError("not an interpreter", got=text, allowed="a path to python")
-    return text
+    """A Python that answers: its path, or its name where PATH leads to it."""
+    path = shutil.which(text)
+    if path is None or not _is_python(path):
+        raise TesseraError("not an interpreter", got=text, allowed="a path to python 3")
+    return path
+
+
+def _is_python(path: str) -> bool:
+    ask = (path, "-c", "import sys; print('python', sys.version_info[0])")
+    try:
+        done = subprocess.run(ask, capture_output=True, text=True, timeout=60, stdin=subprocess.DEVNULL, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return False
+    return done.stdout.strip() == "python 3"
 
 
 def names(text: str) -> list[str]:

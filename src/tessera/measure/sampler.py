@@ -29,6 +29,7 @@ LOOP_NS = 100_000  # shorter calls are repeated to about this length
 STEAL_NS = 10_000_000  # the kernel counts stolen time in ticks of 10 ms: no use asking more often
 LEAST_NS = 5_000_000  # no adaptive run is shorter: a lucky millisecond is no steady state
 STEADY = 0.02  # warm-up goes on while a window's median still falls by more than this
+WINDOW_NS = 5_000_000  # of warm-up, or a fiftieth of the budget where that is less
 LEAST_SAMPLES = 3  # even when one call takes longer than the budget
 
 Fn = Callable[[], Any]
@@ -213,8 +214,8 @@ def _warm_up(series: Series, how: Sampling, start: int, sync: Sync) -> None:
         return
     sync.barrier()
     series.take()
-    # a window is a fiftieth of the budget, between 1 and 50 samples
-    window = sync.agree(max(1, min(50, int(how.budget * 1e9 / 50 / max(series.wall[-1], 1)))))
+    length = min(WINDOW_NS, how.budget * 1e9 / 50)
+    window = sync.agree(max(1, min(50, int(length / max(series.wall[-1], 1)))))
     best, steady, late = math.inf, 0, False
     while steady < 2 and not late:
         for _ in range(window):

@@ -160,8 +160,8 @@ def compare(
                 key=a.key,
                 unit=a.unit,
                 direction=a.direction,
-                before=_typical(a.figures),
-                after=_typical(b.figures),
+                before=typical(a.figures),
+                after=typical(b.figures),
                 launches=(len(a.figures), len(b.figures)),
                 judgement=judgement,
             )
@@ -201,7 +201,7 @@ def _obstacle(a: Observation, b: Observation) -> tuple[Kind, str] | None:
     return None
 
 
-def _typical(figures: tuple[float, ...]) -> float:
+def typical(figures: tuple[float, ...]) -> float:
     """The geometric mean: what the ratio is a ratio of."""
     return math.exp(math.fsum(map(math.log, figures)) / len(figures))
 

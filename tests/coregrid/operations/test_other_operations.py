@@ -195,6 +195,23 @@ def test_add(first: ttnn.MemoryConfig, second: ttnn.MemoryConfig) -> None:
         ttnn.add(a, b, activations=["rlu"])
 
 
+@pytest.mark.parametrize("second", PLACES)
+def test_add_in_global_memory(second: ttnn.MemoryConfig) -> None:
+    device = ttnn.open_device(small())
+    left, right = torch.randn(1, 1, 100, 70), torch.randn(1, 1, 100, 70)
+    a = ttnn.from_torch(left, ttnn.float32, device=device, memory_config=ttnn.DRAM_MEMORY_CONFIG)
+    b = ttnn.from_torch(right, ttnn.float32, device=device, memory_config=second)
+    cores, banks = device.arena.used, device.banks.used
+    found = ttnn.add(a, b, activations=["relu"])
+    assert torch.equal(ttnn.to_torch(found), torch.relu(left + right))
+    assert found.memory_config() == a.memory_config()
+    assert torch.equal(ttnn.to_torch(a), left)
+    ttnn.deallocate(found)
+    assert (device.arena.used, device.banks.used) == (cores, banks)
+    with pytest.raises(TesseraError, match="use `add`"):
+        ttnn.add_(a, b)
+
+
 @pytest.mark.parametrize("layout", [ttnn.HEIGHT_SHARDED, ttnn.WIDTH_SHARDED, ttnn.BLOCK_SHARDED])
 def test_linear(layout: str) -> None:
     device = ttnn.open_device(small())

@@ -10,7 +10,7 @@ from tessera.coregrid.device.slab import Slab
 from tessera.coregrid.device.storage import Interleaved, Shards
 from tessera.coregrid.execution.activations import activate
 from tessera.coregrid.execution.feeding import Feed
-from tessera.coregrid.execution.gangs import Gang, even_columns, gangs
+from tessera.coregrid.execution.gangs import CACHE, Gang, even_columns, gangs
 from tessera.coregrid.execution.matmul import Arithmetic
 from tessera.coregrid.execution.program import Program
 from tessera.coregrid.formats import TILE, float32
@@ -30,6 +30,7 @@ class Rows:
         self.arithmetic = Arithmetic(self.plan.compute, self.plan.output_dtype)
         self.read = self.sent = 0  # bytes from global memory, and passed on from core to core
         self._known_weights: dict[tuple[int, int], torch.Tensor] = {}
+        self._registers = torch.empty(0)
         self._stays = self.plan.layout == ShardLayout.HEIGHT  # all weights at once, if they are needed again
         # numbers that are multiplied and added up where they lie
         self._as_they_are = self.arithmetic.is_full and self.plan.weights_dtype is float32
@@ -102,10 +103,28 @@ class Rows:
                 self._product(left[row].expand(len(columns), -1, -1), right, sums[row], first=first)
 
     def _product(self, left: torch.Tensor, right: torch.Tensor, sums: torch.Tensor, *, first: bool) -> None:
-        if first:
-            self.calls.do(torch.bmm, left, right, out=sums)
-        else:
-            self.calls.do(sums.baddbmm_, left, right)
+        """Multiply the blocks of some cores, and put the products into their sums or add them.
+
+        Products of several cores are made side by side in registers, if those stay in a cache: torch shares them out
+        over its threads there, but multiplies one after the other what is to lie in the memories of the cores.
+        """
+        if len(sums) == 1:
+            if first:
+                self.calls.do(torch.mm, left[0], right[0], out=sums[0])
+            else:
+                self.calls.do(sums[0].addmm_, left[0], right[0])
+            return
+        if sums.nbytes > CACHE * torch.get_num_threads():
+            if first:
+                self.calls.do(torch.bmm, left, right, out=sums)
+            else:
+                self.calls.do(sums.baddbmm_, left, right)
+            return
+        if self._registers.numel() < sums.numel():
+            self._registers = sums.new_empty(sums.numel())
+        products = self._registers[: sums.numel()].view(sums.shape)
+        self.calls.do(torch.bmm, left, right, out=products)
+        self.calls.do(sums.copy_ if first else sums.add_, products)
 
     def _unpack(self, gang: Gang, block: Slab, number: int, rows: Interval) -> None:
         """Multiply numbers that have to be unpacked first, column of cores after column."""

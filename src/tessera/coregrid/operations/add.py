@@ -9,14 +9,23 @@ import torch
 from tessera.coregrid.device.storage import Shards
 from tessera.coregrid.device.tensors import Tensor, deallocate, empty, to_memory_config
 from tessera.coregrid.execution.activations import ACTIVATIONS, activate
-from tessera.coregrid.operations.sharded import put
+from tessera.coregrid.operations.sharded import HEIGHT, put
 from tessera.errors import TesseraError
 
 
 def add(input_tensor_a: Tensor, input_tensor_b: Tensor, *, activations: Sequence[str] = ()) -> Tensor:
-    """The sum, where the first tensor lies; the second is brought there if it lies elsewhere."""
+    """The sum, where the first tensor lies; the second is brought there if it lies elsewhere.
+
+    What lies in global memory comes into that of the cores for it, height-sharded, and its sum goes back.
+    """
     _check(input_tensor_a, input_tensor_b, activations)
     placed = input_tensor_a.placed
+    if not input_tensor_a.is_sharded():
+        brought = to_memory_config(input_tensor_a, HEIGHT)
+        added = add_(brought, input_tensor_b, activations=activations)
+        made = to_memory_config(added, input_tensor_a.memory_config())
+        deallocate(added)
+        return made
     made = empty(placed.device, input_tensor_a.matrix, input_tensor_a.shape, placed.config, "sum")
     _sum(input_tensor_a, input_tensor_b, made, activations)
     return made
@@ -25,6 +34,8 @@ def add(input_tensor_a: Tensor, input_tensor_b: Tensor, *, activations: Sequence
 def add_(input_tensor_a: Tensor, input_tensor_b: Tensor, *, activations: Sequence[str] = ()) -> Tensor:
     """The sum in the place of the first tensor."""
     _check(input_tensor_a, input_tensor_b, activations)
+    if not input_tensor_a.is_sharded():
+        raise TesseraError("a sum takes the place of a sharded tensor", got=input_tensor_a, do="use `add`")
     _sum(input_tensor_a, input_tensor_b, input_tensor_a, activations)
     return input_tensor_a
 
@@ -52,8 +63,6 @@ def _check(left: Tensor, right: Tensor, activations: Sequence[str]) -> None:
         raise TesseraError("tensors of one shape are added", got=f"{left.shape} and {right.shape}")
     if left.placed.device is not right.placed.device:
         raise TesseraError("tensors of one device are added", got=f"{left.placed.device} and {right.placed.device}")
-    if not left.is_sharded():
-        raise TesseraError("the first tensor is sharded", got=left, do="shard it with to_memory_config")
     for name in activations:
         if name and name not in ACTIVATIONS:
             raise TesseraError("unknown activation", got=name, allowed=ACTIVATIONS)
