@@ -111,6 +111,14 @@ def test_a_category_prints_a_line_for_every_operator(capsys):
 
 
 @pytest.mark.timeout(60)
+def test_the_driver_ends_as_the_command_does():
+    command = [sys.executable, "-m", "tessera.operators", "conv2d", "--backend", "numpy"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert "conv2d" in done.stdout
+
+
+@pytest.mark.timeout(60)
 def test_the_driver_runs_as_a_module():
     command = [sys.executable, "-m", "tessera.operators", "add", "inplace_add", "--size", "small", "--budget", "0.02"]
     done = subprocess.run(command, capture_output=True, text=True, check=True)

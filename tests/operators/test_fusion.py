@@ -7,6 +7,7 @@ import random
 
 import pytest
 
+from tessera.errors import Refused
 from tessera.launch import Worker
 from tessera.measure.samples import Sampling
 from tessera.measure.sync import Alone
@@ -53,6 +54,12 @@ def test_a_record_says_what_was_gained_and_what_of_it_is_the_allocators():
         assert metrics["gain_low"].value <= metrics["gain"].value <= metrics["gain_high"].value < math.inf
     if "allocator_share" in metrics:
         assert 0 <= metrics["allocator_share"].value <= 1
+
+
+def test_a_fixed_number_of_calls_is_refused():
+    (case, *_) = cases(["multiply_add"], size=["small"], passes=["forward"], fusion=["library"])
+    with pytest.raises(Refused, match="sampled in turns"):
+        run_fused(ALONE, case, Sampling(iterations=5))
 
 
 @pytest.mark.parametrize("name", LIBRARY)

@@ -11,6 +11,8 @@ from tessera.errors import Refused
 from tessera.measure.samples import Sampling
 from tessera.operators.bench import run_case
 from tessera.operators.cases import cases
+from tessera.operators.catalogue import find
+from tessera.operators.check import check_outputs
 from tessera.operators.draws import integers
 from tessera.operators.inputs import make_arrays, narrowed
 from tessera.operators.operator import Input
@@ -69,6 +71,15 @@ def test_denormals_are_those_of_the_dtype():
         for name in ("add", "multiply"):
             (case,) = cases([name], size=["small"], passes=["forward"], dtype=[dtype], skew=["denormal"], seed=SEED)
             prepare(case)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "bfloat16"])
+def test_zeros_are_not_taken_for_denormals(dtype):
+    (operator,) = find(["add"])
+    want = make_arrays({"x": Input(shape=(20, 30))}, dtype=dtype, seed=SEED, skew="denormal")["x"]
+    check_outputs(operator, [want], [want.astype(np.float64)], dtype=dtype, names={})
+    with pytest.raises(Refused, match="differs from the reference"):
+        check_outputs(operator, [np.zeros_like(want)], [want.astype(np.float64)], dtype=dtype, names={})
 
 
 @pytest.mark.parametrize(("skew", "shapes"), [("off_by_one", [(65, 65)] * 2), ("broadcast", [(64, 64), (1, 64)])])

@@ -117,6 +117,27 @@ def test_an_old_change_and_a_mended_one_raise_none() -> None:
     assert alerted(mended, newest=12) == []
 
 
+def test_a_regression_is_alerted_on_the_night_it_becomes_sure_however_many_it_took() -> None:
+    late = 0
+    for seed in range(20):
+        rng = np.random.default_rng(seed)
+        nights = [reading(n, float((1.0 if n < 12 else 1.06) * (1 + rng.normal(0, 0.02)))) for n in range(26)]
+        sure = [n for n in range(13, 27) if history(nights[:n], "time").series[0].changes]
+        if sure:
+            assert alerted(nights[: sure[0]]) == ["add"]
+            late += sure[0] > 12 + 3
+    assert late
+
+
+def test_cases_of_commands_of_their_own_are_all_current() -> None:
+    nights = [
+        reading(4 * n + k, (1.2 if n >= 12 and name == "add" else 1.0) * (1 + 0.001 * (n % 3)), name=name, suite="ops")
+        for n in range(15)
+        for k, name in enumerate(("add", "conv2d", "matmul", "softmax"))
+    ]
+    assert alerted(nights) == ["add"]
+
+
 def test_the_most_harmful_comes_first() -> None:
     readings = [
         r

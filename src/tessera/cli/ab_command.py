@@ -11,12 +11,12 @@ import argparse
 import math
 import sys
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
-from tessera.cli.execute import exit_code, keeping
+from tessera.cli.execute import keeping, started
 from tessera.cli.list_command import print_rows
 from tessera.cli.ops_listing import catalogue_listing
-from tessera.cli.options import add_output, add_store, checked, command_line, interpreter, names, parse_fraction
+from tessera.cli.options import add_output, add_store, checked, interpreter, names, parse_fraction
 from tessera.cli.progress import StatusLine
 from tessera.cli.records_table import write_records
 from tessera.errors import OK, REGRESSION, TesseraError
@@ -25,7 +25,7 @@ from tessera.launch.alternate import CONFIDENCE, FEW_INTERPRETERS, INTERPRETERS,
 from tessera.measure.allocator import ALLOCATORS, DEFAULT
 from tessera.measure.environment import environment
 from tessera.measure.samples import Samples
-from tessera.measure.verdict import smallest_effect, verdict_of
+from tessera.measure.verdict import Verdict, smallest_effect, verdict_of
 from tessera.operators import catalogue
 from tessera.operators.backends import check_usable, entry, python_of
 from tessera.operators.cases import DTYPES, PASSES, cases
@@ -33,11 +33,24 @@ from tessera.operators.operator import SIZES
 from tessera.report.destination import destination
 from tessera.report.figures import format_percent, format_seconds
 from tessera.report.tables import Column, render
-from tessera.results.record import Case, Metric, Record, record_of_error
+from tessera.results.record import Case, Metric, Record, exit_code, record_of_error
 from tessera.results.store import Store
 from tessera.suites.suite import parse_duration
 
 LIMIT = 300.0  # seconds for one burst: an operator that hangs ends the comparison
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Effort:
+    """What a comparison may take, and the changes that matter to it."""
+
+    budget: float
+    interpreters: int
+    threshold: float
+
+
+THOROUGH = Effort(budget=20.0, interpreters=INTERPRETERS, threshold=0.01)
+QUICK = Effort(budget=1.0, interpreters=FEW_INTERPRETERS, threshold=0.02)  # three interpreters may lie 1 % apart
 
 EPILOG = """\
 examples:
@@ -95,17 +108,15 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--budget",
         type=checked(parse_duration),
-        default=20.0,
         metavar="TIME",
-        help="per operator, at most: it ends when the ratio is known to the threshold (default: 20s)",
+        help="per operator, at most: it ends when the ratio is known to the threshold (default: 20s, with --quick 1s)",
     )
-    parser.add_argument("--quick", action="store_true", help="1 s per operator, fewer interpreters")
+    parser.add_argument("--quick", action="store_true", help="a first look: fewer interpreters, less time")
     parser.add_argument(
         "--threshold",
         type=checked(parse_fraction),
-        default=0.01,
         metavar="FRACTION",
-        help="changes that matter (default: 1%%)",
+        help="changes that matter (default: 1%%, with --quick 2%%)",
     )
     parser.add_argument("--threads", type=int, default=1, metavar="N", help="threads of each side (default: 1)")
     parser.add_argument(
@@ -129,23 +140,30 @@ def run(args: argparse.Namespace) -> int:
     wanted = cases(
         args.names, category=args.category, backend=args.backend, size=args.size, passes=args.passes, dtype=args.dtype
     )
+    if not wanted:
+        raise TesseraError("nothing to compare", do="see `tessera ab --help` for sizes, passes and dtypes")
     _check_backends(args)
+    effort = QUICK if args.quick else THOROUGH
+    if args.budget is not None:
+        effort = replace(effort, budget=args.budget)
+    if args.threshold is not None:
+        effort = replace(effort, threshold=args.threshold)
     a, b = (_side(args, which) for which in "ab")
     # of many operators some would be called changed by luck: all their intervals hold together
     confidence = 1 - (1 - CONFIDENCE) / len(wanted)
-    interpreters = FEW_INTERPRETERS if args.quick else INTERPRETERS
     labels = {side: _label(args, side) for side in "ab"}
     asked = [Case(feature="ab", name=case.name, params={**case.params, **labels}) for case in wanted]
     with Store(args.store) as store:
-        stored = store.start_run(args.run, command=command_line(sys.argv), suite="ab", resume=args.resume)
-        with keeping(store, stored), StatusLine() as say, Alternator(a, b, interpreters=interpreters) as sides:
+        stored = started(store, args.run, suite="ab", resume=args.resume)
+        with keeping(store, stored), StatusLine() as say, Alternator(a, b, interpreters=effort.interpreters) as sides:
             finished = store.finished_keys(stored)
             for number, case in enumerate(asked, 1):
                 if case.key not in finished:
                     say(f"[{number}/{len(asked)}] {case.name}, {case.params['size']}, {case.params['pass']}")
-                    store.add(stored, _compared(sides, case, args, confidence))
+                    store.add(stored, _compared(sides, case, effort, confidence))
         stored = store.finish_run(stored)
-        records = list(store.records(stored))
+        keys = {case.key for case in asked}
+        records = [record for record in store.records(stored) if record.case.key in keys]
     with destination(args.output) as stream:
         if args.form in ("json", "csv"):
             write_records(stored, records, args.form, stream)
@@ -204,7 +222,7 @@ def _title(args: argparse.Namespace) -> str:
     return f"A: {_label(args, 'a')}   B: {_label(args, 'b')}"
 
 
-def _compared(sides: Alternator, case: Case, args: argparse.Namespace, confidence: float) -> Record:
+def _compared(sides: Alternator, case: Case, effort: Effort, confidence: float) -> Record:
     """The record of one operator; one that does not run on both sides stops no other."""
     try:
         sides.prepare("tessera.operators.preparation:callable_of", "tessera.operators.bench:preload", (case,))
@@ -213,13 +231,13 @@ def _compared(sides: Alternator, case: Case, args: argparse.Namespace, confidenc
             "tessera.operators.preparation:unchecked_callable_of",
             (case,),
             (case,),
-            budget=1.0 if args.quick else args.budget,
-            target=args.threshold,
+            budget=effort.budget,
+            target=effort.threshold,
             confidence=confidence,
         )
     except TesseraError as error:
         return replace(record_of_error(case, error, unit="ratio"), environment=environment())
-    record = _record(case, found, args.threshold, confidence)
+    record = _record(case, found, effort.threshold, confidence)
     (seen, other) = sides.environments()
     version = catalogue.find([case.name])[0].version
     return replace(record, environment=seen, conditions={"libraries of B": other["libraries"]}, version=version)
@@ -248,8 +266,14 @@ def _record(case: Case, found: Alternated, threshold: float, confidence: float) 
             "time_b": Metric(middle[1], "s", "lower"),
             "smallest": Metric(smallest_effect(ratio, threshold), "", "lower"),
         },
-        notes=(verdict_of(ratio, threshold),),
+        notes=(_verdict(found, threshold, confidence),),
     )
+
+
+def _verdict(found: Alternated, threshold: float, confidence: float) -> Verdict:
+    """A change is called by the interval that holds together with the others, `same` by the operator's own."""
+    verdict = verdict_of(found.ratio(confidence), threshold)
+    return "same" if verdict == "unresolved" and verdict_of(found.ratio(), threshold) == "same" else verdict
 
 
 def _median(values: tuple[float, ...] | list[float]) -> float:

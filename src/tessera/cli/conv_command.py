@@ -13,16 +13,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tessera.cli.conv_options import add_case_options, add_run_options, axes_of
-from tessera.cli.execute import closing_lines, execute, exit_code
+from tessera.cli.execute import closing_lines, execute
 from tessera.cli.options import launch_of, launches_of, sampling_of
 from tessera.coregrid.cases import cases
 from tessera.errors import OK, REGRESSION, TesseraError
-from tessera.results.record import Case
+from tessera.results.record import Case, exit_code
 from tessera.suites.plan import Plan
 
 if TYPE_CHECKING:
     from tessera.coregrid.problem import Problem
 
+PICTURES = (".svg", ".html")
 EPILOG = """\
 examples:
   tessera conv --image-size 56 --in-channels 64 --out-channels 64 --batch-size 8 --plan-only
@@ -40,6 +41,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    _check(args)
     if args.network:
         return _network(args)
     found = cases(table=[args.table] if args.table else [], layers=args.layers, **axes_of(args))
@@ -56,15 +58,24 @@ def run(args: argparse.Namespace) -> int:
     from tessera.cli.conv_tables import print_conv, print_problem
 
     if args.form == "terminal" and len(found) == 1:
-        problem = _problem(found[0])
-        print_problem(problem, args.candidates, sys.stdout)
-        _draw(args, problem)
+        print_problem(_problem(found[0]), args.candidates, sys.stdout)
     print_conv(stored, records, args.form, args.output)
+    if args.picture or args.trace:
+        _draw(args, _problem(found[0]))
     if args.form == "terminal":
         print("\n".join(closing_lines(stored, outcome, records)))
     if any(record.metrics["wrong"].value for record in records if "wrong" in record.metrics):
         return REGRESSION
     return exit_code(records)
+
+
+def _check(args: argparse.Namespace) -> None:
+    """Refuse what could not be done in the end, before anything is planned or measured."""
+    if args.picture and Path(args.picture).suffix not in PICTURES:
+        raise TesseraError("--picture", got=args.picture, allowed="a file that ends in .svg or .html")
+    for whole, others in (("network", ("table", "layers", "list", "picture", "trace")), ("list", ("picture", "trace"))):
+        if getattr(args, whole) and (given := [f"--{name}" for name in others if getattr(args, name)]):
+            raise TesseraError(f"--{whole} does not go with these options", got=", ".join(given), do="leave them out")
 
 
 def _plan_only(args: argparse.Namespace, found: list[Case]) -> int:
@@ -77,25 +88,25 @@ def _plan_only(args: argparse.Namespace, found: list[Case]) -> int:
             print_problem(problems[0], args.candidates, stream)
         else:
             print_plans(found, problems, args.form, stream)
-    if len(problems) == 1:
+    if args.picture or args.trace:
         _draw(args, problems[0])
     return OK
 
 
 def _network(args: argparse.Namespace) -> int:
     from tessera.cli.conv_network import print_network
+    from tessera.coregrid.machines import machine_of
     from tessera.coregrid.networks.layers import network
     from tessera.coregrid.networks.plan import plan_network
-    from tessera.machine import load_machine
     from tessera.report.destination import destination
 
     given = axes_of(args)
     if unknown := sorted(set(given) - {"machine", "batch_size", "image_size"}):
         raise TesseraError("a network is planned with its own shapes and settings", got=", ".join(unknown))
-    machine = load_machine(_one(given, "machine", "wormhole-n150"))
-    planned = plan_network(
-        network(args.network, _one(given, "batch_size", 16), given.get("image_size", [None])[0]), machine
-    )
+    machine, size = machine_of(_one(given, "machine", "wormhole-n150")), _one(given, "image_size", None)
+    if isinstance(size, list):
+        raise TesseraError("the images of a network are square", got="x".join(map(str, size)))
+    planned = plan_network(network(args.network, _one(given, "batch_size", 16), size), machine)
     with destination(args.output) as stream:
         print_network(planned, args.form, stream)
     return OK
@@ -115,8 +126,7 @@ def _problem(case: Case) -> Problem:
 
 
 def _draw(args: argparse.Namespace, problem: Problem) -> None:
-    if not (args.picture or args.trace):
-        return
+    """Write the picture and the trace that are asked for; it is said on stderr, beside results that others may read."""
     from tessera.coregrid.cases import SEARCH
     from tessera.coregrid.cost.timeline import timelines
     from tessera.coregrid.pictures.halos import describe, halos_svg
@@ -128,14 +138,12 @@ def _draw(args: argparse.Namespace, problem: Problem) -> None:
     plan = problem.plan()
     if args.trace:
         write_page(trace(timelines(plan), describe(plan)), Path(args.trace))
-        print(f"trace: {args.trace}")
+        print(f"trace: {args.trace}", file=sys.stderr)
     if not args.picture:
         return
     path = Path(args.picture)
     if path.suffix == ".html":
         write_page(plan_page(plan, problem.search() if problem.choice == SEARCH else None), path)
-    elif path.suffix == ".svg":
-        write_page(halos_svg(plan) if plan.haloing else memory_svg(plan), path)
     else:
-        raise TesseraError("--picture", got=args.picture, allowed="a file that ends in .svg or .html")
-    print(f"picture: {args.picture}")
+        write_page(halos_svg(plan) if plan.haloing else memory_svg(plan), path)
+    print(f"picture: {args.picture}", file=sys.stderr)

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 from tessera.cli.options import command_line
 from tessera.cli.progress import Progress
-from tessera.errors import BENCHMARK_FAILED, OK, TIMED_OUT, USAGE, TesseraError
+from tessera.errors import TesseraError
 from tessera.launch.job import current_job
 from tessera.results.record import Record
 from tessera.results.run import Run
@@ -25,20 +25,28 @@ def execute(
     follower = not is_root()
     with Store(":memory:" if follower else store_path) as store:
         resume = resume and not follower
-        command = command_line(sys.argv)
-        run = store.start_run(name, command=command, suite=suite, resume=resume)
-        if resume and name is None and _without_resume(run.command) != _without_resume(command):
-            raise TesseraError(
-                "the newest unfinished run was started with another command",
-                got=run.command,
-                do=f"add --run-name {run.name} to go on with it all the same",
-            )
+        run = started(store, name, suite=suite, resume=resume)
         with keeping(store, run), Progress(plan, made(plan, store, run), silent=follower) as progress:
             outcome = run_plan(plan, store, run, progress, resume=resume)
         if not outcome.left:
             run = store.finish_run(run)
         keys = {case.key for case in plan.cases}
         return run, [record for record in store.records(run) if record.case.key in keys], outcome
+
+
+def started(store: Store, name: str | None, *, suite: str, resume: bool) -> Run:
+    """The run of this command: a new one, or the one that it goes on with."""
+    command = command_line(sys.argv)
+    run = store.start_run(name, command=command, suite=suite, resume=resume)
+    if run.suite != suite:
+        raise TesseraError("this run is of another command", got=f"{run.name}: {run.command}", do="go on with that one")
+    if resume and name is None and _without_resume(run.command) != _without_resume(command):
+        raise TesseraError(
+            "the newest unfinished run was started with another command",
+            got=run.command,
+            do=f"add --run-name {run.name} to go on with it all the same",
+        )
+    return run
 
 
 @contextmanager
@@ -64,19 +72,6 @@ def is_root() -> bool:
     """Whether this process prints: inside a job only rank 0 does."""
     job = current_job()
     return job is None or job.rank == 0
-
-
-def exit_code(records: Sequence[Record]) -> int:
-    """0 when cases were measured, or refused beside others; otherwise what went wrong.
-
-    When nothing but refusals came of what was asked for, it was asked for in vain.
-    """
-    statuses = {record.status for record in records}
-    if statuses == {"refused"}:
-        return USAGE
-    if "failed" in statuses:
-        return BENCHMARK_FAILED
-    return TIMED_OUT if "timed_out" in statuses else OK
 
 
 def closing_lines(run: Run, outcome: Outcome, records: Sequence[Record]) -> list[str]:

@@ -14,15 +14,16 @@ from dataclasses import replace
 from importlib import import_module
 from typing import Any
 
-from tessera.cli.execute import closing_lines, execute, exit_code, is_root
-from tessera.cli.halo_options import ITERATIONS, WARMUP, add_case_options, add_run_options, axes_of
+from tessera.cli.execute import closing_lines, execute, is_root
+from tessera.cli.halo_options import ITERATIONS, WARMUP, add_case_options, add_run_options, axes_of, form_of
 from tessera.cli.halo_tables import print_cases, print_halo
 from tessera.cli.options import launch_of, launches_of, sampling_of
 from tessera.errors import REGRESSION, TesseraError
 from tessera.launch.job import current_job
 from tessera.measure.samples import Sampling
 from tessera.report.tables import Column, render
-from tessera.results.record import Case
+from tessera.results.record import Case, exit_code
+from tessera.spatial.bench.limit import time_limit
 from tessera.spatial.cases import BENCHMARKS, cases
 from tessera.suites.plan import Plan
 from tessera.transport.choose import usable
@@ -32,8 +33,6 @@ OTHERS = {
     "plan": ("tessera.cli.halo_plan", "who sends what to whom, as a table and a picture; runs nothing"),
     "scale": ("tessera.cli.halo_scale", "predicted strong and weak scaling on a machine"),
 }
-# Of a validation, whose image may be large.
-TIME_LIMIT = 600.0
 
 EPILOG = """\
 examples:
@@ -84,13 +83,13 @@ def _benchmark(args: argparse.Namespace) -> int:
         for note in notes:
             print(f"note: {note}", file=sys.stderr)
     if args.list:
-        return print_cases(found, args.form, args.output)
+        return print_cases(found, form_of(args), args.output)
     plan = _plan(args, found)
     stored, records, outcome = execute(
         plan, store_path=args.store, name=args.run, suite=f"halo {args.benchmark}", resume=args.resume
     )
     if is_root():
-        print_halo(stored, records, args.form, args.output)
+        print_halo(stored, records, form_of(args), args.output)
         if args.form == "terminal":
             print("\n".join(closing_lines(stored, outcome, records)))
     if any(record.metrics["failed_ranks"].value for record in records if "failed_ranks" in record.metrics):
@@ -109,18 +108,25 @@ def _plan(args: argparse.Namespace, found: list[Case]) -> Plan:
         )
     if job is None:
         _check_transports({str(case.params["transport"]) for case in found})
-    launch = launch_of(args)
-    if args.benchmark == "validate":
-        limit = TIME_LIMIT if launch.time_limit is None else launch.time_limit
-        return Plan(cases=tuple(found), sampling=Sampling(), launch=replace(launch, time_limit=limit), launches=1)
+    launch, sampling, launches = launch_of(args), Sampling(), 1
+    if args.benchmark != "validate":
+        sampling, launches = _sampling(args), launches_of(args)
+    if launch.time_limit is None:
+        limits = [time_limit(case, sampling) for case in found]
+        launch = replace(launch, time_limit=max((limit for limit in limits if limit is not None), default=None))
+    return Plan(cases=tuple(found), sampling=sampling, launch=launch, launches=launches)
+
+
+def _sampling(args: argparse.Namespace) -> Sampling:
+    """A fixed number of iterations, unless another way to sample is asked for."""
     sampling = sampling_of(args)
-    if not (args.target or args.budget or args.quick):
-        sampling = replace(
-            sampling,
-            warmup=WARMUP if args.warmup is None else args.warmup,
-            iterations=ITERATIONS if args.iterations is None else args.iterations,
-        )
-    return Plan(cases=tuple(found), sampling=sampling, launch=launch, launches=launches_of(args))
+    if args.target or args.budget or args.quick:
+        return sampling
+    return replace(
+        sampling,
+        warmup=WARMUP if args.warmup is None else args.warmup,
+        iterations=ITERATIONS if args.iterations is None else args.iterations,
+    )
 
 
 def _check_transports(asked: set[str]) -> None:

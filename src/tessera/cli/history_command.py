@@ -34,7 +34,7 @@ EPILOG = """\
 examples:
   tessera history add                               how long add took, run by run
   tessera history 'conv*' --size medium --pass forward -o history.html
-  tessera history ops/matmul --metric peak_allocated threads=1
+  tessera history ops/matmul --metric peak_allocated seed=0
   tessera history --alerts                          did the newest three runs bring a regression?
   tessera history --alerts 'ops/*' --newest 2 --threshold 5% --json
 

@@ -12,7 +12,7 @@ import sys
 from importlib.util import find_spec
 from pathlib import Path
 
-from tessera.cli.execute import closing_lines, execute, exit_code
+from tessera.cli.execute import closing_lines, execute
 from tessera.cli.infer_options import (
     TOP,
     add_engine,
@@ -31,7 +31,7 @@ from tessera.inference.cases import cases, task_of
 from tessera.inference.engines import available
 from tessera.inference.settings import ONNX, TIMM
 from tessera.launch.job import current_job
-from tessera.results.record import Case
+from tessera.results.record import Case, exit_code
 from tessera.suites.plan import Plan
 
 EPILOG = """\

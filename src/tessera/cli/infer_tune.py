@@ -8,7 +8,6 @@ import sys
 from collections.abc import Sequence
 from typing import Any, TextIO
 
-from tessera.cli.execute import exit_code
 from tessera.cli.infer_options import TUNE_TIME, sampling_of
 from tessera.cli.infer_tables import rates_table, summary_lines
 from tessera.cli.options import command_line, launch_of
@@ -29,7 +28,7 @@ from tessera.inference.tune.tuning import Tuned, tune, usable_engines
 from tessera.report.destination import destination
 from tessera.report.figures import format_rate, format_seconds
 from tessera.report.tables import Column, Form, render
-from tessera.results.record import Record
+from tessera.results.record import Record, exit_code
 from tessera.results.store import Store
 from tessera.suites.features import feature
 from tessera.suites.worker import measure_here
@@ -120,7 +119,7 @@ def show(tuned: Tuned, best: Record, form: Form, stream: TextIO) -> None:
         stream.writelines(f"{line}\n" for line in summary_lines(best))
         stream.write(f"\nbest for {tuned.goal.kind}: {tuned.best.candidate}\n  {again(tuned)}\n")
         if not tuned.within_bound:
-            stream.write("no candidate keeps to --max-latency: this one is nearest to the goal without it\n")
+            stream.write("no candidate keeps to --max-latency: this one comes nearest to it\n")
     between = "\n" if form == "markdown" else ""
     stream.write(between)
     on_front = tuned.front()

@@ -11,7 +11,7 @@ import argparse
 from collections.abc import Sequence
 from dataclasses import replace
 
-from tessera.cli.execute import closing_lines, execute, exit_code, is_root
+from tessera.cli.execute import closing_lines, execute, is_root
 from tessera.cli.list_command import Listing, print_rows
 from tessera.cli.ops_listing import calls_listing, catalogue_listing, opinfo_listing
 from tessera.cli.ops_options import MODEL, OPINFO, SUITE, add_options, check_options, inputs_of, source_of, was_given
@@ -22,7 +22,7 @@ from tessera.errors import TesseraError
 from tessera.operators import backends, catalogue
 from tessera.operators.cases import cases
 from tessera.operators.operator import SIZES
-from tessera.results.record import Case, Record
+from tessera.results.record import Case, Record, exit_code
 from tessera.results.run import Run
 from tessera.suites.plan import Plan
 from tessera.suites.suite import load_suite

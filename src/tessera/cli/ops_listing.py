@@ -42,5 +42,6 @@ def calls_listing(calls: Sequence[Case]) -> Listing:
     """The distinct operator calls of a network, in the order in which it makes them."""
     from tessera.operators.sources.model import described
 
-    columns = [Column("operator"), Column("arguments"), Column("pass"), Column("calls", "right")]
-    return columns, [[case.name, described(case), case.params["pass"], case.params["calls"]] for case in calls]
+    columns = [Column("operator"), Column("arguments"), *map(Column, ("dtype", "pass")), Column("calls", "right")]
+    told = ("dtype", "pass", "calls")
+    return columns, [[case.name, described(case), *(case.params[name] for name in told)] for case in calls]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import ast
+import json
 from typing import Any
 
 from tessera.cli.options import (
@@ -148,6 +149,13 @@ def _input(item: str) -> tuple[str, Any]:
     if not (equals and name and text):
         raise TesseraError("--input", got=item, allowed="NAME=VALUE, for example lhs=(1024,1024)")
     try:
-        return name, ast.literal_eval(text)
+        value = ast.literal_eval(text)
     except (ValueError, SyntaxError):
         return name, text
+    except TypeError:  # a list as a key
+        value = object()
+    try:
+        json.dumps(value)
+    except TypeError:
+        raise TesseraError("--input", got=item, allowed="numbers, words, tuples of them") from None
+    return name, value

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tessera.errors import TesseraError
 from tessera.operators.views import alike, given_as
 from tessera.report.destination import destination
 from tessera.report.figures import format_value
@@ -105,6 +104,7 @@ def print_calls(
     columns = [
         Column("operator"),
         Column("arguments"),
+        Column("dtype"),
         Column("pass"),
         Column("calls", "right"),
         Column("each", "right"),
@@ -115,6 +115,7 @@ def print_calls(
         [
             record.case.name,
             _shortened(described(record.case)),
+            record.case.params["dtype"],
             record.case.params["pass"],
             record.case.params["calls"],
             _cell(record, "time"),
@@ -123,9 +124,14 @@ def print_calls(
         ]
         for record in shown
     ]
-    found = [(which, one) for which in dict.fromkeys(row[2] for row in rows) for one in shares(records, which)]
+    found = [
+        (dtype, which, one)
+        for dtype, which in dict.fromkeys((row[2], row[3]) for row in rows)
+        for one in shares([record for record in records if record.case.params["dtype"] == dtype], which)
+    ]
     by_operator = [
         Column("operator"),
+        Column("dtype"),
         Column("pass"),
         Column("calls", "right"),
         Column("all", "right"),
@@ -134,13 +140,11 @@ def print_calls(
     with destination(output) as stream:
         render(columns, rows, form, stream, title="calls")
         if form == "terminal":
-            render(
-                by_operator,
-                [[s.name, which, s.calls, format_value(s.seconds, "s"), f"{s.share:.1%}"] for which, s in found],
-                form,
-                stream,
-                title="operators",
-            )
+            rows = [
+                [share.name, dtype, which, share.calls, format_value(share.seconds, "s"), f"{share.share:.1%}"]
+                for dtype, which, share in found
+            ]
+            render(by_operator, rows, form, stream, title="operators")
             stream.writelines(f"{line}\n" for line in difference(records))
 
 
@@ -153,7 +157,7 @@ def print_fit(records: Sequence[Record], form: Form, output: str | None) -> None
     from tessera.operators.scaling import fit_table
 
     columns, rows = fit_table(records)
-    if not rows:
-        raise TesseraError("a fit needs an operator in two sizes or more", do="add --size all")
     with destination(output) as stream:
         render(columns, rows, form, stream, title="time = overhead + n * cost")
+        if not rows and form == "terminal":
+            stream.write("nothing to fit: no operator was measured in two sizes with different work\n")

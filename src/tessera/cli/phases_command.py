@@ -9,18 +9,19 @@ from __future__ import annotations
 
 import argparse
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 
-from tessera.cli.execute import closing_lines, execute, exit_code, is_root
+from tessera.cli.execute import closing_lines, execute, is_root
 from tessera.cli.options import launch_of
 from tessera.cli.phases_options import add_options, axes_of, sampling_of
 from tessera.cli.phases_tables import print_phases
 from tessera.errors import TesseraError
 from tessera.phased.cases import cases
-from tessera.phased.profile.directory import prepare, profile_of, write_profile
+from tessera.phased.profile.directory import prepared, profile_of, write_profile
 from tessera.report.destination import destination
 from tessera.report.tables import Column, render
-from tessera.results.record import Record
+from tessera.results.record import Record, exit_code
 from tessera.suites.plan import Plan
 
 EPILOG = """\
@@ -55,13 +56,16 @@ def run(args: argparse.Namespace) -> int:
         raise TesseraError("--launches", got=args.launches, allowed="1 or more")
     if args.weights is not None and not Path(args.weights).is_file():
         raise TesseraError("no such file of weights", got=args.weights)
-    folder = prepare(Path(args.profile_dir or ".")) if args.profile else None
     plan = Plan(cases=tuple(found), sampling=sampling_of(args), launch=launch_of(args), launches=args.launches)
-    stored, records, outcome = execute(plan, store_path=args.results, name=args.run, suite="phases", resume=args.resume)
-    if is_root():
-        print_phases(stored, records, args.form, args.output, advise=args.advise, profile=args.profile)
-        if args.form == "terminal":
-            print("\n".join(closing_lines(stored, outcome, records)))
+    writes = args.profile and is_root()
+    with prepared(Path(args.profile_dir or ".")) if writes else nullcontext() as folder:
+        stored, records, outcome = execute(
+            plan, store_path=args.results, name=args.run, suite="phases", resume=args.resume
+        )
+        if is_root():
+            print_phases(stored, records, args.form, args.output, advise=args.advise, profile=args.profile)
+            if args.form == "terminal":
+                print("\n".join(closing_lines(stored, outcome, records)))
         if folder is not None:
             _write(records, folder, quiet=args.form != "terminal")
     return exit_code(records)
@@ -69,7 +73,12 @@ def run(args: argparse.Namespace) -> int:
 
 def _write(records: list[Record], folder: Path, *, quiet: bool) -> None:
     profiles = {record.case.key: profile for record in records if (profile := profile_of(record)) is not None}
+    for record in records:
+        if record.case.key not in profiles:
+            print(f"note: no profile of {record.case.key}: {record.status.replace('_', ' ')}", file=sys.stderr)
     if not profiles:
+        if any(folder.iterdir()):
+            print(f"note: {folder} is left as it was: what is in it is of another run", file=sys.stderr)
         return
     written = write_profile(profiles, folder)
     print("profile: " + ", ".join(map(str, written)), file=sys.stderr if quiet else sys.stdout)

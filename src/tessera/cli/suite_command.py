@@ -9,7 +9,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from tessera.cli.execute import closing_lines, execute, exit_code, is_root
+from tessera.cli.execute import closing_lines, execute, is_root
 from tessera.cli.options import FORMS, add_launch, add_output, add_store, checked, launch_of
 from tessera.cli.progress import clock
 from tessera.cli.records_table import print_records
@@ -17,6 +17,7 @@ from tessera.cli.report_command import write_report
 from tessera.errors import TesseraError
 from tessera.report.destination import destination
 from tessera.report.tables import Column, render
+from tessera.results.record import exit_code
 from tessera.suites.plan import Plan
 from tessera.suites.suite import Suite, load_suite, parse_duration
 

@@ -115,7 +115,10 @@ class Alternator:
         target: float = 0.008,
         confidence: float = CONFIDENCE,
     ) -> Alternated:
-        """Alternate `make(*args_a)()` and `make(*args_b)()` until the ratio is known to `target` or time is up."""
+        """Alternate `make(*args_a)()` and `make(*args_b)()` until the ratio is known to `target` or time is up.
+
+        What looks like a change goes on until it is one with the `confidence` that is wanted, too.
+        """
         self.prepare(make)
         deadline = time.monotonic() + budget
         ratios: list[float] = []
@@ -129,8 +132,8 @@ class Alternator:
             for kept, new in zip(raw, values, strict=True):
                 kept.append(tuple(new))
             if len(ratios) >= 2 * LEAST_LAUNCHES:
-                found = launches_interval(ratios, confidence, self._count)
-                if (found.high - found.low) / 2 <= target:
+                own, held = (launches_interval(ratios, one, self._count) for one in (CONFIDENCE, confidence))
+                if (own.high - own.low) / 2 <= target and (0 in own) == (0 in held):
                     stopped_by = "target"
                     break
         return Alternated(

@@ -46,6 +46,9 @@ class Interval:
     low: float
     high: float
 
+    def __contains__(self, value: float) -> bool:
+        return self.low <= value <= self.high
+
     @property
     def relative(self) -> float:
         """Half the width over the value."""

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 
-from tessera.errors import TesseraError
+from tessera.errors import OK, TesseraError
 from tessera.measure.samples import Sampling
 from tessera.operators.api import run_operators
 from tessera.operators.backends import BACKENDS
 from tessera.operators.catalogue import find
 from tessera.operators.operator import SIZES
+from tessera.results.record import exit_code
 
 
 def main() -> int:
@@ -26,11 +28,17 @@ def main() -> int:
     args = parser.parse_args()
     try:
         wanted = find(args.names or ([] if args.category else ["*"]), args.category)
-        run_operators([op.name for op in wanted], args.backend, args.size, Sampling(budget=args.budget))
+        records = run_operators([op.name for op in wanted], args.backend, args.size, Sampling(budget=args.budget))
     except TesseraError as error:
         print(f"tessera: {error}", file=sys.stderr)
         return error.exit_code
-    return 0
+    except KeyboardInterrupt:
+        print("tessera: interrupted", file=sys.stderr)
+        return 130
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        return OK
+    return exit_code(records)
 
 
 if __name__ == "__main__":

@@ -93,6 +93,7 @@ def _fusions(
     operator: Operator, backend: Sequence[str], which: str, asked: Sequence[str]
 ) -> Sequence[Mapping[str, str]]:
     """A fused operator on torch alone is measured against its own steps, in every way that it can be fused."""
-    if operator.category != "fused" or not asked or set(backend) != {"torch"} or which != "forward":
+    ways = fusions(operator.name) if operator.category == "fused" else ()
+    if not ways or not asked or set(backend) != {"torch"} or which != "forward":
         return ({},)
-    return [{"fusion": way} for way in fusions(operator.name) if way in asked]
+    return [{"fusion": way} for way in ways if way in asked]

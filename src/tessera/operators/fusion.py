@@ -39,6 +39,9 @@ def run_fused(worker: Worker, case: Case, sampling: Sampling) -> Record:
         raise Refused("fused operators are measured on one worker", got=f"{worker.size} ranks")
     if case.params.get("cache") == "cold":
         raise Refused("fused operators are measured in alternation, which warms the caches", got="cache=cold")
+    if sampling.iterations is not None or sampling.warmup is not None:
+        got, allowed = "--iterations or --warmup", "--budget and --target"
+        raise Refused("fused operators are sampled in turns until their gain is known", got=got, allowed=allowed)
     request = request_of(case)
     three = programs(request, str(case.params["fusion"]))
     flops, moved = work_of(request, [to_array(leaf) for leaf in leaves(three["fused"]())])

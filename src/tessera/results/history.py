@@ -20,6 +20,8 @@ from tessera.results.changepoints import MIN_RUNS, Shift, change_points
 from tessera.results.reading import Reading
 from tessera.results.record import Case, Direction
 
+SAME_CHANGE = 3  # runs by which the place of a change may move when more runs are known
+
 Why = Literal["conditions", "version", "unit", "metric", "failed", "refused", "timed out"]
 
 
@@ -64,6 +66,7 @@ class Series:
     direction: Direction
     points: tuple[Point, ...]
     changes: tuple[Change, ...]
+    errors: tuple[float, ...] = ()  # of the points, relative, where they were needed
 
     @property
     def values(self) -> list[float]:
@@ -79,6 +82,14 @@ class Series:
         starts = [0, *(change.start for change in self.changes), len(self.points)]
         pairs = itertools.pairwise(starts)
         return [(start, end, statistics.median(self.values[start:end])) for start, end in pairs]
+
+    def is_new(self, change: Change, threshold: float, newest: int) -> bool:
+        """Whether a change began in the newest runs, or could not be told from noise before them."""
+        if change.age <= newest:
+            return True
+        before = slice(None, -newest)
+        known = change_points(self.values[before], threshold=threshold, errors=self.errors[before] or None)
+        return all(abs(shift.start - change.start) > SAME_CHANGE for shift in known)
 
     def lasts(self, change: Change, threshold: float) -> bool:
         """Whether the newest level is still on the same side of the one before the change, beyond the threshold."""
@@ -122,18 +133,23 @@ class History:
         return sorted(found, key=lambda pair: (not pair[1].harmful, -pair[1].size))
 
     def current(self, series: Series, newest: int) -> bool:
-        """Whether a case is still measured: the newest runs of its last run's suite hold it."""
+        """Whether a case is still measured: the newest runs of its last run's suite hold it.
+
+        Runs of a command of their own belong to no suite: nobody left anything out of them.
+        """
         last = series.points[-1].run
+        if self.runs[last] in ("", series.case.feature, f"{series.case.feature} {series.case.name}"):
+            return True
         same = [run for run, suite in self.runs.items() if suite == self.runs[last]]
         return last in same[-newest:]
 
     def alerts(self, newest: int) -> list[Alert]:
-        """The regressions that began in the newest runs of their case and still last, the most harmful first."""
+        """The regressions that the newest runs of their case have brought to light, if they last, the worst first."""
         found = [
             Alert(series=series, change=change)
             for series, change in self.changes
             if change.harmful
-            and change.age <= newest
+            and series.is_new(change, self.threshold, newest)
             and series.lasts(change, self.threshold)
             and self.current(series, newest)
         ]
@@ -211,9 +227,11 @@ def _series(readings: Sequence[Reading], threshold: float) -> Series:
     unit, direction = metrics[-1].unit, metrics[-1].direction
     values = [metric.value for metric in metrics]
     shifts = change_points(values, threshold=threshold) if _ratios(values) else ()
+    errors: tuple[float, ...] = ()
     if shifts and (unit == "s" or unit.endswith("/s")):
         # The launches can only make a change less sure: their samples are read where there is one.
-        shifts = change_points(values, threshold=threshold, errors=[_error(r.launches()) for r in readings])
+        errors = tuple(_error(reading.launches()) for reading in readings)
+        shifts = change_points(values, threshold=threshold, errors=errors)
     return Series(
         case=readings[-1].case,
         unit=unit,
@@ -223,6 +241,7 @@ def _series(readings: Sequence[Reading], threshold: float) -> Series:
             for reading, value in zip(readings, values, strict=True)
         ),
         changes=tuple(_change(shift, readings, direction) for shift in shifts),
+        errors=errors,
     )
 
 

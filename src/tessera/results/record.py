@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal
 
-from tessera.errors import BenchmarkFailed, TesseraError, TimedOut
+from tessera.errors import BENCHMARK_FAILED, OK, TIMED_OUT, USAGE, BenchmarkFailed, TesseraError, TimedOut
 from tessera.measure.samples import Samples
 
 SCHEMA = 1
@@ -148,6 +148,19 @@ def record_of_error(case: Case, error: Exception, unit: str = "s") -> Record:
     if isinstance(error, BenchmarkFailed):
         status = "timed_out" if isinstance(error, TimedOut) else "failed"
     return Record(case=case, unit=unit, status=status, reason=str(error))
+
+
+def exit_code(records: Iterable[Record]) -> int:
+    """0 when cases were measured, or refused beside others; otherwise what went wrong.
+
+    When nothing but refusals came of what was asked for, it was asked for in vain.
+    """
+    statuses = {record.status for record in records}
+    if statuses == {"refused"}:
+        return USAGE
+    if "failed" in statuses:
+        return BENCHMARK_FAILED
+    return TIMED_OUT if "timed_out" in statuses else OK
 
 
 def merge_launches(records: Iterable[Record]) -> Record:

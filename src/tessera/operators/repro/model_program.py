@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tessera.operators.repro.torch_program import backward
-from tessera.operators.repro.written import Written
+from tessera.operators.repro.written import Written, literal
 from tessera.operators.sources.arguments import below
 from tessera.operators.sources.model import STATISTICS
 from tessera.results.record import Case
@@ -87,7 +87,7 @@ def _text(described: Any) -> str:
     if isinstance(described, list):
         return f"[{', '.join(map(_text, described))}]"
     if not isinstance(described, dict):
-        return repr(described)
+        return literal(described)
     if "tensor" in described:
         shape, strides = tuple(described["tensor"]), described.get("strides")
         return f"tensor({shape}, torch.{described['dtype']}" + (f", {tuple(strides)})" if strides else ")")

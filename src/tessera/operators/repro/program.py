@@ -25,8 +25,10 @@ import time
 
 SETTINGS = {settings}
 if __name__ == "__main__" and any(os.environ.get(name) != value for name, value in SETTINGS.items()):
-    os.environ.update(SETTINGS)  # they act on a process that is started with them
-    os.execv(sys.executable, [sys.executable, *sys.argv])
+    if os.path.isfile(sys.argv[0]):
+        os.environ.update(SETTINGS)  # they act on a process that is started with them
+        os.execv(sys.executable, [sys.executable, *sys.argv])
+    print("not a file, so these settings of the record are not in force:", SETTINGS, file=sys.stderr)
 
 {imports}
 

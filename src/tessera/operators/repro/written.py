@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -51,8 +52,20 @@ def drawn(case: Case) -> Drawn:
     return Drawn(
         begin=f"rng = np.random.default_rng({case.params['seed']})\nshapes = {shapes}",
         arrays={name: _array(name, one, case.params) for name, one in inputs.items()},
-        attributes="\n".join(f"{name} = {value!r}" for name, value in attributes.items()),
+        attributes="\n".join(f"{name} = {literal(value)}" for name, value in attributes.items()),
     )
+
+
+def literal(value: Any) -> str:
+    """A value as Python; infinity and what is no number have no name there.
+
+    >>> literal((1, float("-inf")))
+    "(1, float('-inf'))"
+    """
+    if isinstance(value, tuple | list):
+        inside = ", ".join(map(literal, value))
+        return f"[{inside}]" if isinstance(value, list) else f"({inside}{',' if len(value) == 1 else ''})"
+    return f"float({str(value)!r})" if isinstance(value, float) and not math.isfinite(value) else repr(value)
 
 
 def _array(name: str, one: Input, params: Mapping[str, Any]) -> str:
