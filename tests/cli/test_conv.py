@@ -49,6 +49,14 @@ def test_help_has_examples(capsys):
         ([*SMALL, "--plan-only", "--picture", "a.gif"], "ends in .svg or .html"),
         (["--network", "resnet50", "--kernel", "3"], "its own shapes"),
         (["--network", "efficientnet_b0"], "does not plan"),
+        (["--network", "resnet50", "--image-size", "128x64"], "square"),
+        (["--network", "resnet50", "--batch-size", "-1"], "reads images"),
+        (["--network", "resnet50", "--sweep", "image-size=128;224"], "one network at a time"),
+        (["--network", "resnet50", "--picture", "p.html", "--list", "--table", "vgg11"], "--table, --list, --picture"),
+        (["--list", "--trace", "t.json"], "does not go with"),
+        (["--table", "resnet50", "--batch-size", "-1"], "reads images"),
+        (["--table", "vgg16", "--image-size", "16"], "does not take images of 16x16"),
+        ([*SMALL, "--picture", "p.png", "--quick"], "ends in .svg or .html"),
     ],
 )
 def test_a_mistake_is_one_line(words, says, capsys):
@@ -97,7 +105,21 @@ def test_pictures_and_a_trace(capsys):
     assert json.loads(Path("plan.json").read_text())["traceEvents"]
     assert main([*words, "--picture", "plan.html"]) == 0
     assert "<svg" in Path("plan.html").read_text()
-    assert "picture: plan.html" in capsys.readouterr().out
+    assert "picture: plan.html" in capsys.readouterr().err
+
+
+def test_a_picture_leaves_the_results_readable(capsys):
+    words = ["conv", *SMALL, "--json", "--picture", "plan.svg", "--trace", "plan.json"]
+    for more in (["--plan-only"], ["--iterations", "1", "--launches", "1"]):
+        assert main([*words, *more]) == 0
+        assert json.loads(capsys.readouterr().out)
+        for drawn in ("plan.svg", "plan.json"):
+            Path(drawn).unlink()
+
+
+def test_a_setting_of_one_layout_does_not_stop_the_others(capsys):
+    assert main(["conv", "--act-block-w-div", "2", "--plan-only"]) == 0
+    assert "candidates" in capsys.readouterr().out
 
 
 def test_cases_are_listed(capsys):

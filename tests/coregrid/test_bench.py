@@ -32,8 +32,9 @@ def measured(**axes: Any) -> list[Record]:
 
 @pytest.mark.parametrize("layout", ["search", "auto", "HEIGHT", "BLOCK", "WIDTH"])
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "bfloat8_b"])
-def test_memory_and_bytes_are_as_predicted(layout: str, dtype: str) -> None:
-    (record,) = measured(shard_layout=[layout], dtype=[dtype], weights_dtype=[dtype], activation=["relu"])
+@pytest.mark.parametrize("grid", ["", "1x2", "2x3"])
+def test_memory_and_bytes_are_as_predicted(layout: str, dtype: str, grid: str) -> None:
+    (record,) = measured(shard_layout=[layout], dtype=[dtype], weights_dtype=[dtype], activation=["relu"], grid=[grid])
     assert record.metrics["wrong"].value == 0
     for name in ("high_water", "local", "remote", "multicast", "global"):
         assert record.metrics[name].value == record.predicted[name].value, name
@@ -53,14 +54,21 @@ def test_slices_and_settings() -> None:
     assert all(record.metrics["wrong"].value == 0 for record in (sliced, freed, striding))
 
 
-@pytest.mark.parametrize("choice", ["search", "HEIGHT"])
-def test_a_small_machine_takes_slices(choice: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("choice", ["search", "auto", "HEIGHT"])
+@pytest.mark.parametrize("grid", ["", "1x2"])
+def test_a_small_machine_takes_slices(choice: str, grid: str, tmp_path: Path) -> None:
     small = replace(load_machine("wormhole-n150"), name="small", workers=Mesh(2, 2), local_memory=60_000)
     small.write(tmp_path / "small.toml")
-    asked = {"num_slices": [12]} if choice == "HEIGHT" else {}
+    asked = {} if choice == "search" else {"num_slices": [24 if grid else 12]}
     (record,) = measured(
-        machine=[str(tmp_path / "small.toml")], image_size=[24], in_channels=[32], shard_layout=[choice], **asked
+        machine=[str(tmp_path / "small.toml")],
+        image_size=[24],
+        in_channels=[32],
+        shard_layout=[choice],
+        grid=[grid],
+        **asked,
     )
+    assert record.conditions["cores"] <= (2 if grid else 4)
     assert record.conditions["slices"] > 1
     assert record.metrics["wrong"].value == 0
     for name in ("local", "remote", "multicast", "global"):

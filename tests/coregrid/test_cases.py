@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from tessera.coregrid.cases import cases
 from tessera.coregrid.config import MathFidelity
+from tessera.coregrid.device.device import open_device
 from tessera.coregrid.formats import Layout, bfloat8_b
 from tessera.coregrid.planning.sharding import ShardLayout
 from tessera.coregrid.problem import Problem, padding_of
 from tessera.errors import TesseraError
 from tessera.geometry import Mesh
+from tessera.machine.hosts import save_host
+from tessera.measure.environment import environment, host_fingerprint
+from tests.coregrid.machines import small
 
 
 def test_all_combinations() -> None:
@@ -94,6 +100,22 @@ def test_who_chooses() -> None:
     assert searched.plan() == searched.search().best.plan
     assert own.plan().footprint.total <= searched.plan().footprint.total
     assert len(sliced.plan().slices) == 2
+
+
+@pytest.mark.parametrize("choice", ["search", "auto", "WIDTH"])
+def test_the_config_of_a_plan_has_the_grid_that_was_asked_for(choice: str) -> None:
+    plan = Problem.of(cases(shard_layout=[choice], grid=["4x4"], image_size=[28])[0].params).plan()
+    assert plan.grid == plan.config.grid == Mesh(4, 4)
+    assert plan.config.shard_layout == plan.layout
+
+
+def test_this_host_once_it_is_calibrated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TESSERA_HOME", str(tmp_path))
+    with pytest.raises(TesseraError, match="not calibrated"):
+        cases(machine=["host"])
+    save_host(replace(small(), name="host"), host_fingerprint(environment()))
+    assert Problem.of(cases(machine=["host"])[0].params).plan().grid == Mesh(3, 4)
+    assert open_device("host").grid == Mesh(3, 4)
 
 
 def test_padding() -> None:

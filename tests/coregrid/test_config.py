@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tessera.coregrid.cases import CHOICES, FIDELITIES, FORMATS, SETTINGS
-from tessera.coregrid.config import ComputeConfig, Conv2dConfig, MathFidelity, SliceConfig
+from tessera.coregrid.config import ComputeConfig, Conv2dConfig, MathFidelity, SliceAxis, SliceConfig
 from tessera.coregrid.formats import DTYPES, Layout, bfloat8_b, bfloat16
 from tessera.coregrid.planning.sharding import ShardLayout
 from tessera.errors import TesseraError
@@ -39,6 +39,8 @@ def test_defaults() -> None:
         ({"input_channels_alignment": 12}, "8, 16, 32"),
         ({"shard_layout": "INTERLEAVED"}, "HEIGHT, BLOCK, WIDTH"),
         ({"halo_mode": "all"}, "span, exact"),
+        ({"output_layout": "tiles"}, "ROW_MAJOR, TILE"),
+        ({"dtype": "bfloat16"}, "unknown dtype"),
         ({"dtype": bfloat8_b, "output_layout": Layout.ROW_MAJOR}, "tiles only"),
     ],
 )
@@ -50,6 +52,20 @@ def test_mistakes(given: dict[str, object], said: str) -> None:
 def test_slices_are_counted_from_nought() -> None:
     with pytest.raises(TesseraError, match="0"):
         SliceConfig(num_slices=-1)
+
+
+@pytest.mark.parametrize("word", ["height", "HEIGHT", SliceAxis.HEIGHT])
+def test_names_stand_for_what_they_name(word: str) -> None:
+    assert SliceConfig(axis=word).axis is SliceAxis.HEIGHT
+    assert ComputeConfig(math_fidelity="LoFi").math_fidelity is MathFidelity.LoFi
+    assert Conv2dConfig(output_layout="row_major").output_layout is Layout.ROW_MAJOR
+
+
+def test_names_of_nothing() -> None:
+    with pytest.raises(TesseraError, match=r"unknown axis of slices.*HEIGHT, WIDTH"):
+        SliceConfig(axis="depth")
+    with pytest.raises(TesseraError, match=r"unknown math_fidelity.*LoFi, HiFi2"):
+        ComputeConfig(math_fidelity="lofi")
 
 
 def test_configs_can_be_kept_by() -> None:

@@ -72,6 +72,16 @@ def test_the_bytes_of_a_block() -> None:
     assert raw[:4] == [127, 0, 4 | (8 + 2) << 4, 1]
 
 
+@pytest.mark.parametrize("dtype", [bfloat8_b, bfloat4_b])
+def test_what_rounds_to_zero_has_no_sign(dtype: DataType) -> None:
+    row = torch.zeros(1, 32)
+    row[0, :4] = torch.tensor([1.0, -(2.0**-20), -0.0, -1.0])
+    raw = stored(row, dtype)[0].tolist()
+    kept = raw[2:6] if dtype is bfloat8_b else [raw[2] & 15, raw[2] >> 4, raw[3] & 15, raw[3] >> 4]
+    one = 1 << dtype.mantissa - 1
+    assert kept == [one, 0, 0, (1 << dtype.mantissa) + one]
+
+
 def test_blocks_run_along_the_last_dim() -> None:
     small = torch.full((2, 32), 2.0**-10)
     small[0, 0] = 1.0

@@ -15,6 +15,7 @@ from tessera.coregrid.device.tensors import Tensor, deallocate, from_torch, to_d
 from tessera.coregrid.execution.activations import ACTIVATIONS
 from tessera.coregrid.execution.program import Program
 from tessera.coregrid.formats import float32, rounded
+from tessera.coregrid.machines import machine_of
 from tessera.coregrid.networks.layers import network
 from tessera.coregrid.networks.plan import plan_network
 from tessera.coregrid.operations.conv2d import conv2d
@@ -24,7 +25,6 @@ from tessera.coregrid.planning.plan import ConvPlan
 from tessera.coregrid.problem import Problem
 from tessera.errors import Refused
 from tessera.launch.worker import Worker
-from tessera.machine import load_machine
 from tessera.measure.environment import environment
 from tessera.measure.sampler import sample
 from tessera.measure.samples import Sampling
@@ -227,7 +227,7 @@ def _compared(found: torch.Tensor, truth: torch.Tensor) -> _Numbers:
 
 def _network(case: Case, sampling: Sampling) -> Record:
     """A whole network planned: how long planning takes here, and what it predicts for the chip."""
-    machine = load_machine(str(case.params["machine"]))
+    machine = machine_of(str(case.params["machine"]))
     described = network(str(case.params["network"]), int(case.params["batch_size"]))
     planning: Callable[[], object] = lambda: plan_network(described, machine)  # noqa: E731
     found = plan_network(described, machine)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum, StrEnum
+from typing import TypeVar
 
 from tessera.coregrid.device.grids import CoreRangeSet
 from tessera.coregrid.execution.activations import ACTIVATIONS
-from tessera.coregrid.formats import TILE, DataType, Layout, bfloat16
+from tessera.coregrid.formats import DTYPES, TILE, DataType, Layout, bfloat16
 from tessera.coregrid.planning.sharding import ShardLayout
 from tessera.coregrid.planning.sticks import Mode
 from tessera.errors import TesseraError
@@ -15,6 +16,7 @@ from tessera.geometry import Mesh
 
 NO_ACTIVATION = ""
 CHANNELS_ALIGNMENTS = (8, 16, 32)
+Member = TypeVar("Member", bound=Enum)
 
 
 class MathFidelity(Enum):
@@ -50,6 +52,9 @@ class ComputeConfig:
     fp32_dest_acc_en: bool = False
     packer_l1_acc: bool = False
 
+    def __post_init__(self) -> None:
+        self.math_fidelity = _member(MathFidelity, self.math_fidelity, "math_fidelity")
+
 
 @dataclass(slots=True, kw_only=True, unsafe_hash=True)
 class Conv2dConfig:
@@ -59,6 +64,9 @@ class Conv2dConfig:
     `act_block_w_div`. `transpose_shards` is for BLOCK: sticks over the rows of the grid and channels over its columns,
     or the other way round. `full_inner_dim` takes all rows of the kernel in one block of BLOCK. `halo_mode` is `span`,
     one range of sticks per core as the chip moves them, or `exact`, only those that a window touches.
+
+    Without a `shard_layout` that of the input is taken, or with `reshard_if_not_optimal` the chip's own choice. In
+    either case an input that lies on other cores than those of the plan is resharded to them.
     """
 
     dtype: DataType = bfloat16
@@ -114,10 +122,11 @@ class Conv2dConfig:
         """Take the names of tensor memory layouts and sets of cores as well: a rectangle of them is a grid."""
         self.activation = self.activation or NO_ACTIVATION
         if self.shard_layout is not None:
-            try:
-                self.shard_layout = ShardLayout(self.shard_layout)
-            except ValueError:
-                raise TesseraError("shard_layout", got=self.shard_layout, allowed=list(ShardLayout)) from None
+            self.shard_layout = _member(ShardLayout, self.shard_layout, "shard_layout")
+        self.output_layout = _member(Layout, self.output_layout, "output_layout")
+        for dtype in (self.dtype, self.weights_dtype):
+            if not isinstance(dtype, DataType):
+                raise TesseraError("unknown dtype", got=dtype, allowed=DTYPES)
         if isinstance(self.core_grid, CoreRangeSet):
             self.core_grid = self.core_grid.as_mesh()
 
@@ -126,6 +135,10 @@ class Conv2dConfig:
         """The cores that the user chose, if they override the sharding."""
         assert not isinstance(self.core_grid, CoreRangeSet)
         return self.core_grid if self.override_sharding_config else None
+
+    def on(self, grid: Mesh) -> Conv2dConfig:
+        """The same on these cores, which are insisted on; it needs a layout."""
+        return replace(self, override_sharding_config=True, reshard_if_not_optimal=False, core_grid=grid)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,6 +149,8 @@ class SliceConfig:
     num_slices: int = 0
 
     def __post_init__(self) -> None:
+        if self.axis is not None:
+            object.__setattr__(self, "axis", _member(SliceAxis, self.axis, "axis of slices"))
         if self.num_slices < 0:
             raise TesseraError("num_slices is 0 (as many as it takes) or more", got=self.num_slices)
 
@@ -143,3 +158,13 @@ class SliceConfig:
 def Conv2dSliceConfig(*, slice_type: SliceAxis | None = None, num_slices: int = 0) -> SliceConfig:
     """The same by the names that ttnn has for it."""
     return SliceConfig(axis=slice_type, num_slices=num_slices)
+
+
+def _member(kind: type[Member], given: object, what: str) -> Member:
+    """One of an enumeration, given as itself, by its name or by its value: what is compared by identity later on."""
+    if isinstance(given, kind):
+        return given
+    for member in kind:
+        if given in (member.name, member.value):
+            return member
+    raise TesseraError(f"unknown {what}", got=given, allowed=[member.name for member in kind])

@@ -112,7 +112,7 @@ def _blocks(values: Tensor, mantissa: int) -> tuple[Tensor, Tensor, Tensor]:
     """Signs and mantissas of sixteen neighbours along the last dim (`..., blocks, 16`), and the exponents they share.
 
     Each mantissa is moved to the exponent of the largest by cutting bits off, then rounded to nearest, ties to even;
-    one that would need a bit more stays at the largest there is.
+    one that would need a bit more stays at the largest there is. What becomes zero has no sign.
     """
     bits = values.contiguous().view(torch.int32).view(*values.shape[:-1], -1, BLOCK)
     exponent = (bits >> 23) & 0xFF
@@ -124,7 +124,7 @@ def _blocks(values: Tensor, mantissa: int) -> tuple[Tensor, Tensor, Tensor]:
     tie = 1 << (cut - 1)
     up = (rest > tie) | ((rest == tie) & (kept & 1 == 1))
     kept = (kept + up.to(torch.int32)).clamp(max=(1 << mantissa) - 1)
-    return (bits < 0).to(torch.int32), kept, shared.squeeze(-1)
+    return ((bits < 0) & (kept > 0)).to(torch.int32), kept, shared.squeeze(-1)
 
 
 def _scaled(sign: Tensor, kept: Tensor, shared: Tensor, mantissa: int) -> Tensor:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from typing import Any
 
 from tessera.coregrid.cases import AUTO, SEARCH
-from tessera.coregrid.config import ComputeConfig, Conv2dConfig, MathFidelity, SliceAxis, SliceConfig
+from tessera.coregrid.config import ComputeConfig, Conv2dConfig, SliceConfig
 from tessera.coregrid.convolution import Convolution
 from tessera.coregrid.formats import DTYPES, DataType, Layout
+from tessera.coregrid.machines import machine_of
 from tessera.coregrid.planning.autoshard import auto_shard
 from tessera.coregrid.planning.plan import ConvPlan, Setup, planned
 from tessera.coregrid.planning.search import Search, plan_conv2d
@@ -17,7 +18,6 @@ from tessera.coregrid.planning.sharding import ShardLayout
 from tessera.coregrid.planning.slicing import plan_sliced
 from tessera.errors import TesseraError
 from tessera.geometry import Mesh
-from tessera.machine import load_machine
 
 KNOBS = {field.name for field in fields(Conv2dConfig)} - {"shard_layout", "core_grid", "override_sharding_config"}
 COMPUTE = {field.name for field in fields(ComputeConfig)}
@@ -35,16 +35,16 @@ class Problem:
     @classmethod
     def of(cls, params: Mapping[str, Any]) -> Problem:
         """From the plain values of a case."""
-        machine = load_machine(str(params["machine"]))
+        machine = machine_of(str(params["machine"]))
         choice = str(params.get("shard_layout", SEARCH))
-        config = _config(params, None if choice in (SEARCH, AUTO) else _layout(choice))
-        if params.get("grid"):
-            config = _on(config, params["grid"])
+        config, grid = _config(params, None if choice in (SEARCH, AUTO) else _layout(choice)), _mesh(params.get("grid"))
+        if config.shard_layout is not None and grid is not None:  # together they are insisted on
+            config, grid = config.on(grid), None
         setup = Setup(
             machine=machine,
             config=config,
             compute=_compute(params),
-            grid=None if config.override_sharding_config else _mesh(params.get("grid")),
+            grid=grid,
             input_layout=Layout.TILE if config.dtype.is_block else Layout.ROW_MAJOR,
             bias=bool(params.get("bias", True)),
         )
@@ -68,10 +68,16 @@ class Problem:
         """The plan that was chosen; a layout that was asked for may turn out not to fit, in one piece at least."""
         if self.choice == SEARCH:
             return self.search().best.plan
-        layout = self.setup.config.shard_layout
+        plan = self._planned(self.setup)
+        # a grid alone bounds the choice of a layout; what is chosen has to be said, so that it is executed there
+        return plan if self.setup.grid is None else self._planned(self.setup.laid(plan.layout))
+
+    def _planned(self, setup: Setup) -> ConvPlan:
+        """The plan in the layout that is set, or that the chip itself chooses."""
+        layout = setup.config.shard_layout
         if self.slices is not None:
-            return plan_sliced(self.conv, self.setup, self.slices, layout=layout)
-        return planned(self.conv, layout, self.setup) if layout else auto_shard(self.conv, self.setup)
+            return plan_sliced(self.conv, setup, self.slices)
+        return planned(self.conv, layout, setup) if layout else auto_shard(self.conv, setup)
 
 
 def _convolution(params: Mapping[str, Any]) -> Convolution:
@@ -115,16 +121,7 @@ def _config(params: Mapping[str, Any], layout: ShardLayout | None) -> Conv2dConf
     for name in ("dtype", "weights_dtype"):
         if name in given:
             given[name] = _dtype(given[name])
-    if "output_layout" in given:
-        given["output_layout"] = Layout(str(given["output_layout"]).lower())
     return Conv2dConfig(**given, shard_layout=layout)
-
-
-def _on(config: Conv2dConfig, grid: Any) -> Conv2dConfig:
-    """A grid that is given with a layout is insisted on; without one, it bounds what may be chosen."""
-    if config.shard_layout is None:
-        return config
-    return replace(config, override_sharding_config=True, core_grid=_mesh(grid))
 
 
 def _mesh(grid: Any) -> Mesh | None:
@@ -150,17 +147,11 @@ def _layout(name: str) -> ShardLayout:
 
 
 def _compute(params: Mapping[str, Any]) -> ComputeConfig:
-    given = {name: params[name] for name in COMPUTE if name in params}
-    if "math_fidelity" in given:
-        name = str(given["math_fidelity"])
-        if name not in MathFidelity.__members__:
-            raise TesseraError("unknown fidelity", got=name, allowed=MathFidelity.__members__)
-        given["math_fidelity"] = MathFidelity[name]
-    return ComputeConfig(**given)
+    return ComputeConfig(**{name: params[name] for name in COMPUTE if name in params})
 
 
 def _slices(params: Mapping[str, Any]) -> SliceConfig | None:
     axis, count = params.get("slice_axis") or None, int(params.get("num_slices", 0))
     if axis is None and not count:
         return None
-    return SliceConfig(axis=SliceAxis(axis) if axis else None, num_slices=count)
+    return SliceConfig(axis=axis, num_slices=count)

@@ -28,6 +28,15 @@ def test_what_is_set_aside_is_not_there() -> None:
         ttnn.open_device(small(memory=65536), l1_small_size=65536)
 
 
+@pytest.mark.parametrize(("memory", "reserved"), [(65536, 1000), (65545, 0), (65545, 7)])
+def test_a_memory_is_whole_units_of_what_a_core_moves(memory: int, reserved: int) -> None:
+    device = ttnn.open_device(small(memory=memory), l1_small_size=reserved)
+    assert device.machine.local_memory == device.arena.size == (memory - reserved) // 16 * 16
+    assert device.arena.allocate(100, "tensor").place.start % 16 == 0
+    with pytest.raises(TesseraError, match="leaves some"):
+        ttnn.open_device(small(memory=memory), l1_small_size=memory - 15)
+
+
 def test_mistakes() -> None:
     with pytest.raises(TesseraError, match="unknown machine"):
         ttnn.open_device("wormhole_n15")

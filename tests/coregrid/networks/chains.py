@@ -66,6 +66,18 @@ def squashed() -> nn.Module:
     )
 
 
+def residual_first() -> nn.Module:
+    return Says(lambda self, x: self.last(self.first(x) + x), first=nn.Conv2d(3, 3, 1), last=nn.Conv2d(3, 8, 1))
+
+
+def mean_first() -> nn.Module:
+    return nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Conv2d(3, 8, 1))
+
+
+def nothing() -> nn.Module:
+    return nn.Sequential(nn.Identity())
+
+
 def read_before_its_activation() -> nn.Module:
     def forward(self: Says, x: Tensor) -> Tensor:
         x = self.first(x)

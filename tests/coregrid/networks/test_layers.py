@@ -57,6 +57,24 @@ def test_what_would_come_out_wrong_is_refused(name: str, said: str) -> None:
         network(f"tests.coregrid.networks.chains:{name}", 1, 8)
 
 
+@pytest.mark.parametrize(
+    ("name", "batch", "size", "said"),
+    [
+        ("resnet18", 0, 224, "reads images"),
+        ("resnet18", -1, None, "reads images"),
+        ("resnet18", 1, 0, "reads images"),
+        ("vgg16", 1, 16, "does not take images of 16x16"),
+    ],
+)
+def test_images_that_a_model_does_not_take(
+    name: str, batch: int, size: int | None, said: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    for read in (network, table):
+        with pytest.raises(TesseraError, match=said):
+            read(name, batch, size)
+    assert capfd.readouterr().err == ""
+
+
 def test_activations_and_flattened_images() -> None:
     found = network("tests.coregrid.networks.chains:flattened", 2, 16)
     assert [layer.activation for layer in found.layers] == ["relu", "", "relu6", "", "hardswish", ""]

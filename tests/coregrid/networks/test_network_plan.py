@@ -13,8 +13,9 @@ from tessera.coregrid.formats import Layout
 from tessera.coregrid.networks.layers import Layer, Network, network
 from tessera.coregrid.networks.options import added, options
 from tessera.coregrid.networks.plan import COMPUTE, CONFIG, NetworkSearch, plan_network
-from tessera.coregrid.networks.published import PUBLISHED, Published
+from tessera.coregrid.networks.published import PUBLISHED, Published, published
 from tessera.coregrid.planning.plan import Setup
+from tessera.errors import TesseraError
 from tessera.machine import load_machine
 from tests.coregrid.planning.shapes import square
 
@@ -43,6 +44,20 @@ def test_a_chain_is_the_best_of_all_ways_through_it() -> None:
     assert len(found.best.steps) == 3
 
 
+@pytest.mark.parametrize(("name", "said"), [("residual_first", "add"), ("mean_first", "0"), ("nothing", "no layers")])
+def test_a_network_begins_with_a_layer_that_lays_the_images_out(name: str, said: str) -> None:
+    described = network(f"tests.coregrid.networks.chains:{name}", 1, 8)
+    with pytest.raises(TesseraError, match=f"begins so is not planned: got '{said}'"):
+        plan_network(described, N150)
+
+
+@pytest.mark.parametrize(
+    ("batch", "image", "known"), [(16, (224, 224), True), (1, (224, 224), False), (16, (64, 64), False)]
+)
+def test_what_was_published_is_of_one_batch_of_one_size(batch: int, image: tuple[int, int], known: bool) -> None:
+    assert (published("resnet50", "wormhole-n150", batch, image) is not None) == known
+
+
 @pytest.fixture(scope="module", params=PUBLISHED, ids=lambda row: row.machine)
 def searched(request: pytest.FixtureRequest) -> tuple[Published, NetworkSearch]:
     row: Published = request.param
@@ -63,6 +78,7 @@ def test_every_layer_of_resnet_50_is_there() -> None:
     found = plan_network(network("resnet50", 1), N150)
     names = [step.name for step in found.best.steps]
     assert len(names) == 53 + 1 + 16 + 1 + 1  # convolutions, the pool, sums, the average, the classifier
+    assert found.best.published is None  # there are figures for other batches
     assert names[0] == "conv1"
     assert names[-1] == "fc"
     for step in found.best.steps:

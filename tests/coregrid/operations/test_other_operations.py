@@ -171,6 +171,29 @@ def test_conv_transpose(
     torch.testing.assert_close(ttnn.to_torch(found), flat(expected), atol=1e-4, rtol=1e-4)
 
 
+@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("frees", [True, False])
+def test_a_transposed_convolution_frees_its_input_if_told_to(place: ttnn.MemoryConfig, frees: bool) -> None:
+    device = ttnn.open_device(small())
+    given = ttnn.from_torch(torch.randn(1, 4, 4, 8), ttnn.float32, device=device, memory_config=place)
+    made = ttnn.conv_transpose2d(
+        input_tensor=given,
+        weight_tensor=ttnn.from_torch(torch.randn(8, 8, 2, 2)),
+        in_channels=8,
+        out_channels=8,
+        device=device,
+        kernel_size=(2, 2),
+        stride=(2, 2),
+        input_height=4,
+        input_width=4,
+        conv_config=ttnn.Conv2dConfig(dtype=ttnn.float32, weights_dtype=ttnn.float32, deallocate_activation=frees),
+    )
+    assert given.is_allocated() != frees
+    for tensor in (made, given):
+        ttnn.deallocate(tensor)
+    assert device.arena.used == device.banks.used == 0
+
+
 @settings(max_examples=30, deadline=None)
 @given(sizes, st.tuples(st.integers(1, 3), st.integers(1, 3)), st.sampled_from(["nearest", "bilinear"]))
 def test_upsample(size: tuple[int, ...], factors: tuple[int, int], mode: str) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from tessera.coregrid.config import Conv2dConfig, SliceConfig
@@ -61,6 +63,25 @@ def test_slices_when_nothing_else_fits() -> None:
     assert "slices of the" in str(found.best)
     asked = plan_conv2d(square(1, 56, 64, 64), N150, slices=SliceConfig(num_slices=3))
     assert all(len(candidate.plan.slices) == 3 for candidate in asked.candidates)
+
+
+def test_slices_on_a_grid_are_made_again_by_their_config() -> None:
+    conv = square(1, 112, 64, 64)
+    found = plan_conv2d(conv, N150, grid=Mesh(1, 1)).best.plan
+    assert found.slices
+    again = plan_sliced(conv, Setup(machine=N150, config=found.config))
+    assert (again.sharding, again.footprint, len(again.slices)) == (found.sharding, found.footprint, len(found.slices))
+
+
+def test_a_setting_of_width_leaves_the_other_layouts_alone() -> None:
+    """Two parts do not divide the nine tiles of its block; on fewer cores it has more of them."""
+    conv, config = square(1, 14, 64, 64), Conv2dConfig(act_block_w_div=2)
+    found = plan_conv2d(conv, N150, config)
+    assert {ShardLayout.HEIGHT, ShardLayout.BLOCK} <= {candidate.plan.layout for candidate in found.candidates}
+    assert found.explain()
+    assert plan_sliced(conv, Setup(machine=N150, config=config), SliceConfig(axis="height")).fits
+    with pytest.raises(TesseraError, match="act_block_w_div divides"):
+        plan_conv2d(conv, N150, replace(config, shard_layout=ShardLayout.WIDTH))
 
 
 def test_it_is_never_slower_than_what_a_user_may_set_by_hand() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 
 import pytest
 import torch
@@ -12,7 +13,9 @@ from torch.nn import functional
 
 from tessera.coregrid.config import Conv2dConfig, SliceAxis, SliceConfig
 from tessera.coregrid.convolution import Convolution
+from tessera.coregrid.device.arena import OutOfMemory
 from tessera.coregrid.formats import Layout
+from tessera.coregrid.planning.knobs import advice, knobs
 from tessera.coregrid.planning.plan import Setup
 from tessera.coregrid.planning.sharding import ShardLayout
 from tessera.coregrid.planning.slicing import cut, guess_axis, part_of, plan_sliced
@@ -102,11 +105,24 @@ def test_the_bytes_are_those_of_all_slices_and_of_global_memory() -> None:
     assert found.ledger.global_written == 2 * 64 * 64 * 64 * 2
 
 
+def test_what_saves_memory_is_that_of_the_largest_slice() -> None:
+    conv = square(8, 224, 64, 64)
+    found = plan_sliced(conv, SETUP, SliceConfig(axis="height", num_slices=2), layout=ShardLayout.HEIGHT)
+    assert not found.fits
+    assert "more slices take less" in advice(found)
+    tried = knobs(found)
+    assert tried
+    for knob in tried:
+        other = plan_sliced(conv, replace(SETUP, config=knob.config), SliceConfig(axis="height", num_slices=2))
+        assert found.high_water - other.high_water == knob.saves
+        assert other.fits == knob.fits
+
+
 def test_what_fits_whole_has_no_slices() -> None:
     assert plan_sliced(square(1, 14, 64, 64), SETUP).slices == ()
 
 
 def test_what_does_not_fit_in_slices_says_so() -> None:
     conv = square(1, 8, 4096, 4096)
-    with pytest.raises(TesseraError, match=r"no slice .* fits.*MB per core at least.*up to 1\.43 MB"):
+    with pytest.raises(OutOfMemory, match=r"no slice .* fits.*MB per core at least.*up to 1\.43 MB"):
         plan_sliced(conv, Setup(machine=N150, config=Conv2dConfig()), layout=ShardLayout.HEIGHT)

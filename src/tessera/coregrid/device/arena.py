@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from tessera.coregrid.device.freelist import FreeList, aligned
+from tessera.coregrid.device.freelist import ALIGNMENT, FreeList, aligned
 from tessera.errors import TesseraError
 from tessera.geometry import Interval, Mesh
 
@@ -40,9 +40,10 @@ class Cores:
 
 
 class Arena:
-    """The memories of a grid of cores, `size` bytes each."""
+    """The memories of a grid of cores, `size` bytes each: whole units of what a core moves at once."""
 
     def __init__(self, grid: Mesh, size: int) -> None:
+        assert size % ALIGNMENT == 0, "tensors lie from the top down, and all of them on whole units"
         self.grid, self.size = grid, size
         self._free = FreeList(size)
         self._buffers: list[Buffer] = []
@@ -139,8 +140,8 @@ def _in_large_pages(size: int) -> Tensor:
     return torch.frombuffer(memory, dtype=torch.uint8)
 
 
-def progressions(cores: Sequence[int]) -> list[range]:
-    """The cores in order as runs of equal steps, so that each can be seen as one tensor.
+def progressions(numbers: Sequence[int]) -> list[range]:
+    """Numbers of cores or tiles in order, as runs of equal steps: each can be seen as one tensor.
 
     >>> progressions([0, 1, 2, 8, 9, 10])
     [range(0, 3), range(8, 11)]
@@ -149,12 +150,12 @@ def progressions(cores: Sequence[int]) -> list[range]:
     """
     runs: list[range] = []
     at = 0
-    while at < len(cores):
-        step = cores[at + 1] - cores[at] if at + 1 < len(cores) else 1
+    while at < len(numbers):
+        step = numbers[at + 1] - numbers[at] if at + 1 < len(numbers) else 1
         stop = at + 1
-        while step > 0 and stop < len(cores) and cores[stop] - cores[stop - 1] == step:
+        while step > 0 and stop < len(numbers) and numbers[stop] - numbers[stop - 1] == step:
             stop += 1
         step = max(step, 1)
-        runs.append(range(cores[at], cores[at] + (stop - at) * step, step))
+        runs.append(range(numbers[at], numbers[at] + (stop - at) * step, step))
         at = stop
     return runs

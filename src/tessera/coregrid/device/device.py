@@ -10,11 +10,12 @@ from typing import Any
 from tessera.coregrid.config import ComputeConfig
 from tessera.coregrid.device.arena import Arena
 from tessera.coregrid.device.banks import Banks
+from tessera.coregrid.device.freelist import ALIGNMENT
 from tessera.coregrid.device.grids import CoreCoord
+from tessera.coregrid.machines import machine_of
 from tessera.coregrid.planning.ledger import Ledger
 from tessera.errors import TesseraError
 from tessera.geometry import Mesh
-from tessera.machine.catalogue import load_machine
 from tessera.machine.machine import Machine
 
 DEFAULT = "wormhole-n150"
@@ -30,11 +31,14 @@ class Device:
     """
 
     def __init__(self, machine: Machine, *, reserved: int = 0) -> None:
-        if not 0 <= reserved < machine.local_memory:
+        usable = (
+            (machine.local_memory - reserved) // ALIGNMENT * ALIGNMENT
+        )  # so that every buffer begins at a whole unit
+        if reserved < 0 or usable <= 0:
             raise TesseraError(
                 "what is reserved of a core's memory leaves some of it", got=reserved, allowed=f"{machine.local_memory}"
             )
-        self.machine = replace(machine, local_memory=machine.local_memory - reserved)
+        self.machine = replace(machine, local_memory=usable)
         self.grid: Mesh = machine.workers
         self.ledger = Ledger()
         self.programs: dict[Any, Any] = {}
@@ -87,8 +91,7 @@ def open_device(machine: str | Machine = DEFAULT, *, device_id: int = 0, l1_smal
     if device_id != 0:
         raise TesseraError("there is one device of each machine", got=device_id, allowed="device_id=0")
     if isinstance(machine, str):
-        name = machine.replace("_", "-") if not machine.endswith(".toml") else machine
-        machine = load_machine(name)
+        machine = machine_of(machine)
     return Device(machine, reserved=l1_small_size)
 
 

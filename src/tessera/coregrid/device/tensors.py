@@ -150,6 +150,16 @@ def to_memory_config(tensor: Tensor, memory_config: MemoryConfig) -> Tensor:
     return found
 
 
+def moved_to(tensor: Tensor, memory_config: MemoryConfig | None) -> Tensor:
+    """The tensor in the place that is wanted, if one is; it leaves the first even if there is no room in the other."""
+    if memory_config is None:
+        return tensor
+    try:
+        return to_memory_config(tensor, memory_config)
+    finally:
+        deallocate(tensor)
+
+
 def to_layout(tensor: Tensor, layout: Layout) -> Tensor:
     """The tensor row by row, or in tiles; on a device a new one, in the same place if it has shards."""
     if tensor.dtype.is_block and layout is not Layout.TILE:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import torch
 
+from tessera.coregrid.device.arena import progressions
 from tessera.coregrid.device.slab import Slab
 from tessera.coregrid.device.storage import Interleaved, Shards
 from tessera.coregrid.execution.activations import activate
@@ -70,18 +71,18 @@ class Rows:
         """
         dtype, wide = stored.matrix.dtype, self.plan.blocks.out_width
         every = self.output.across * wide
-        if tiles[-1] - tiles[0] == len(tiles) - 1:
-            pages = stored.pages.get(Interval(tiles[0] * every, (tiles[-1] + 1) * every))
-        else:
-            pages = torch.cat([stored.pages.get(Interval(tile * every, (tile + 1) * every)) for tile in tiles])
         chunk = dtype.tile_bytes // TILE  # a row of a tile
         lane = torch.int64 if chunk % 8 == 0 else torch.int16
         lanes = chunk // lane.itemsize
-        block = pages.view(lane).view(len(tiles), -1, wide, TILE, lanes).permute(1, 0, 3, 2, 4)
-        for columns in self._columns:
-            cores, shape = self._first.cores(self.output, columns), (len(tiles) * TILE, wide * lanes)
-            target = self.space.arena.across(cores, self.space.buffers[name], lane, shape, start)
-            self.calls.do(target.view(-1, len(tiles), TILE, wide, lanes).copy_, block[columns.slice])
+        for run in progressions(tiles):
+            # a view of the pages and no copy: a call that is made again has to read what lies there then
+            pages = stored.pages.get(Interval(run[0] * every, (run[-1] + 1) * every)).view(lane)
+            block = pages.view(-1, self.output.across, wide, TILE, lanes)[:: run.step].permute(1, 0, 3, 2, 4)
+            for columns in self._columns:
+                cores, shape = self._first.cores(self.output, columns), (len(run) * TILE, wide * lanes)
+                target = self.space.arena.across(cores, self.space.buffers[name], lane, shape, start)
+                self.calls.do(target.view(-1, len(run), TILE, wide, lanes).copy_, block[columns.slice])
+            start += len(run) * wide * dtype.tile_bytes
         size = len(tiles) * every * dtype.tile_bytes
         self.read += size
         self.sent += size * (rows - 1)

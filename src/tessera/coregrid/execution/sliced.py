@@ -15,6 +15,7 @@ from tessera.coregrid.device.tensors import Placed, Tensor, empty
 from tessera.coregrid.execution.execute import execute
 from tessera.coregrid.execution.prepared import Operands
 from tessera.coregrid.execution.program import Program
+from tessera.coregrid.planning.knobs import advice
 from tessera.coregrid.planning.ledger import Ledger
 from tessera.coregrid.planning.plan import ConvPlan
 from tessera.geometry import Interval
@@ -32,7 +33,7 @@ def execute_slices(
     shape = 1, 1, conv.outputs, conv.out_channels
     matrix = Matrix.of(shape, plan.output_dtype, plan.config.output_layout)
     output = empty(device, matrix, shape, DRAM_MEMORY_CONFIG, "output")
-    moved = Ledger()
+    moved, knobs = Ledger(), f"free other tensors; {advice(plan)}"
     try:
         for cut, program in zip(plan.slices, programs, strict=True):
             runs = sticks(conv.batch, (conv.height, conv.width), cut.axis, cut.input)
@@ -40,7 +41,7 @@ def execute_slices(
             taken = Placed(device, program.input, shards)
             try:
                 weights, bias = operands.pages(program.weights)
-                made = execute(program, device, shards, weights, bias, release=taken.free)
+                made = execute(program, device, shards, weights, bias, release=taken.free, do=knobs)
             finally:
                 taken.free()
             written = _put(made, output.storage, sticks(conv.batch, conv.output, cut.axis, cut.output))

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import io
 import operator
 from collections.abc import Sequence
+from contextlib import redirect_stderr
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from tessera.coregrid.convolution import Convolution
 from tessera.coregrid.networks.fusing import IDLE, Waiting, module_of, refused
-from tessera.errors import TesseraError
+from tessera.errors import TesseraError, first_line
 from tessera.models.registry import image_size_of, lay_out
 
 if TYPE_CHECKING:
@@ -63,6 +65,12 @@ class Network:
         return found
 
     @property
+    def image(self) -> tuple[int, int]:
+        """Height and width of the images that it reads."""
+        first = self.layers[0].conv
+        return first.height, first.width
+
+    @property
     def convolutions(self) -> list[Layer]:
         return [layer for layer in self.layers if layer.kind == "conv"]
 
@@ -93,14 +101,22 @@ def _graph(name: str, batch: int, image_size: int | None) -> fx.GraphModule:
     from torch import fx
     from torch.fx.passes.shape_prop import ShapeProp
 
-    size = image_size or image_size_of(name)
+    size = image_size_of(name) if image_size is None else image_size
+    if min(batch, size) < 1:
+        raise TesseraError("a network reads images", got=f"{batch} of {size}x{size}", allowed="1 or more of each")
     module = lay_out(name).eval()
     try:
         traced = fx.symbolic_trace(module)
     except (fx.proxy.TraceError, TypeError) as error:
         raise TesseraError("a model without a static graph", got=name, do=f"use another model ({error})") from None
-    with torch.device("meta"):
-        ShapeProp(traced.to("meta")).propagate(torch.empty(batch, 3, size, size))
+    try:
+        # torch prints where it failed, besides raising it
+        with torch.device("meta"), redirect_stderr(io.StringIO()):
+            ShapeProp(traced.to("meta")).propagate(torch.empty(batch, 3, size, size))
+    except RuntimeError as error:
+        raise TesseraError(
+            f"{name} does not take images of {size}x{size}", got=first_line(error.__cause__ or error)
+        ) from None
     return traced
 
 

@@ -77,7 +77,8 @@ class NetworkPlan:
 
     @property
     def published(self) -> Published | None:
-        return published(self.network.name, self.machine.name)
+        """The figures for this very batch of images, if there are any."""
+        return published(self.network.name, self.machine.name, self.network.batch, self.network.image)
 
     @property
     def error(self) -> float | None:
@@ -107,6 +108,7 @@ def plan_network(
     network: Network, machine: Machine, config: Conv2dConfig = CONFIG, compute: ComputeConfig = COMPUTE
 ) -> NetworkSearch:
     """Choose how every layer of a network lies."""
+    _check_beginning(network)
     setup = Setup(machine=machine, config=replace(config), compute=replace(compute), bias=True)
     known: dict[object, list[Option]] = {}
 
@@ -121,6 +123,18 @@ def plan_network(
         greedy=_or_none(_Walk(setup, ways, greedy=True), network),
         auto=_or_none(_Walk(setup, chips_own), network),
     )
+
+
+def _check_beginning(network: Network) -> None:
+    """The first layer decides how images come to lie; a sum or a mean takes them as they are."""
+    first = network.parts[0] if network.parts else None
+    if not isinstance(first, Layer) or first.kind == "global_pool":
+        raise TesseraError(
+            "a network that begins so is not planned",
+            got=first.name if first else "no layers",
+            allowed="a convolution, a maximum pool or a linear layer first",
+            do="plan its convolutions one by one (--table)",
+        )
 
 
 def _or_none(walk: _Walk, network: Network) -> NetworkPlan | None:
@@ -191,7 +205,7 @@ class _Walk:
         # the first layer of the body reads the very tensor that the shortcut needs again
         kept = replace(self.setup, config=replace(self.setup.config, deallocate_activation=False))
         for lying, path in paths.items():
-            assert lying is not None, "a network does not begin with a residual block"
+            assert lying is not None
             waiting = shard_bytes(lying, self.setup)
             body: Paths = {lying: Path(0.0)}
             for number, layer in enumerate(block.body):

@@ -14,6 +14,7 @@ class Published:
     network: str
     machine: str
     batch: int
+    image_size: int = 224
     device: float | None
     end_to_end: float
 
@@ -30,6 +31,9 @@ PUBLISHED = (
 )
 
 
-def published(network: str, machine: str) -> Published | None:
-    """The published figures of a network on a machine, if there are any."""
-    return next((row for row in PUBLISHED if (row.network, row.machine) == (network, machine)), None)
+def published(network: str, machine: str, batch: int, image: tuple[int, int]) -> Published | None:
+    """The published figures of a network on a machine for batches of such images, if there are any."""
+    for row in PUBLISHED:
+        if (row.network, row.machine, row.batch) == (network, machine, batch) and image == (row.image_size,) * 2:
+            return row
+    return None

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 
 from tessera.coregrid.device.storage import Shards
-from tessera.coregrid.device.tensors import Tensor, deallocate, empty, to_memory_config
+from tessera.coregrid.device.tensors import Tensor, deallocate, empty, moved_to, to_memory_config
 from tessera.coregrid.execution.activations import ACTIVATIONS, activate
 from tessera.coregrid.operations.sharded import HEIGHT, put
 from tessera.errors import TesseraError
@@ -22,12 +22,18 @@ def add(input_tensor_a: Tensor, input_tensor_b: Tensor, *, activations: Sequence
     placed = input_tensor_a.placed
     if not input_tensor_a.is_sharded():
         brought = to_memory_config(input_tensor_a, HEIGHT)
-        added = add_(brought, input_tensor_b, activations=activations)
-        made = to_memory_config(added, input_tensor_a.memory_config())
-        deallocate(added)
-        return made
+        try:
+            add_(brought, input_tensor_b, activations=activations)
+        except BaseException:
+            deallocate(brought)
+            raise
+        return moved_to(brought, input_tensor_a.memory_config())
     made = empty(placed.device, input_tensor_a.matrix, input_tensor_a.shape, placed.config, "sum")
-    _sum(input_tensor_a, input_tensor_b, made, activations)
+    try:
+        _sum(input_tensor_a, input_tensor_b, made, activations)
+    except BaseException:
+        deallocate(made)
+        raise
     return made
 
 
@@ -43,19 +49,21 @@ def add_(input_tensor_a: Tensor, input_tensor_b: Tensor, *, activations: Sequenc
 @torch.no_grad()
 def _sum(left: Tensor, right: Tensor, made: Tensor, activations: Sequence[str]) -> None:
     beside = right if right.memory_config() == left.memory_config() else to_memory_config(right, left.memory_config())
-    here, there, into = left.storage, beside.storage, made.storage
-    assert isinstance(here, Shards)
-    assert isinstance(there, Shards)
-    assert isinstance(into, Shards)
-    for row in range(here.down):
-        rows = slice(0, len(here.rows(row)))
-        for column in range(here.across):
-            found = here.numbers(row, column)[rows].float() + there.numbers(row, column)[rows]
-            for name in activations:
-                activate(found, name)
-            put(into, row, column, found)
-    if beside is not right:
-        deallocate(beside)
+    try:
+        here, there, into = left.storage, beside.storage, made.storage
+        assert isinstance(here, Shards)
+        assert isinstance(there, Shards)
+        assert isinstance(into, Shards)
+        for row in range(here.down):
+            rows = slice(0, len(here.rows(row)))
+            for column in range(here.across):
+                found = here.numbers(row, column)[rows].float() + there.numbers(row, column)[rows]
+                for name in activations:
+                    activate(found, name)
+                put(into, row, column, found)
+    finally:
+        if beside is not right:
+            deallocate(beside)
 
 
 def _check(left: Tensor, right: Tensor, activations: Sequence[str]) -> None:

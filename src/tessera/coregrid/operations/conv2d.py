@@ -12,7 +12,7 @@ from tessera.coregrid.device.device import Device
 from tessera.coregrid.device.memory_config import DRAM_MEMORY_CONFIG, BufferType, MemoryConfig
 from tessera.coregrid.device.placement import place
 from tessera.coregrid.device.storage import Shards, copy, fill
-from tessera.coregrid.device.tensors import Placed, Tensor, deallocate, to_device, to_memory_config
+from tessera.coregrid.device.tensors import Placed, Tensor, deallocate, moved_to, to_device, to_memory_config
 from tessera.coregrid.execution.execute import execute
 from tessera.coregrid.execution.prepared import Operands
 from tessera.coregrid.execution.program import Program
@@ -81,13 +81,11 @@ def conv2d(
         else:
             program = ready.programs[0]
             output = _on_cores(program, device, input_tensor, operands, frees=config.deallocate_activation)
+        operands.free(but=first if return_weights_and_bias else None)
+        output = moved_to(output, memory_config)
     except BaseException:
         operands.free()
         raise
-    operands.free(but=first if return_weights_and_bias else None)
-    if memory_config is not None:
-        made, output = output, to_memory_config(output, memory_config)
-        deallocate(made)
     found: list[Any] = [output]
     if return_output_dim:
         found.append(list(conv.output))

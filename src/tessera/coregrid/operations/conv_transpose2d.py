@@ -64,6 +64,8 @@ def conv_transpose2d(
     if not weights.is_on_device:
         weights = from_torch(turned(weights.host, groups), weights.dtype, layout=weights.layout)
     spread = with_zeros_between(input_tensor, sizes, steps, device)
+    if conv_config is not None and conv_config.deallocate_activation:
+        deallocate(input_tensor)
     try:
         return conv2d(
             input_tensor=spread,

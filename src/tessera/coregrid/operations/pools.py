@@ -14,7 +14,7 @@ from tessera.coregrid.convolution import Pair
 from tessera.coregrid.device.device import Device
 from tessera.coregrid.device.memory_config import MemoryConfig
 from tessera.coregrid.device.storage import Matrix
-from tessera.coregrid.device.tensors import Tensor, deallocate, empty, on_cores, to_memory_config
+from tessera.coregrid.device.tensors import Tensor, deallocate, empty, moved_to, on_cores
 from tessera.coregrid.execution.windows import WindowMoves, haloed
 from tessera.coregrid.operations.images import check_images, device_of, paddings, pair
 from tessera.coregrid.operations.sharded import by_height, even_runs, put
@@ -113,16 +113,17 @@ def _pooled(
     if key not in device.programs:
         device.programs[key] = WindowMoves.of((batch, height, width), window, inputs, outputs)
     moves: WindowMoves = device.programs[key]
-    with haloed(device, source, moves, padding=padding, frees=frees, what="a pool") as sticks:
-        made = empty(device, matrix, result, config, "output of a pool")
-        storage = on_cores(made)
-        for core, run in enumerate(outputs):
-            if len(run):
-                put(storage, core, 0, reduce(sticks(core), moves.taps[core], run))
-    if memory_config is not None:
-        first, made = made, to_memory_config(made, memory_config)
-        deallocate(first)
-    return made
+    try:
+        with haloed(device, source, moves, padding=padding, frees=frees, what="a pool") as sticks:
+            made = empty(device, matrix, result, config, "output of a pool")
+            storage = on_cores(made)
+            for core, run in enumerate(outputs):
+                if len(run):
+                    put(storage, core, 0, reduce(sticks(core), moves.taps[core], run))
+    finally:
+        if source is not given:  # a copy is left if there was no room for its halo
+            deallocate(source)
+    return moved_to(made, memory_config)
 
 
 def _window(

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from tessera.coregrid.device.device import Device
 from tessera.coregrid.device.memory_config import MemoryConfig
 from tessera.coregrid.device.storage import Matrix
-from tessera.coregrid.device.tensors import Tensor, deallocate, empty, on_cores, to_memory_config
+from tessera.coregrid.device.tensors import Tensor, deallocate, empty, moved_to, on_cores
 from tessera.coregrid.execution.taking import take
 from tessera.coregrid.operations.images import device_of
 from tessera.coregrid.operations.sharded import by_height, even_runs, put
@@ -45,10 +45,7 @@ def upsample(
     made = _spread(
         input_tensor, (batch, height * down, width * right, channels), shares, device_of(input_tensor, device)
     )
-    if memory_config is not None:
-        first, made = made, to_memory_config(made, memory_config)
-        deallocate(first)
-    return made
+    return moved_to(made, memory_config)
 
 
 def with_zeros_between(
@@ -68,20 +65,22 @@ def _spread(given: Tensor, shape: tuple[int, int, int, int], taps: Taps, device:
     source, shards, frees = by_height(given, device)
     matrix = Matrix.of(shape, given.dtype, given.layout)
     config, outputs = even_runs(matrix, device)
-    made = empty(device, matrix, shape, config, "spread images")
-    target = on_cores(made)
-    for row, run in enumerate(outputs):
-        if not len(run):
-            continue
-        found = torch.zeros(len(run), shards.width)
-        for sticks, share in taps:
-            part, moved = take(shards, target, row, sticks[run.slice])
-            device.count(moved)
-            found += part.mul_(torch.from_numpy(share[run.slice])[:, None])
-        put(target, row, 0, found)
-    if frees:
-        deallocate(source)
-    return made
+    try:
+        made = empty(device, matrix, shape, config, "spread images")
+        target = on_cores(made)
+        for row, run in enumerate(outputs):
+            if not len(run):
+                continue
+            found = torch.zeros(len(run), shards.width)
+            for sticks, share in taps:
+                part, moved = take(shards, target, row, sticks[run.slice])
+                device.count(moved)
+                found += part.mul_(torch.from_numpy(share[run.slice])[:, None])
+            put(target, row, 0, found)
+        return made
+    finally:
+        if frees:
+            deallocate(source)
 
 
 def _shares(size: int, factor: int, mode: str) -> list[tuple[Ints, NDArray[np.float64]]]:

@@ -54,14 +54,14 @@ def blocks_of(
         taps = kernel_w * (kernel_h if full_inner else 1)
         width, inner = round_up(sharding.in_width * taps, TILE) // TILE, (1 if full_inner else kernel_h)
     else:
-        whole = sharding.in_width * kernel_h * kernel_w
-        if whole % (act_block_w_div * TILE):
+        whole = sharding.in_width * kernel_h * kernel_w // TILE
+        if whole % act_block_w_div:
             raise TesseraError(
                 "act_block_w_div divides the width of the activation block into whole tiles",
                 got=act_block_w_div,
-                allowed=[d for d in range(1, whole // TILE + 1) if whole % (d * TILE) == 0],
+                allowed=width_parts(conv, sharding),
             )
-        width, inner = whole // act_block_w_div // TILE, act_block_w_div
+        width, inner = whole // act_block_w_div, act_block_w_div
     out_width = sharding.out_width // TILE
     sub_height, sub_width = sub_block(height, out_width, REGISTERS // 2 if fp32_accumulation else REGISTERS)
     return Blocks(
@@ -73,6 +73,12 @@ def blocks_of(
         sub_height=sub_height,
         sub_width=sub_width,
     )
+
+
+def width_parts(conv: Convolution, sharding: Sharding) -> list[int]:
+    """What `act_block_w_div` may be: into how many parts of whole tiles the activation block of WIDTH divides."""
+    tiles = sharding.in_width * conv.kernel[0] * conv.kernel[1] // TILE
+    return [parts for parts in range(1, tiles + 1) if tiles % parts == 0]
 
 
 def output_block(conv: Convolution, free: int, dtype: DataType) -> tuple[int, int]:

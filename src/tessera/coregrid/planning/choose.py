@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from tessera.coregrid.config import SliceConfig
 from tessera.coregrid.convolution import Convolution
+from tessera.coregrid.device.arena import OutOfMemory
 from tessera.coregrid.planning.autoshard import auto_shard
 from tessera.coregrid.planning.knobs import advice
 from tessera.coregrid.planning.plan import ConvPlan, Setup, planned
 from tessera.coregrid.planning.sharding import ShardLayout
 from tessera.coregrid.planning.slicing import plan_sliced
-from tessera.errors import TesseraError
 
 
 def plan_call(
@@ -28,10 +28,11 @@ def plan_call(
     """
     layout = setup.config.shard_layout or (None if setup.config.reshard_if_not_optimal else lies)
     if slices is not None:
-        return plan_sliced(conv, setup, slices, layout=layout)
-    plan = planned(conv, layout, setup) if layout else auto_shard(conv, setup)
-    if plan.fits:
-        return plan
-    if not in_global_memory:
-        raise TesseraError(f"out of memory: {advice(plan)}")
-    return plan_sliced(conv, setup, layout=layout)
+        plan = plan_sliced(conv, setup, slices, layout=layout)
+    else:
+        plan = planned(conv, layout, setup) if layout else auto_shard(conv, setup)
+        if not plan.fits and in_global_memory:
+            plan = plan_sliced(conv, setup, layout=layout)
+    if not plan.fits:
+        raise OutOfMemory(f"out of memory: {advice(plan)}")
+    return plan

@@ -25,13 +25,18 @@ class Knob:
 
 
 def knobs(plan: ConvPlan) -> list[Knob]:
-    """Every setting that saves memory, those first that cost least: buffers, then blocks, then precision."""
+    """Every setting that saves memory, those first that cost least: buffers, then blocks, then precision.
+
+    Of a convolution in slices it is the slice that takes most that counts.
+    """
+    parts = list({part.plan.conv: part.plan for part in plan.slices}.values()) or [plan]
     found = []
     for setting, config in _settings(plan):
-        other = planned(plan.conv, plan.layout, replace(plan.setup, config=config))
-        saves = plan.high_water - other.high_water
+        others = [planned(part.conv, part.layout, replace(part.setup, config=config)) for part in parts]
+        saves = plan.high_water - max(other.high_water for other in others)
         if saves > 0:
-            found.append(Knob(setting=setting, saves=saves, fits=other.fits, config=config))
+            fits = all(other.fits for other in others)
+            found.append(Knob(setting=setting, saves=saves, fits=fits, config=config))
     return found
 
 
@@ -41,7 +46,8 @@ def advice(plan: ConvPlan) -> str:
         return plan.reason
     found = knobs(plan)
     best = next((knob for knob in found if knob.fits), None) or max(found, key=lambda k: k.saves, default=None)
-    return f"{plan.reason}; {best}" if best else f"{plan.reason}; no knob saves any"
+    more = "; more slices take less" if plan.slices else ""
+    return f"{plan.reason}; {best}{more}" if best else f"{plan.reason}; no knob saves any{more}"
 
 
 def _settings(plan: ConvPlan) -> Iterator[tuple[str, Conv2dConfig]]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from tessera.coregrid.config import ComputeConfig, Conv2dConfig, SliceAxis
 from tessera.coregrid.convolution import Convolution
 from tessera.coregrid.formats import TILE, DataType, Layout
-from tessera.coregrid.planning.blocks import Blocks, blocks_of
+from tessera.coregrid.planning.blocks import Blocks, blocks_of, width_parts
 from tessera.coregrid.planning.haloing import HaloCount, halo_count, haloing_of
 from tessera.coregrid.planning.ledger import Ledger, predicted_ledger
 from tessera.coregrid.planning.memory import Footprint, footprint, partials_dtype, sticks_dtype
@@ -54,13 +54,17 @@ class Setup:
         return grid
 
     def alignment(self, conv: Convolution, layout: ShardLayout) -> int:
-        """To how many channels a stick is padded: a tile's, or eight where it lies row by row; WIDTH cuts tiles."""
-        if layout == ShardLayout.WIDTH:
+        """To how many channels a stick is padded: a tile's, or fewer where it lies row by row; WIDTH cuts tiles."""
+        if layout == ShardLayout.WIDTH or self.input_layout is Layout.TILE:
             return TILE
         if self.config.input_channels_alignment != TILE:
             return self.config.input_channels_alignment
-        by_rows = self.input_layout is Layout.ROW_MAJOR and not conv.is_matmul
-        return ROW_MAJOR_ALIGNMENT if by_rows else TILE
+        return TILE if conv.is_matmul else ROW_MAJOR_ALIGNMENT
+
+    def laid(self, layout: ShardLayout) -> Setup:
+        """The same with the layout and the cores in the config: a call of `conv2d` with it alone comes to this plan."""
+        config = replace(self.config, shard_layout=layout)
+        return replace(self, grid=None, config=config if self.cores == self.machine.workers else config.on(self.cores))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -214,6 +218,14 @@ def planned(conv: Convolution, layout: ShardLayout, setup: Setup) -> ConvPlan:
         halo=halo,
         ledger=ledger,
     )
+
+
+def layouts_for(conv: Convolution, setup: Setup) -> list[ShardLayout]:
+    """The layouts that the settings allow: `act_block_w_div`, which WIDTH alone reads, may not divide its block."""
+    div = setup.config.act_block_w_div
+    if div == 1 or div in width_parts(conv, sharded(conv, ShardLayout.WIDTH, setup)):
+        return list(ShardLayout)
+    return [layout for layout in ShardLayout if layout != ShardLayout.WIDTH]
 
 
 def sharded(conv: Convolution, layout: ShardLayout, setup: Setup) -> Sharding:

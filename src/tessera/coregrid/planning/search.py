@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
@@ -11,7 +12,7 @@ from tessera.coregrid.cost.timeline import Prediction, predicted
 from tessera.coregrid.formats import TILE, DataType, Layout
 from tessera.coregrid.planning.autoshard import auto_shard
 from tessera.coregrid.planning.knobs import advice
-from tessera.coregrid.planning.plan import MB, ConvPlan, Setup, planned
+from tessera.coregrid.planning.plan import MB, ConvPlan, Setup, layouts_for, planned
 from tessera.coregrid.planning.sharding import ShardLayout
 from tessera.coregrid.planning.slicing import plan_sliced
 from tessera.errors import TesseraError
@@ -100,7 +101,7 @@ class Search:
     def _defaults(self) -> list[ConvPlan]:
         """Every layout that was tried, as it is without further settings."""
         setup = self.auto.plan.setup
-        return [planned(self.conv, layout, setup) for layout in _layouts(setup)]
+        return [planned(self.conv, layout, setup) for layout in _layouts(self.conv, setup)]
 
 
 def plan_conv2d(
@@ -149,28 +150,24 @@ def plan_conv2d(
 
 def _variants(conv: Convolution, setup: Setup) -> Iterator[tuple[ShardLayout, Setup]]:
     """Every combination that is worth a try."""
-    for layout in _layouts(setup):
-        # a split reader takes no memory
-        config = replace(setup.config, shard_layout=layout, enable_split_reader=True)
+    config = replace(setup.config, enable_split_reader=True)  # it takes no memory
+    for layout, grid in itertools.product(ShardLayout, _grids(setup)):
+        gridded = replace(setup, grid=grid, config=config)
+        if layout not in _layouts(conv, gridded):
+            continue
+        laid = gridded.laid(layout)
         both = layout == ShardLayout.BLOCK and config.transpose_shards
-        for grid in _grids(setup):
-            for transposed in (True, False) if both else (config.transpose_shards,):
-                laid = replace(_on(grid, config, setup), transpose_shards=transposed)
-                for blocked in _blocks(conv, layout, replace(setup, grid=None, config=laid)):
-                    for buffered in _buffers(blocked.config):
-                        yield layout, replace(blocked, config=buffered)
+        for transposed in (True, False) if both else (config.transpose_shards,):
+            turned = replace(laid, config=replace(laid.config, transpose_shards=transposed))
+            for blocked in _blocks(conv, layout, turned):
+                for buffered in _buffers(blocked.config):
+                    yield layout, replace(blocked, config=buffered)
 
 
-def _layouts(setup: Setup) -> list[ShardLayout]:
-    """The layout that is given, or all."""
-    return [setup.config.shard_layout] if setup.config.shard_layout else list(ShardLayout)
-
-
-def _on(grid: Mesh, config: Conv2dConfig, setup: Setup) -> Conv2dConfig:
-    """The config that puts a convolution on a grid: nothing need be said of the machine's own."""
-    if grid == setup.machine.workers:
-        return config
-    return replace(config, override_sharding_config=True, reshard_if_not_optimal=False, core_grid=grid)
+def _layouts(conv: Convolution, setup: Setup) -> list[ShardLayout]:
+    """The layout that is given, or all; without those that the settings do not allow."""
+    given = setup.config.shard_layout
+    return [layout for layout in layouts_for(conv, setup) if given in (None, layout)]
 
 
 def _grids(setup: Setup) -> list[Mesh]:
@@ -207,14 +204,14 @@ def _buffers(config: Conv2dConfig) -> Iterator[Conv2dConfig]:
 def _sliced(conv: Convolution, setup: Setup, slices: SliceConfig | None) -> list[Candidate]:
     """Through global memory, in every layout that it fits in so; smaller blocks may need fewer slices."""
     plans: dict[object, ConvPlan] = {}
-    for layout in _layouts(setup):
-        config = replace(setup.config, shard_layout=layout, enable_split_reader=True)
-        smaller = layout != ShardLayout.WIDTH and not config.act_block_h_override
-        for height in (0, TILE) if smaller else (config.act_block_h_override,):
-            blocked = replace(config, act_block_h_override=height)
+    for layout in _layouts(conv, setup):
+        laid = replace(setup, config=replace(setup.config, enable_split_reader=True)).laid(layout)
+        smaller = layout != ShardLayout.WIDTH and not laid.config.act_block_h_override
+        for height in (0, TILE) if smaller else (laid.config.act_block_h_override,):
+            blocked = replace(laid.config, act_block_h_override=height)
             for buffered in (blocked, replace(blocked, enable_act_double_buffer=True)):
                 try:
-                    plan = plan_sliced(conv, replace(setup, config=buffered), slices)
+                    plan = plan_sliced(conv, replace(laid, config=buffered), slices)
                 except TesseraError:
                     continue  # not even slices of this layout fit
                 plans.setdefault((_what_differs(plan), len(plan.slices)), plan)

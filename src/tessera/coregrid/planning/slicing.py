@@ -14,10 +14,21 @@ from dataclasses import replace
 
 from tessera.coregrid.config import Conv2dConfig, SliceAxis, SliceConfig
 from tessera.coregrid.convolution import Convolution
+from tessera.coregrid.device.arena import OutOfMemory
 from tessera.coregrid.formats import TILE, DataType, Layout
 from tessera.coregrid.planning.autoshard import auto_shard
 from tessera.coregrid.planning.ledger import Ledger
-from tessera.coregrid.planning.plan import MB, ConvPlan, Setup, Slice, blocked, memory_of, planned, sharded
+from tessera.coregrid.planning.plan import (
+    MB,
+    ConvPlan,
+    Setup,
+    Slice,
+    blocked,
+    layouts_for,
+    memory_of,
+    planned,
+    sharded,
+)
 from tessera.coregrid.planning.sharding import ShardLayout, most_rows, round_up
 from tessera.errors import TesseraError
 from tessera.geometry import Interval
@@ -95,7 +106,7 @@ def plan_sliced(
             else:
                 return _joined(conv, parts)
         least.append(_floor(conv, axis, most, setup, layout))
-    raise TesseraError(
+    raise OutOfMemory(
         "no slice of this convolution fits",
         got=f"{min(least) / MB:.2f} MB per core at least",
         allowed=f"up to {setup.machine.local_memory / MB:.2f} MB",
@@ -120,7 +131,7 @@ def _floor(conv: Convolution, axis: SliceAxis, count: int, setup: Setup, layout:
     whole = replace(setup, config=replace(setup.config, act_block_h_override=0))
     every = all(step <= reach for step, reach in zip(part.stride, part.window.reach, strict=True))  # stick is read
     found = []
-    for tried in [layout] if layout else ShardLayout:
+    for tried in [layout] if layout else layouts_for(part, whole):
         rows = most_rows(tried, setup.cores, transpose_shards=setup.config.transpose_shards)
         sharding = replace(
             sharded(part, tried, whole),
