@@ -10,9 +10,9 @@ from __future__ import annotations
 import argparse
 import math
 import sys
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from tessera.cli.ab_table import write_verdicts
 from tessera.cli.execute import keeping, started
 from tessera.cli.list_command import print_rows
 from tessera.cli.ops_listing import catalogue_listing
@@ -31,8 +31,6 @@ from tessera.operators.backends import check_usable, entry, python_of
 from tessera.operators.cases import DTYPES, PASSES, cases
 from tessera.operators.operator import SIZES
 from tessera.report.destination import destination
-from tessera.report.figures import format_percent, format_seconds
-from tessera.report.tables import Column, render
 from tessera.results.record import Case, Metric, Record, exit_code, record_of_error
 from tessera.results.store import Store
 from tessera.suites.suite import parse_duration
@@ -168,11 +166,7 @@ def run(args: argparse.Namespace) -> int:
         if args.form in ("json", "csv"):
             write_records(stored, records, args.form, stream)
         else:
-            told = _told(records)
-            columns = [Column("operator"), *map(Column, told), *FIGURES]
-            render(columns, [_row(record, told) for record in records], args.form, stream, title=_title(args))
-            if args.form == "terminal":
-                stream.writelines(f"{r.status}: {r.case.key}: {r.reason}\n" for r in records if r.status != "ok")
+            write_verdicts(records, args.form, stream, title=_title(args))
     code = exit_code(records)
     return code if code != OK else REGRESSION if any("slower" in record.notes for record in records) else OK
 
@@ -183,16 +177,6 @@ def _check_backends(args: argparse.Namespace) -> None:
         check_usable(name)
         if own := python_of(name):
             raise TesseraError(f"{entry(name).title} runs in an interpreter of its own", do=f"add --a {own} --b {own}")
-
-
-FIGURES = [
-    Column("A", "right"),
-    Column("B", "right"),
-    Column("B / A", "right"),
-    Column("interval", "right"),
-    Column("verdict"),
-    Column("could have seen", "right"),
-]
 
 
 def _side(args: argparse.Namespace, which: str) -> LaunchConfig:
@@ -280,25 +264,3 @@ def _median(values: tuple[float, ...] | list[float]) -> float:
     import statistics
 
     return statistics.median(values)
-
-
-def _told(records: Sequence[Record]) -> list[str]:
-    """The parameters that tell the lines of a table apart: three always, others where they differ."""
-    differing = {name: {record.case.params.get(name) for record in records} for name in ("backend", "fusion")}
-    return ["size", "pass", "dtype", *(name for name, values in differing.items() if len(values) > 1)]
-
-
-def _row(record: Record, told: Sequence[str]) -> list[str]:
-    value = {name: metric.value for name, metric in record.metrics.items()}
-    case = [record.case.name, *(str(record.case.params.get(name, "")) for name in told)]
-    if record.status != "ok":
-        return [*case, "", "", "", "", record.status.replace("_", " "), ""]
-    return [
-        *case,
-        format_seconds(value["time_a"]),
-        format_seconds(value["time_b"]),
-        f"{value['ratio']:.4f}",
-        f"{value['low']:.4f} to {value['high']:.4f}",
-        record.notes[0],
-        format_percent(value["smallest"]),
-    ]
