@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tessera.cli.main import main
+from tessera.cli.phases_command import write_pages
 from tessera.cli.phases_tables import print_phases
 from tessera.results.store import Store
 
@@ -122,11 +123,17 @@ def test_a_profile_is_of_one_iteration_and_every_form_shows_its_cases(capsys):
     assert len(list(csv.DictReader(Path("out.csv").read_text().splitlines()))) == 3
 
 
-def test_what_does_not_fit_the_budget_is_refused_with_what_to_do(capsys):
-    assert main(["phases", *SMALL, "--budget", "1KB"]) == 2
-    shown = capsys.readouterr().out
-    assert "does not fit the budget" in shown
-    assert "raise the budget to" in shown
+def test_what_does_not_fit_the_budget_is_refused_with_what_to_do_and_has_no_profile(capsys):
+    assert main(["phases", *SMALL, "--budget", "1KB", "--profile", "--profile-dir", "out"]) == 2
+    shown = capsys.readouterr()
+    assert "does not fit the budget" in shown.out
+    assert "raise the budget to" in shown.out
+    assert re.search(r"note: no profile of phases/chain\[.*\]: refused", shown.err)
+    assert not Path("out").exists()
+    Path("old.html").write_text("of another run")
+    with Store(None) as store:
+        write_pages(list(store.records(store.run("latest"))), Path(), quiet=False)
+    assert "note: . is left as it was: what is in it is of another run" in capsys.readouterr().err
 
 
 def test_options_without_effect_are_said_to_have_none(capsys):

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 import torch
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-KINDS = ("linear", "relu", "in_place", "norm", "add", "concatenate", "again", "tied", "weight")
+KINDS = ("linear", "relu", "in_place", "norm", "add", "concatenate", "again", "tied", "weight", "grow")
 Step = tuple[str, tuple[int, ...]]
 
 
@@ -65,6 +65,8 @@ class Drawn(nn.Module):
             elif kind == "add":
                 for source in sources[1:]:
                     value = value + values[source].mean(1, keepdim=True)
+            elif kind == "grow":  # the value itself, by whatever other name it is known
+                value += values[sources[1]].mean(1, keepdim=True) if len(sources) > 1 else 1.5
             elif kind == "concatenate":
                 value = torch.cat([values[source] for source in sources], 1)
             elif kind == "weight":
@@ -75,12 +77,12 @@ class Drawn(nn.Module):
 
 
 @st.composite
-def networks(draw: st.DrawFn) -> tuple[nn.Module, int]:
+def networks(draw: st.DrawFn, kinds: Sequence[str] = KINDS) -> tuple[nn.Module, int]:
     """A network and the width of its input; the first step always has weights, and the last value is an output."""
     width = draw(st.integers(1, 20))
     steps: list[Step] = [("linear", (0,))]
     for number in range(draw(st.integers(0, 9))):
-        kind = draw(st.sampled_from(KINDS))
+        kind = draw(st.sampled_from(kinds))
         sources = draw(st.lists(st.integers(0, number + 1), min_size=1, max_size=3))
         steps.append((kind, tuple(sources)))
     outputs = (len(steps), *draw(st.lists(st.integers(0, len(steps)), max_size=2)))

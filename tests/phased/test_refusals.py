@@ -97,6 +97,26 @@ def test_arguments_are_bound_as_python_would():
         phased()
 
 
+def test_what_a_call_inside_a_phase_raises_is_said():
+    class Asks(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = nn.Linear(4, 4)
+
+        def forward(self, x, table):
+            return self.layer(x) * table["scale"].value
+
+    with PhasedModel(Asks()) as phased:
+        for table, says in (({}, "'scale'"), ({"scale": 2.0}, "no attribute 'value'")):
+            with pytest.raises(TesseraError, match=f"phase 0 does not run on this input: .*{says}"):
+                phased(torch.randn(2, 4), table)
+
+
+@pytest.mark.filterwarnings("ignore:.*weight_norm.*is deprecated")
+def test_a_model_that_cannot_be_copied():
+    refused("Sequential cannot be copied.*remove_weight_norm", nn.Sequential(nn.utils.weight_norm(nn.Linear(4, 4))))
+
+
 def test_samples_that_a_network_mixes_are_not_divided():
     class Mixes(nn.Module):
         def __init__(self):
@@ -113,3 +133,79 @@ def test_samples_that_a_network_mixes_are_not_divided():
             phased(x)
         for found, wanted in zip(phased.run([x, x + 1]), [model(x), model(x + 1)], strict=True):
             assert torch.equal(found, wanted)
+
+
+class OfTheBatch(nn.Module):
+    """A batch norm that takes the statistics of every batch."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer, self.norm = nn.Linear(4, 4), nn.BatchNorm1d(4, track_running_stats=False)
+
+    def forward(self, x):
+        return self.norm(self.layer(x))
+
+
+class Product(nn.Module):
+    """Multiplies by a stack of matrices: samples become the second dim."""
+
+    def __init__(self, *shape):
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(shape))
+
+    def forward(self, x):
+        return torch.matmul(x, self.weight)
+
+
+class Sum(Product):
+    """Adds a weight, which may have more dims than the value."""
+
+    def forward(self, x):
+        return x + self.weight
+
+
+class Two(nn.Module):
+    """Adds two inputs."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(4, 4)
+
+    def forward(self, x, y):
+        return self.layer(x) + y
+
+
+@pytest.mark.parametrize(
+    ("model", "shapes", "says"),
+    [
+        (OfTheBatch(), [(4, 4)], r"norm \(BatchNorm1d\) may mix them"),
+        (Product(2, 4, 4), [(4, 4)], "matmul joins values of 2 and 3 dims"),
+        (Product(4), [(4, 4)], "matmul joins values of 1 and 2 dims"),
+        (Sum(2, 1, 4), [(4, 4)], "add joins values of 2 and 3 dims"),
+        (Two(), [(4, 4), (4,)], "add joins values of 1 and 2 dims"),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_samples_that_do_not_stay_apart_are_not_divided(model, shapes, says):
+    inputs = tuple(torch.randn(shape) for shape in shapes)
+    with PhasedModel(model.eval(), schedule="data-parallel", threads=1) as phased, torch.no_grad():
+        with pytest.raises(TesseraError, match=f"cannot be divided over 2 devices: {says}"):
+            phased(*inputs)
+        for found in phased.run([inputs, inputs]):
+            torch.testing.assert_close(found, model(*inputs))
+
+
+@pytest.mark.parametrize(
+    ("model", "shapes"),
+    [(Product(1, 4, 4), [(4, 3, 4)]), (Product(4, 4), [(4, 4)]), (Sum(3, 1), [(4, 3, 4)]), (Two(), [(4, 4), (4, 4)])],
+    ids=lambda value: type(value).__name__,
+)
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_samples_that_stay_apart_are_divided(model, shapes, dtype):
+    inputs = tuple(torch.randn(shape) for shape in shapes)
+    with torch.no_grad():
+        expected = model(*inputs)
+    given = [x.to(getattr(torch, dtype)) for x in inputs]
+    with PhasedModel(model, schedule="data-parallel", threads=1, dtype=dtype) as phased:
+        torch.testing.assert_close(phased(*given).float(), expected)
+        assert {event.device for event in phased.events} == {0, 1}

@@ -67,11 +67,12 @@ def run(args: argparse.Namespace) -> int:
             if args.form == "terminal":
                 print("\n".join(closing_lines(stored, outcome, records)))
         if folder is not None:
-            _write(records, folder, quiet=args.form != "terminal")
+            write_pages(records, folder, quiet=args.form != "terminal")
     return exit_code(records)
 
 
-def _write(records: list[Record], folder: Path, *, quiet: bool) -> None:
+def write_pages(records: list[Record], folder: Path, *, quiet: bool) -> None:
+    """Write the profiles of the cases that have one, and say which have none."""
     profiles = {record.case.key: profile for record in records if (profile := profile_of(record)) is not None}
     for record in records:
         if record.case.key not in profiles:

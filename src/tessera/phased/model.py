@@ -15,6 +15,8 @@ import torch
 from torch import nn
 
 from tessera.errors import TesseraError
+from tessera.launch import LaunchConfig
+from tessera.measure.allocator import DEFAULT
 from tessera.phased.choices import ON_PROCESSES, STORES, WORKERS, choose, compute_together, parse_bytes
 from tessera.phased.devices.processes import open_processes
 from tessera.phased.events import Event, Timeline
@@ -31,6 +33,7 @@ from tessera.phased.schedules.schedule import Schedule, Setup
 from tessera.phased.store.dtypes import arithmetic, computed_dtype
 from tessera.phased.store.reader import Reading
 from tessera.phased.store.stores import Store, open_store, write_store
+from tessera.phased.store.weights_file import tensors_of
 from tessera.phased.store.weights_writer import planned
 
 Shape = Sequence[int] | Sequence[Sequence[int]]
@@ -47,12 +50,14 @@ class PhasedModel:
     `budget` bounds the working memory for weights; what it leaves beside the buffers keeps phases for good (unless
     `keep` is False, or devices are processes). `sharded` and `resident` hold all weights and are not bound by it.
     Phases are found by the budget and, if `input_shape` (of one batch, or of each input) is given, by the balance of
-    loading and computing; or they begin at the modules named in `phases`. Activations that cross phases stay in memory
-    up to `activations` bytes (None: all of them) and go through a scratch file beyond that.
+    loading and computing; or they begin at the modules named in `phases`, or numbered: calls of layers with weights are
+    counted from 0. Activations that cross phases stay in memory up to `activations` bytes (None: all of them) and go
+    through a scratch file beyond that.
 
     `store` is where the weights are: "disk", "host" (memory) or "mapped". Without a `path` the file on disk has no
     name, lies in `directory` and is gone with the process. `cold` reads past the system's page cache. `checksums` are
-    verified on every load. A model is closed by `close()` or by the end of a `with` block.
+    verified on every load. With `pin` every device has cores of its own; those that are processes start with a setting
+    of the C `allocator` (None: that of all workers). A model is closed by `close()` or by the end of a `with` block.
     """
 
     def __init__(
@@ -65,12 +70,14 @@ class PhasedModel:
         store: str = "disk",
         dtype: str | None = None,
         path: Path | str | None = None,
-        phases: Sequence[str] | None = None,
+        phases: Sequence[str | int] | None = None,
         input_shape: Shape | None = None,
         cold: bool = False,
         checksums: bool = False,
         threads: int | None = None,
         workers: str = "threads",
+        pin: bool = True,
+        allocator: str | None = None,
         keep: bool = True,
         activations: str | int | None = None,
         directory: Path | str | None = None,
@@ -79,6 +86,8 @@ class PhasedModel:
         self.schedule, self.devices = choose(schedule, devices)
         self.store, self.workers = store, workers
         self._check(cold, activations, path, directory)
+        if allocator is not None and workers != "processes":
+            raise TesseraError("threads share the allocator of this process", got=allocator, do="leave it out")
         folder = None if directory is None else Path(directory)
         self._scratch = Scratch(None if activations is None else parse_bytes(activations), folder)
         self._timeline = Timeline()
@@ -120,8 +129,14 @@ class PhasedModel:
             )
             self._schedule: Schedule | None
             if workers == "processes":
+                launch = LaunchConfig(workers=self.devices, threads=per_device, pin=pin, allocator=allocator or DEFAULT)
                 self._schedule = open_processes(
-                    self._network, plan, asked, reading=reading, timeline=self._timeline, threads=per_device
+                    self._network,
+                    plan,
+                    asked,
+                    reading=reading,
+                    timeline=self._timeline,
+                    launch=launch,
                 )
             else:
                 reader = open_reader(reading)
@@ -137,6 +152,7 @@ class PhasedModel:
                     devices=self.devices,
                     threads=per_device,
                     scratch=self._scratch,
+                    pin=pin,
                 )
                 self._schedule = open_schedule(self.schedule, setup)
             opened.callback(self._schedule.close)
@@ -184,11 +200,21 @@ class PhasedModel:
         devices: int | None = None,
         dtype: str | None = None,
         workers: str = "threads",
+        path: Path | str | None = None,
     ) -> int:
-        """The smallest budget, in bytes, with which a model can be run by a schedule; it may be on the meta device."""
+        """The smallest budget, in bytes, with which a model can be run by a schedule; it may be on the meta device.
+
+        `path` names the file of its weights where that is there already: one that others wrote may need more.
+        """
         schedule, devices = choose(schedule, devices)
-        areas = _areas(workers, devices)
-        return least_budget(skeleton_of(model), dtype=dtype, schedule=schedule, devices=devices, areas=areas)
+        return least_budget(
+            skeleton_of(model),
+            None if path is None else tensors_of(Path(path)),
+            dtype=dtype,
+            schedule=schedule,
+            devices=devices,
+            areas=_areas(workers, devices),
+        )
 
     def drop_cache(self) -> None:
         """Make the next loads cold: forget what the system has cached of the file."""

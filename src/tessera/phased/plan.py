@@ -27,9 +27,9 @@ FEWEST = 8  # phases, where the limit leaves a choice: the first load of a pass 
 class Asked:
     """What phases are made for, and where a user wants them.
 
-    `areas` is how many of them may have to be widened at a time. `names` are modules at which phases begin; without
-    them they are found, and better so if the `shapes` of the inputs are known, for then their FLOPs are. `balance`
-    gives how many FLOPs of a dtype are computed while one byte is loaded.
+    `areas` is how many of them may have to be widened at a time. `names` are modules at which phases begin, or numbers
+    of units; without them they are found, and better so if the `shapes` of the inputs are known, for then their FLOPs
+    are. `balance` gives how many FLOPs of a dtype are computed while one byte is loaded.
     """
 
     schedule: str
@@ -39,7 +39,7 @@ class Asked:
     dtype: str | None
     keep: bool
     mapped: bool
-    names: Sequence[str] | None
+    names: Sequence[str | int] | None
     shapes: Sequence[Sequence[int]] | None
     balance: Callable[[str], float]
 
@@ -131,10 +131,22 @@ def unit_by_unit(skeleton: Skeleton, units: Sequence[Unit], dtype: str | None) -
     return planned([[entry_of(skeleton, name, dtype) for name in unit.weights] for unit in units])
 
 
-def least_budget(skeleton: Skeleton, *, dtype: str | None, schedule: str, devices: int, areas: int) -> int:
-    """The smallest budget with which a model can be streamed: every unit a phase of its own."""
+def least_budget(
+    skeleton: Skeleton,
+    tensors: Mapping[str, StoredTensor] | None,
+    *,
+    dtype: str | None,
+    schedule: str,
+    devices: int,
+    areas: int,
+) -> int:
+    """The smallest budget with which a model can be streamed: every unit a phase of its own.
+
+    `tensors` are those of a file that is there; without one it is reckoned as it would be written.
+    """
     units = units_of(skeleton, trace(skeleton))
-    sizes = unit_sizes(skeleton, units, unit_by_unit(skeleton, units, dtype), dtype)
+    stored = unit_by_unit(skeleton, units, dtype) if tensors is None else tensors
+    sizes = unit_sizes(skeleton, units, stored, dtype)
     if buffers_for(schedule, devices) == (0, 0):
         return sum(size.wide or size.buffer for size in sizes)
     buffers, _ = buffers_for(schedule, devices)

@@ -20,13 +20,13 @@ def write_weights(
     model: nn.Module,
     values: Values | None = None,
     *,
-    phases: Sequence[str] | None = None,
+    phases: Sequence[str | int] | None = None,
     dtype: str | None = None,
     checksums: bool = False,
 ) -> None:
     """Write the weights of a model, which may be on the meta device if `values` gives each of them by its name.
 
-    `phases` names the modules at which phases begin, as for PhasedModel; without it every layer is laid out as one,
+    `phases` says where phases begin, as for PhasedModel; without it every layer is laid out as one,
     which serves any cutting. The file appears whole or not at all, and never takes the place of one that is there.
     """
     groups = _groups(model, phases, dtype)
@@ -45,7 +45,7 @@ def nameless_weights(model: nn.Module, values: Values | None = None, *, dtype: s
         store.close()
 
 
-def _groups(model: nn.Module, phases: Sequence[str] | None, dtype: str | None) -> list[list[Entry]]:
+def _groups(model: nn.Module, phases: Sequence[str | int] | None, dtype: str | None) -> list[list[Entry]]:
     """What is to be written, phase by phase."""
     skeleton = skeleton_of(model)
     units = units_of(skeleton, trace(skeleton))

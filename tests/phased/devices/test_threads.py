@@ -23,4 +23,7 @@ def test_devices_are_pinned_and_the_caller_is_not():
     with pytest.raises(ZeroDivisionError):
         devices.submit(0, divmod, 1, 0).result()
     devices.close()
+    free = DeviceThreads(2, 1, pin=False)
+    assert [free.submit(number, os.sched_getaffinity, 0).result() for number in range(2)] == [before[0]] * 2
+    free.close()
     assert (os.sched_getaffinity(0), torch.get_num_threads(), set(threading.enumerate())) == before

@@ -59,3 +59,13 @@ def test_values_that_share_memory_stay_together():
     found["view"] += 1
     assert found["one"].tolist() == [1, 1, 0, 0]
     assert scratch.streamed_bytes == 0
+
+
+def test_a_value_stays_with_the_parts_of_it_in_a_structure():
+    activations = Activations(Scratch(0))
+    activations.begin([{}])
+    one = torch.zeros(4)
+    activations.put(0, {"one": one, "parts": one.chunk(2)})
+    found = activations.take(0)
+    found["one"] += 1
+    assert found["parts"][1].tolist() == [1, 1]

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tessera.errors import TesseraError
-from tessera.phased.profile.directory import FOLDER, PROFILE, prepare, profile_of, write_profile
+from tessera.phased.profile.directory import FOLDER, PROFILE, prepared, profile_of, write_profile
 from tessera.phased.profile.page import profile_page
 from tessera.phased.profile.pass_profile import Part, PassProfile
 from tessera.results.record import Case, Record
@@ -37,9 +37,9 @@ def test_names_cannot_become_markup(tmp_path: Path):
 
 def test_the_directory_has_a_page_a_trace_and_the_numbers(tmp_path: Path):
     seen = {f"phases/chain[schedule={name}]": overlapped(*drawn()) for name in ("phased", "overlapped")}
-    folder = prepare(tmp_path / "new" / "place")
-    assert folder == tmp_path / "new" / "place" / FOLDER
-    written = write_profile(seen, folder)
+    with prepared(tmp_path / "new" / "place") as folder:
+        assert folder == tmp_path / "new" / "place" / FOLDER
+        written = write_profile(seen, folder)
     assert sorted(path.name for path in folder.iterdir()) == sorted(path.name for path in written)
     data = json.loads((folder / "profile.json").read_text())
     for case, profile in seen.items():
@@ -52,17 +52,33 @@ def test_the_directory_has_a_page_a_trace_and_the_numbers(tmp_path: Path):
 
 def test_a_place_that_cannot_be_written_is_an_error_before_anything_runs(tmp_path: Path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(TesseraError, match=r"cannot write the profile: Not a directory.*--profile-dir"):
-        prepare(tmp_path / "file")
+    says = r"cannot write the profile: Not a directory.*--profile-dir"
+    with pytest.raises(TesseraError, match=says), prepared(tmp_path / "file"):
+        raise AssertionError
 
 
 def test_a_full_disk_is_an_error_that_says_the_results_are_kept(tmp_path: Path):
-    folder = prepare(tmp_path)
+    (tmp_path / FOLDER).mkdir()
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (100, hard))  # no file may be longer: the kernel refuses the write
     try:
-        with pytest.raises(TesseraError, match=r"cannot write the profile: File too large.*the results are stored"):
+        says = r"cannot write the profile: File too large.*the results are stored"
+        with pytest.raises(TesseraError, match=says), prepared(tmp_path) as folder:
             write_profile({"a": overlapped(*drawn())}, folder)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     assert list(folder.iterdir()) == []
+
+
+def test_only_what_was_made_and_stays_empty_goes_again(tmp_path: Path):
+    with prepared(tmp_path / "new" / "place"):
+        assert (tmp_path / "new" / "place" / FOLDER).is_dir()
+    assert list(tmp_path.iterdir()) == []
+    (tmp_path / "mine").mkdir()
+    with prepared(tmp_path / "mine"):
+        pass
+    assert list((tmp_path / "mine").iterdir()) == []
+    (tmp_path / FOLDER).mkdir()
+    with prepared(tmp_path) as folder:
+        pass
+    assert folder.is_dir()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 
 from torch import Tensor
 
@@ -29,19 +30,20 @@ class Alone:
 
 
 def alone(
-    model: PhasedModel, inputs: Sequence[Tensor], sequential: Callable[[Sequence[str]], PhasedModel]
+    model: PhasedModel, inputs: Sequence[Tensor], sequential: Callable[[Sequence[int]], PhasedModel]
 ) -> list[Alone]:
     """The phases of a model, each by itself.
 
     Where the model's own schedule lets them overlap, another one of the same phases loads and computes them one after
-    the other; `sequential` opens it from the names of the modules at which they begin. Devices that compute at the same
-    time have an equal share of the work each, if all goes well.
+    the other; `sequential` opens it from the numbers of the layers at which they begin, for a layer that is called
+    twice has its name twice. Devices that compute at the same time have an equal share of the work each, if all goes
+    well.
     """
     if model.schedule in HOLD_ALL or model.schedule == "sequential":
         found = _quickest(model, inputs)
     else:
-        with sequential([phase.modules[0] for phase in model.phases]) as other:
-            assert len(other.phases) == len(model.phases), "the phases begin at the same modules"
+        with sequential([0, *accumulate(len(phase.modules) for phase in model.phases[:-1])]) as other:
+            assert len(other.phases) == len(model.phases), "the phases begin at the same layers"
             found = _quickest(other, inputs)
     share = model.devices if compute_together(model.schedule, len(inputs)) else 1
     return [Alone(load=one.load, compute=one.compute / share) for one in found]

@@ -8,18 +8,24 @@ from typing import Any
 
 import torch
 
+from tessera.launch.worker import Worker
+from tessera.measure.allocator import ALLOCATORS, current_allocator
 from tessera.phased.bench.workload import Workload
 from tessera.phased.cases import CHAIN
 from tessera.phased.chain import MatrixChain
 from tessera.phased.choices import HOLD_ALL
 from tessera.phased.model import PhasedModel
+from tessera.phased.store.weights_file import tensors_of
 from tessera.results.record import Case
 
 SHARE = 4  # the part of the weights that the usual budget has room for is one in so many
 
 
-def open_model(case: Case, workload: Workload, path: Path, **instead: Any) -> PhasedModel:
-    """The model of a case, its weights in a file; `instead` replaces what the case says."""
+def open_model(worker: Worker, case: Case, workload: Workload, path: Path, **instead: Any) -> PhasedModel:
+    """The model of a case, its weights in a file; `instead` replaces what the case says.
+
+    Its devices are pinned, and have the allocator setting, as the worker that it is measured in.
+    """
     params = case.params
     asked: dict[str, Any] = {
         "schedule": params["schedule"],
@@ -28,12 +34,15 @@ def open_model(case: Case, workload: Workload, path: Path, **instead: Any) -> Ph
         "workers": params.get("workers", "threads"),
         "store": params.get("store", "disk"),
         "cold": params.get("cold", False),
-        "budget": params.get("budget") or usual_budget(workload, params),
+        "pin": bool(worker.cpus) or worker.spawn == "inline",
+        "budget": params.get("budget") or usual_budget(workload, params, path),
         "phases": workload.phases(),
         "activations": params.get("activations"),
         "keep": case.name != CHAIN,  # the chain is there to be streamed
-    }
-    return PhasedModel(workload.skeleton(), path=path, input_shape=workload.input_shape, **(asked | instead))
+    } | instead
+    if asked["workers"] == "processes" and (here := current_allocator()) in ALLOCATORS:
+        asked["allocator"] = here
+    return PhasedModel(workload.skeleton(), path=path, input_shape=workload.input_shape, **asked)
 
 
 def warm_up(case: Case) -> None:
@@ -45,17 +54,17 @@ def warm_up(case: Case) -> None:
         tiny(torch.zeros(shape))
 
 
-def usual_budget(workload: Workload, params: Mapping[str, Any]) -> int:
-    """Room for a quarter of the weights, and at least for what the schedule cannot do without."""
+def usual_budget(workload: Workload, params: Mapping[str, Any], path: Path) -> int:
+    """Room for a quarter of the weights in a file, and at least for what the schedule cannot do without."""
     skeleton = workload.skeleton()
-    stored: torch.dtype = workload.computed if workload.dtype is None else getattr(torch, workload.dtype)
-    everything: int = stored.itemsize * sum(weight.numel() for weight in skeleton.state_dict().values())
+    wanted = skeleton.state_dict()
+    everything = sum(tensor.nbytes for name, tensor in tensors_of(path).items() if name in wanted)
     least = PhasedModel.least_budget(
         skeleton,
         schedule=params["schedule"],
         devices=params["devices"],
-        dtype=workload.dtype,
         workers=params.get("workers", "threads"),
+        path=path,
     )
     return max(least, everything // SHARE)
 

@@ -37,16 +37,17 @@ def run_case(worker: Worker, case: Case, sampling: Sampling) -> Record:
         opened: list[PhasedModel] = []
 
         def first_step() -> None:
-            opened.append(stack.enter_context(open_model(case, workload, path)))
+            opened.append(stack.enter_context(open_model(worker, case, workload, path)))
             opened[0].run(inputs)
 
-        def sequential(begins: Sequence[str]) -> PhasedModel:
-            return open_model(case, workload, path, schedule="sequential", devices=1, workers="threads", phases=begins)
+        def sequential(begins: Sequence[int]) -> PhasedModel:
+            alike = {"schedule": "sequential", "devices": 1, "workers": "threads", "phases": begins}
+            return open_model(worker, case, workload, path, **alike)
 
         warm_up(case)
         grown = resident_growth(first_step)
         model = opened[0]
-        agreed = agreement(workload, model, inputs[0])
+        agreed = agreement(workload, model, inputs)
         step = Step(model=model, inputs=inputs)
         samples = sample(step, sampling)
         times = alone(model, inputs, sequential)

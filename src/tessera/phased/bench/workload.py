@@ -16,6 +16,7 @@ from tessera.models import build, lay_out
 from tessera.models.weights import read_weights
 from tessera.phased.cases import CHAIN
 from tessera.phased.chain import MatrixChain
+from tessera.phased.network.skeleton import skeleton_of
 from tessera.phased.writing import nameless_weights
 from tessera.results.record import Case
 
@@ -76,11 +77,11 @@ class Workload:
         return [f"layers.{number}" for number in range(self.num_layers)] if self.name == CHAIN else None
 
     def skeleton(self) -> nn.Module:
-        """The network without values."""
-        if self.name != CHAIN:
-            return lay_out(self.name).to("meta").eval()
+        """The network without values, in the dtype that it is computed in."""
+        if self.name != CHAIN:  # .to("meta") would untie weights, and empty buffers that no file holds
+            return skeleton_of(lay_out(self.name).eval()).model.to(self.computed)
         with torch.device("meta"):
-            return MatrixChain(self.input_shape[-1], self.num_layers)
+            return MatrixChain(self.input_shape[-1], self.num_layers).to(self.computed)
 
     def plain(self) -> nn.Module:
         """The network as plain torch runs it: all values in memory, rounded to what is stored."""
@@ -90,9 +91,15 @@ class Workload:
         elif self.weights is None:
             network = build(self.name)
         else:  # the engine has seen that nothing is missing; counters, which it leaves out, are not read either
-            network = lay_out(self.name).to_empty(device="cpu").eval()
+            network = lay_out(self.name).to(self.computed).eval()
+            if any(weight.is_meta for weight in network.parameters()):
+                network.to_empty(device="cpu")
             network.load_state_dict(read_weights(Path(self.weights)), strict=False)
-        return network if self.dtype is None else network.to(getattr(torch, self.dtype)).to(self.computed)
+        if self.dtype is not None:
+            for value in network.state_dict().values():  # not buffers that no file holds: they are not stored
+                if value.is_floating_point():
+                    value.copy_(value.to(getattr(torch, self.dtype)))
+        return network.to(self.computed)
 
     @contextmanager
     def file(self) -> Iterator[Path]:

@@ -40,9 +40,9 @@ def divided(division: Division, layouts: Sequence[Layout], schedule: str, device
 
 
 def open_processes(
-    network: Network, plan: Plan, asked: Asked, *, reading: Reading, timeline: Timeline, threads: int
+    network: Network, plan: Plan, asked: Asked, *, reading: Reading, timeline: Timeline, launch: LaunchConfig
 ) -> DeviceProcesses:
-    """Start the devices of a schedule."""
+    """Start the devices of a schedule, one worker each."""
     programs = network.programs()
     blueprint = Blueprint(
         schedule=asked.schedule,
@@ -56,7 +56,7 @@ def open_processes(
         checksums=reading.checksums,
         mapped=reading.mapped,
     )
-    return DeviceProcesses(network, blueprint, timeline, asked.devices, threads)
+    return DeviceProcesses(network, blueprint, timeline, launch)
 
 
 class DeviceProcesses:
@@ -66,9 +66,9 @@ class DeviceProcesses:
     step starts new ones.
     """
 
-    def __init__(self, network: Network, blueprint: Blueprint, timeline: Timeline, devices: int, threads: int) -> None:
+    def __init__(self, network: Network, blueprint: Blueprint, timeline: Timeline, launch: LaunchConfig) -> None:
         self._network, self._blueprint, self._timeline = network, blueprint, timeline
-        self._workers = Workers(LaunchConfig(spawn="processes", workers=devices, threads=threads))
+        self._workers = Workers(launch)
         self._prepared = False
         self._tables: dict[tuple[object, ...], Table] = {}
         self._memory: Memory | None = None

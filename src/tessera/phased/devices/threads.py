@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable
-from concurrent.futures import Future
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, wait
 from queue import SimpleQueue
 from typing import Any
 
@@ -19,14 +19,16 @@ Task = tuple[Future[Any], Callable[..., Any], tuple[Any, ...]]
 class DeviceThreads:
     """One thread per device; what is given to a device is done there, in order.
 
-    The threads are daemons: a model that nobody closed does not keep the interpreter from ending.
+    The threads are daemons: a model that nobody closed does not keep the interpreter from ending. Without `pin` they
+    run on any core that the caller may use.
     """
 
-    def __init__(self, devices: int, threads: int) -> None:
+    def __init__(self, devices: int, threads: int, *, pin: bool = True) -> None:
         before = torch.get_num_threads()
         self._tasks: list[SimpleQueue[Task | None]] = []
         self._threads = []
-        for number, cpus in enumerate(placement(devices, threads, available_cpus(), numa_nodes())):
+        here = available_cpus()
+        for number, cpus in enumerate(placement(devices, threads, here, numa_nodes()) if pin else (here,) * devices):
             tasks: SimpleQueue[Task | None] = SimpleQueue()
             thread = threading.Thread(target=_serve, args=(tasks,), name=f"tessera-device-{number}", daemon=True)
             thread.start()
@@ -40,6 +42,24 @@ class DeviceThreads:
         future: Future[Any] = Future()
         self._tasks[device].put((future, function, args))
         return future
+
+    def on_all(
+        self, function: Callable[..., Any], args: Sequence[tuple[Any, ...]], give_up: Callable[[], None]
+    ) -> list[Future[Any]]:
+        """Have every device call a function with arguments of its own; none is at it any more when this comes back.
+
+        Who waits may be interrupted (Ctrl-C): then `give_up` is called, which has to bring the devices to rest.
+        """
+        running: list[Future[Any]] = []
+        try:
+            for device, own in enumerate(args):
+                running.append(self.submit(device, function, *own))
+            wait(running)
+        except BaseException:
+            give_up()
+            wait(running)
+            raise
+        return running
 
     def close(self) -> None:
         """End the threads when they are through with what they were given."""

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from tessera.errors import TesseraError
+from tessera.models.structure import members
 from tessera.phased.store.weights_writer import write_all
 
 Values = dict[str, Any]
@@ -73,7 +74,7 @@ class Activations:
         """Keep the values of a mini-batch for the next phase."""
         tensors = {name: value for name, value in values.items() if isinstance(value, Tensor)}
         nbytes = sum(tensor.nbytes for tensor in tensors.values())
-        if self._limit is not None and sum(self._kept) + nbytes > self._limit and _apart(tensors):
+        if self._limit is not None and sum(self._kept) + nbytes > self._limit and _apart(values):
             values = values | self._stream(batch, tensors, nbytes)
             nbytes = 0
         self._values[batch], self._kept[batch] = values, nbytes
@@ -155,7 +156,7 @@ def is_dense(tensor: Tensor) -> bool:
     return True
 
 
-def _apart(tensors: dict[str, Tensor]) -> bool:
+def _apart(values: Values) -> bool:
     """Whether no two tensors share memory: those that do stay, because a write to one is seen in the other."""
-    starts = [tensor.untyped_storage().data_ptr() for tensor in tensors.values() if tensor.numel()]
+    starts = [tensor.untyped_storage().data_ptr() for tensor in members(values, Tensor) if tensor.numel()]
     return len(set(starts)) == len(starts)

@@ -11,14 +11,10 @@ from torch import Tensor, fx, nn
 
 from tessera.errors import TesseraError, first_line
 from tessera.phased.network.skeleton import Skeleton
+from tessera.phased.network.tracer import Tracer
+from tessera.phased.network.writes import refuse_writes
 
 _one_at_a_time = threading.Lock()  # torch.fx patches every module of the process while it traces
-
-
-class _Tracer(fx.Tracer):
-    """Follows a model down to torch's own modules."""
-
-    proxy_buffer_attributes = True  # else what is computed from a buffer would be a constant without values
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,7 +34,7 @@ def trace(skeleton: Skeleton) -> fx.Graph:
     name = type(skeleton.model).__name__
     try:
         with _one_at_a_time:
-            graph = _Tracer().trace(skeleton.model)
+            graph = Tracer().trace(skeleton.model)
     except Exception as error:
         raise TesseraError(
             f"torch.fx cannot trace {name}: {first_line(error)}",
@@ -49,6 +45,7 @@ def trace(skeleton: Skeleton) -> fx.Graph:
             raise TesseraError(
                 f"{name} computes a constant from its weights outside of torch.fx's sight ({node.target})"
             )
+    refuse_writes(skeleton.model, graph)
     return graph
 
 

@@ -33,18 +33,22 @@ class Network:
 
     def bind(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Values:
         """The values that a call begins with, by name, as Python would bind them."""
-        empty = inspect.Parameter.empty
-        inputs = [node for node in self.graph.nodes if node.op == "placeholder"]
-        kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
-        parameters = [
-            inspect.Parameter(str(node.target), kind, default=node.args[0] if node.args else empty) for node in inputs
-        ]
+        model = self.skeleton.model
         try:
-            bound = inspect.Signature(parameters).bind(*args, **kwargs)
+            bound = inspect.signature(type(model).forward).bind(model, *args, **kwargs)
         except TypeError as error:
             raise TesseraError(f"the network does not take these arguments: {error}") from None
+        inputs = {str(node.target): node.name for node in self.graph.nodes if node.op == "placeholder"}
+        given = list(bound.arguments.items())[1:]  # after `self`
+        if extra := [name for name, value in given if name not in inputs and value is not None]:
+            raise TesseraError(
+                "the network was traced without what may be left out of a call",
+                got=extra[0],
+                allowed=inputs,
+                do="make it an argument without a default",
+            )
         bound.apply_defaults()
-        return {node.name: mapped(bound.arguments[str(node.target)], self._entering) for node in inputs}
+        return {name: mapped(bound.arguments[argument], self._entering) for argument, name in inputs.items()}
 
     @property
     def results(self) -> tuple[str, ...]:

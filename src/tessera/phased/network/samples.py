@@ -10,9 +10,13 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from torch import fx, nn
+from torch import Tensor, fx, nn
 
+from tessera.errors import TesseraError, first_line
+from tessera.phased.memory.activations import Values
+from tessera.phased.network.graph import input_dtype
 from tessera.phased.network.network import Network
+from tessera.phased.network.writes import iadd, imul, isub, itruediv
 
 APART = (
     nn.modules.conv._ConvNd,
@@ -45,8 +49,10 @@ ELEMENTWISE: set[Any] = {
     operator.mul,
     operator.truediv,
     operator.neg,
-    operator.iadd,
-    operator.imul,
+    iadd,
+    isub,
+    imul,
+    itruediv,
     torch.add,
     torch.sub,
     torch.mul,
@@ -67,6 +73,7 @@ ELEMENTWISE: set[Any] = {
     "contiguous",
 }
 PRODUCTS: set[Any] = {torch.matmul, operator.matmul, F.linear, "matmul"}
+JOINING = ELEMENTWISE | PRODUCTS
 FLATTENING: set[Any] = {torch.flatten, "flatten"}
 
 
@@ -83,9 +90,54 @@ def why_not_by_sample(network: Network) -> str:
     return ""
 
 
+def why_not_divided(network: Network, values: Values) -> str:
+    """The first call that moves the samples of this mini-batch to another dim, in words; empty if there is none.
+
+    Samples are those of the first dim. What is added to a value of more dims lies along its last ones.
+    """
+    run = _Ranks(network.skeleton.model, graph=network.graph)
+    run.extra_traceback = False
+    dtype = input_dtype(network.skeleton)
+    inputs = [values[node.name] for node in network.graph.nodes if node.op == "placeholder"]
+    try:
+        with torch.no_grad():
+            run.run(*(_bare(value, dtype) for value in inputs))
+    except Exception as error:
+        raise TesseraError(f"the network does not run on this input: {first_line(error)}") from error
+    return run.why_not
+
+
+def _bare(value: Any, dtype: torch.dtype) -> Any:
+    """A value without its numbers, and like the skeleton's weights: those may be computed with in another dtype."""
+    if not isinstance(value, Tensor):
+        return value
+    return value.to("meta", dtype if value.is_floating_point() else value.dtype)
+
+
+class _Ranks(fx.Interpreter):
+    """Follows a mini-batch on the meta device, and looks at the dims of what is joined."""
+
+    why_not = ""
+
+    def run_node(self, n: fx.Node) -> Any:
+        result = super().run_node(n)
+        if not self.why_not and n.op in ("call_function", "call_method") and n.target in JOINING:
+            joined = [self.env[source] for source in n.all_input_nodes if source.op != "get_attr"]
+            ranks = {value.dim() for value in (*joined, result) if isinstance(value, Tensor)}
+            if len(ranks) > 1:
+                self.why_not = f"{n.name} joins values of {' and '.join(map(str, sorted(ranks)))} dims"
+        return result
+
+    def get_attr(self, target: Any, args: Any, kwargs: Any) -> Any:
+        value = super().get_attr(target, args, kwargs)
+        return value.to("meta") if isinstance(value, Tensor) else value
+
+
 def _module_apart(module: nn.Module) -> bool:
     if isinstance(module, nn.Flatten):
         return module.start_dim >= 1
+    if isinstance(module, nn.modules.batchnorm._BatchNorm) and module.running_mean is None:
+        return False  # it takes the statistics of the batch, in evaluation mode as well
     return type(module).__module__.startswith("torch.nn.") and isinstance(module, APART)
 
 

@@ -10,7 +10,7 @@ from functools import cached_property
 import torch
 from torch import Tensor, nn
 
-from tessera.errors import TesseraError
+from tessera.errors import TesseraError, first_line
 
 DIFFERENT_IN_TRAINING = (nn.modules.batchnorm._BatchNorm, nn.modules.dropout._DropoutNd, nn.RReLU)
 COUNTER = "num_batches_tracked"  # of batch norms: never read for inference, and not in every file
@@ -57,7 +57,13 @@ def skeleton_of(model: nn.Module) -> Skeleton:
             raise TesseraError(f"the buffer {name} is in no file and has no values", do="build it off the meta device")
     # deepcopy takes what it finds in its memo for copied already: the weights' memory is never touched
     bare = {id(tensor): _without_memory(tensor) for tensor in state.values()}
-    bones = copy.deepcopy(model, bare).eval().requires_grad_(False)
+    try:
+        bones = copy.deepcopy(model, bare).eval().requires_grad_(False)
+    except Exception as error:  # whatever a model holds beside its layers
+        raise TesseraError(
+            f"{type(model).__name__} cannot be copied without its weights: {first_line(error)}",
+            do="take what cannot be copied out of it (of weight_norm, by remove_weight_norm)",
+        ) from error
     return Skeleton(model=bones, names=tuple(tuple(names) for names in groups.values()))
 
 

@@ -61,12 +61,17 @@ def find_stored(
     return found
 
 
-def first_units(units: Sequence[Unit], names: Sequence[str]) -> list[int]:
-    """The units at which phases begin, from the names of modules; the first unit always does."""
+def first_units(units: Sequence[Unit], names: Sequence[str | int]) -> list[int]:
+    """The units at which phases begin, from the names of modules or by their numbers; the first unit always does."""
     if not names:
         raise TesseraError("no phases are named", do="leave `phases` out to have them found")
     found = {0}
     for name in names:
+        if isinstance(name, int):
+            if not 0 <= name < len(units):
+                raise TesseraError("no layer of this number", got=name, allowed=f"0 to {len(units) - 1}")
+            found.add(name)
+            continue
         first = next((i for i, u in enumerate(units) if u.module == name or u.module.startswith(f"{name}.")), None)
         if first is None:
             known = [unit.module for unit in units]

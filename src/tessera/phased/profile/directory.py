@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -31,16 +32,27 @@ def profile_of(record: Record) -> PassProfile | None:
         return None
 
 
-def prepare(parent: Path) -> Path:
-    """Make the folder and see that it can be written, before anything is measured."""
+@contextmanager
+def prepared(parent: Path) -> Iterator[Path]:
+    """The folder of a profile, made and seen to be writable before anything is measured.
+
+    What was made goes again at the end if nothing was written into it.
+    """
     folder = parent / FOLDER
+    made: list[Path] = []
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile(dir=folder):
-            pass
-    except OSError as error:
-        raise _unwritable(folder, error, "give another place with --profile-dir") from None
-    return folder
+        try:
+            made = [place for place in (folder, *folder.parents) if not place.exists()]
+            folder.mkdir(parents=True, exist_ok=True)
+            with tempfile.NamedTemporaryFile(dir=folder):
+                pass
+        except OSError as error:
+            raise _unwritable(folder, error, "give another place with --profile-dir") from None
+        yield folder
+    finally:
+        with suppress(OSError):  # the first that is not empty stays, and all above it
+            for place in made:
+                place.rmdir()
 
 
 def write_profile(profiles: Mapping[str, PassProfile], folder: Path) -> list[Path]:

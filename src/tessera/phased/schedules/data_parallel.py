@@ -13,7 +13,7 @@ from tessera.phased.devices.threads import DeviceThreads
 from tessera.phased.memory.activations import Activations, Values
 from tessera.phased.memory.stream import StreamOver
 from tessera.phased.memory.working import Weights
-from tessera.phased.network.samples import why_not_by_sample
+from tessera.phased.network.samples import why_not_by_sample, why_not_divided
 from tessera.phased.schedules.schedule import Setup
 
 FOLLOWS = (threading.BrokenBarrierError, StreamOver)  # errors of a device because another one failed
@@ -29,21 +29,22 @@ class DataParallel:
     def __init__(self, setup: Setup) -> None:
         self.setup = setup
         self._why_not = why_not_by_sample(setup.network)
+        self._followed: dict[object, str] = {}  # by the kind of a mini-batch: why it cannot be divided
         self._devices = [setup.device(number) for number in range(setup.devices)]
         self._stream = setup.stream(users=setup.devices)
         # Where weights are widened, all compute from what one of them has widened.
         self._together = threading.Barrier(setup.devices)
         self._widened: Weights = {}
-        self._threads = DeviceThreads(setup.devices, setup.threads)
+        self._threads = DeviceThreads(setup.devices, setup.threads, pin=setup.pin)
 
     def run(self, batches: list[Values]) -> list[Values]:
         shares = self.setup.devices
         whole = len(batches) % shares == 0 or (self._why_not and len(batches) > shares)
         if whole:
             return _interleaved(self._compute([batches[number::shares] for number in range(shares)]))
-        if self._why_not:
+        if why_not := self._why_not or next(filter(None, map(self._follow, batches)), ""):
             raise TesseraError(
-                f"the samples of a batch cannot be divided over {shares} devices: {self._why_not}",
+                f"the samples of a batch cannot be divided over {shares} devices: {why_not}",
                 do=f"run {shares} mini-batches or more in a step, or take the schedule overlapped",
             )
         divided = [_divided(values, shares) for values in batches]
@@ -61,15 +62,31 @@ class DataParallel:
             self._stream.close()
         self._threads.close()
 
+    def _follow(self, values: Values) -> str:
+        """Why a mini-batch cannot be divided, found out once for all that are like it; empty if it can."""
+        kind = tuple((n, (tuple(v.shape), v.dtype) if isinstance(v, Tensor) else repr(v)) for n, v in values.items())
+        if kind not in self._followed:
+            self._followed[kind] = why_not_divided(self.setup.network, values)
+        return self._followed[kind]
+
     def _compute(self, shares: list[list[Values]]) -> list[list[Values]]:
         self._together.reset()
-        running = [self._threads.submit(number, self._share, number, own) for number, own in enumerate(shares)]
-        errors = [error for error in (future.exception() for future in running) if error is not None]
-        if errors:
+        try:
+            running = self._threads.on_all(self._share, list(enumerate(shares)), self._give_up)
+            errors = [error for error in (future.exception() for future in running) if error is not None]
+            if errors:
+                raise next((error for error in errors if not isinstance(error, FOLLOWS)), errors[0])
+        except BaseException:
             if self._stream is not None:
                 self._stream.rewind()
-            raise next((error for error in errors if not isinstance(error, FOLLOWS)), errors[0])
+            raise
         return [future.result() for future in running]
+
+    def _give_up(self) -> None:
+        """Wake all who wait for another device, or for weights: they may never come."""
+        self._together.abort()
+        if self._stream is not None:
+            self._stream.give_up()
 
     def _share(self, number: int, batches: list[Values]) -> list[Values]:
         """What one device does in a step: all phases, on its share."""
@@ -81,9 +98,7 @@ class DataParallel:
             return activations.end()
         except BaseException:
             activations.drop()
-            self._together.abort()
-            if self._stream is not None:
-                self._stream.give_up()
+            self._give_up()
             raise
 
     def _phase(self, number: int, phase: int, activations: Activations, batches: int) -> None:

@@ -29,7 +29,7 @@ class Phased:
         self._error: BaseException | None = None
         self._closed = False
         self._devices = [setup.device(number) for number in range(setup.devices)]
-        self._threads = DeviceThreads(setup.devices, setup.threads)
+        self._threads = DeviceThreads(setup.devices, setup.threads, pin=setup.pin)
         for number in range(setup.devices):
             self._threads.submit(number, self._serve, number)
 
@@ -45,6 +45,7 @@ class Phased:
                 self._changed.wait_for(lambda: self._turn == self._until)
             except BaseException:  # interrupted: the devices come to rest first
                 self._changed.wait_for(lambda: self._turn == self._until)
+                self._activations.drop()
                 raise
             if self._error is not None:
                 self._activations.drop()

@@ -28,7 +28,10 @@ class Schedule(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setup:
-    """What every schedule works with; `scratch` is for activations that are streamed as well."""
+    """What every schedule works with; `scratch` is for activations that are streamed as well.
+
+    With `pin` every device that is a thread has cores of its own.
+    """
 
     network: Network
     layouts: Sequence[Layout]
@@ -38,6 +41,7 @@ class Setup:
     devices: int
     threads: int
     scratch: Scratch
+    pin: bool
 
     @property
     def phases(self) -> range:

@@ -19,17 +19,19 @@ class Sharded:
         self._done: list[int] = []  # phases that each mini-batch has behind it
         self._failed = False
         self._devices = [setup.device(number) for number in range(setup.devices)]
-        self._threads = DeviceThreads(setup.devices, setup.threads)
+        self._threads = DeviceThreads(setup.devices, setup.threads, pin=setup.pin)
 
     def run(self, batches: list[Values]) -> list[Values]:
         self._activations.begin(batches)
         self._done, self._failed = [0] * len(batches), False
-        running = [self._threads.submit(number, self._share, number) for number in range(self.setup.devices)]
-        errors = [error for error in (future.exception() for future in running) if error is not None]
-        if errors:
+        try:
+            shares = [(number,) for number in range(self.setup.devices)]
+            for future in self._threads.on_all(self._share, shares, self._give_up):
+                future.result()
+            return self._activations.end()
+        except BaseException:
             self._activations.drop()
-            raise errors[0]
-        return self._activations.end()
+            raise
 
     def close(self) -> None:
         self._threads.close()
@@ -47,10 +49,14 @@ class Sharded:
                             self._done[batch] += 1
                             self._changed.notify_all()
         except BaseException:
-            with self._changed:
-                self._failed = True
-                self._changed.notify_all()
+            self._give_up()
             raise
+
+    def _give_up(self) -> None:
+        """Wake all who wait for a mini-batch: it may never come."""
+        with self._changed:
+            self._failed = True
+            self._changed.notify_all()
 
     def _wait_for(self, batch: int, phase: int) -> bool:
         """Wait until a mini-batch has come as far as a phase; False if it never will."""

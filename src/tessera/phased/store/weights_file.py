@@ -11,6 +11,7 @@ import math
 import os
 import stat
 from collections.abc import Mapping
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
@@ -163,6 +164,12 @@ class WeightsFile:
 
     def _wrong(self, what: str) -> NoReturn:
         raise TesseraError(f"{self.path} cannot be used: {what}", do="write or fetch it again")
+
+
+def tensors_of(path: Path) -> dict[str, StoredTensor]:
+    """The tensors of a file by name; of their values nothing is read."""
+    with closing(WeightsFile(path)) as file:
+        return file.tensors
 
 
 def _stamp(status: os.stat_result) -> tuple[int, ...]:

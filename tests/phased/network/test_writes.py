@@ -1,0 +1,114 @@
+"""What a network writes into in place is traced as written into, and what it holds is not to be written into."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+from tessera.errors import TesseraError
+from tessera.phased import PhasedModel
+from tests.phased.drawn import one_thread
+
+
+class Skips(nn.Module):
+    """Adds to a value that has two names, and to a number that has two."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(4, 4), nn.Linear(4, 4)
+
+    def forward(self, x):
+        y = self.first(x)
+        skip, part = y, y[:, :2]
+        count = less = x.shape[0]
+        y += self.second(x)
+        y *= 2
+        y -= 1
+        y /= 3
+        part **= 2
+        part.T[0].data += 1
+        less -= 1
+        return y + skip, part * count, less
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"schedule": "sequential", "budget": 4096},
+        {"schedule": "overlapped", "budget": 8192, "activations": 1},
+        {"schedule": "resident"},
+        {"schedule": "data-parallel", "budget": 8192},
+    ],
+    ids=str,
+)
+def test_a_write_is_seen_by_every_name_of_a_value(options):
+    model, batches = Skips(), [torch.randn(3, 4) for _ in range(2)]
+    with one_thread(), torch.no_grad():
+        expected = [model(x) for x in batches]
+    with PhasedModel(model, threads=1, keep=False, **options) as phased:
+        for found, wanted in zip(phased.run(batches), expected, strict=True):
+            assert torch.equal(found[0], wanted[0])
+            assert torch.equal(found[1], wanted[1])
+            assert found[2] == wanted[2] == 2
+
+
+def add_to_buffer(self, x):
+    return self.layer(x) + self.count.add_(1)
+
+
+def add_to_part(self, x):
+    part = self.count.view(-1)[1:]
+    part += 1
+    return self.layer(x) + self.count
+
+
+def clear_weight(self, x):
+    return torch.nn.functional.relu(self.layer.weight, inplace=True) + x
+
+
+def module_in_place(self, x):
+    return self.layer(x) + self.gate(self.count)
+
+
+def into_out(self, x):
+    torch.add(x[0], 1, out=self.count)
+    return self.layer(x)
+
+
+def into_constant(self, x):
+    total = torch.zeros(4)
+    total += self.layer(x)[0]
+    return total
+
+
+WRITES = (add_to_buffer, add_to_part, clear_weight, module_in_place, into_out, into_constant)
+
+
+@pytest.mark.parametrize("forward", WRITES, ids=lambda forward: forward.__name__)
+def test_a_network_that_writes_into_what_it_holds_is_refused(forward):
+    class Holds(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer, self.gate = nn.Linear(4, 4), nn.ReLU(inplace=True)
+            self.register_buffer("count", torch.zeros(4))
+
+    Holds.forward = forward
+    with pytest.raises(TesseraError, match=r"Holds writes into (count|layer.weight|_tensor_constant0), which it holds"):
+        PhasedModel(Holds())
+
+
+def test_what_is_computed_from_a_weight_may_be_written_into():
+    class Scales(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Linear(4, 4)
+
+        def forward(self, x):
+            scale = self.layer.weight * 2
+            scale += 1
+            return self.layer(x) @ scale.relu_()
+
+    model, x = Scales(), torch.randn(3, 4)
+    with PhasedModel(model, threads=1) as phased, one_thread(), torch.no_grad():
+        assert torch.equal(phased(x), model(x))
