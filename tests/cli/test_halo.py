@@ -9,7 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from tessera.cli import halo_command
 from tessera.cli.main import main
+from tessera.errors import TesseraError
 from tessera.results.store import Store
 from tessera.suites.features import FEATURES, Feature
 from tests.cli.typed import in_a_job, tessera
@@ -55,6 +57,8 @@ def test_the_benchmarks_are_listed(capsys):
         (["exchange", "--sweep", "image-size=8,9", "--image-size", "8"], "a value and a sweep"),
         (["exchange", "--channels-last", "--layout", "contiguous"], "say two things"),
         (["compute", "--overlap", "none,most"], "unknown overlap"),
+        (["compute", "--overlap", ","], "overlap has no values"),
+        (["validate", "--overlap", ""], "overlap has no values"),
         (["validate", "--iterations", "0"], "3 or more"),
         (["validate", "--target", "3%"], "unrecognized arguments: --target"),
         (["exchange", "--launches", "0"], "launches: got 0"),
@@ -112,6 +116,43 @@ def test_what_has_no_effect_is_said_and_not_swallowed(capsys):
     ]
 
 
+@pytest.mark.parametrize("name", ["exchange", "compute", "validate"])
+def test_the_name_of_a_file_says_its_form(name, tmp_path):
+    plain, listed, marked = (tmp_path / f"cases.{suffix}" for suffix in ("csv", "json", "md"))
+    for path in (plain, listed, marked):
+        assert main(["halo", name, "--list", "-o", str(path)]) == 0
+    keys = [row["case"] for row in csv.DictReader(plain.read_text().splitlines())]
+    assert keys == [row["case"] for row in json.loads(listed.read_text())]
+    assert marked.read_text().startswith("| case")
+    assert main(["halo", name, "--list", "--json", "-o", str(plain)]) == 0
+    assert [row["case"] for row in json.loads(plain.read_text())] == keys, "what an option says comes first"
+
+
+@pytest.mark.parametrize(
+    ("words", "limit"),
+    [
+        (["exchange"], 710),
+        (["exchange", "--iterations", "1000", "--warmup", "0"], 1600),
+        (["exchange", "--time-limit", "5s"], 5),
+        (["exchange", "--quick"], None),
+        (["compute", "--overlap", "none"], 710),
+        (["validate"], 603),
+        (["validate", "--iterations", "10"], 610),
+    ],
+)
+def test_every_benchmark_has_a_time_limit(words, limit, monkeypatch):
+    """Where a budget ends the sampling, the run itself reckons with it."""
+    found = []
+
+    def stop(plan, **options):
+        found.append(plan.launch.time_limit)
+        raise TesseraError("stopped")
+
+    monkeypatch.setattr(halo_command, "execute", stop)
+    assert main(["halo", *words]) == 2
+    assert found == [limit if limit is None else pytest.approx(limit, abs=1)]
+
+
 @pytest.mark.ranks
 def test_an_exchange_is_stored_and_shown_with_its_neighbours():
     done = tessera("halo", "exchange", *TWO, "--launches", "2", "--iterations", "20", "--run-name", "one")
@@ -129,7 +170,7 @@ def test_an_exchange_is_stored_and_shown_with_its_neighbours():
 
 @pytest.mark.ranks
 def test_a_sweep_of_computations_is_a_table():
-    words = ("--out-channels", "4", "--overlap", "none,recompute", "--sweep", "halo-len=1,2", "--quick", "--csv")
+    words = ("--out-channels", "4", "--overlap", "none,recompute", "--sweep", "halo-len=1,2", "--quick")
     done = tessera("halo", "compute", *TWO, *words, "--transport", "gloo", "-o", "out.csv")
     assert done.returncode == 0, done.stderr
     rows = list(csv.DictReader(Path("out.csv").read_text().splitlines()))

@@ -7,8 +7,10 @@ from dataclasses import replace
 
 import pytest
 
-from tessera.cli.halo_tables import halo_table
+from tessera.cli.halo_tables import halo_table, print_halo
+from tessera.report.figures import format_value
 from tessera.results.record import Metric
+from tessera.results.run import Run
 from tessera.spatial.cases import cases
 from tests.spatial.section.test_section import compute, exchange, validation
 
@@ -57,6 +59,17 @@ def test_what_is_hidden_has_an_interval_where_there_is_one():
     at = head.index("hidden")
     assert [row[at] for row in rows] == ["", "90%", "20% ± 10%"]
     assert [row[head.index("efficiency")] for row in rows] == ["90%"] * 3
+
+
+@pytest.mark.parametrize(("backward", "ways"), [(False, 1), (True, 2)])
+def test_the_rate_of_a_neighbour_counts_what_goes_back_as_well(backward, ways, capsys):
+    record = exchange(64, backward=backward)
+    took = record.metrics["time"].value
+    print_halo(Run(id=1, name="one"), [record], "terminal", None)
+    rows = [line.split() for line in capsys.readouterr().out.partition("per neighbour")[2].splitlines()[4:]]
+    # a column of 64 pixels with 16 channels
+    rate = format_value(ways * 64 * 16 * 4 / took / 1e9, "GB/s")
+    assert [row[-2:] for row in rows if row] == [rate.split()] * 2
 
 
 @pytest.mark.parametrize("status", ["ok", "failed"])

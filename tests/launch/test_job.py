@@ -56,6 +56,23 @@ def test_what_is_no_job(env: dict[str, str]) -> None:
     assert current_job(env) is None
 
 
+@pytest.mark.parametrize(
+    ("tasks", "sizes"),
+    [("2", [2]), ("2(x2)", [2, 2]), ("2(x2),1", [2, 2, 1]), ("1,3(x2),2", [1, 3, 3, 2])],
+)
+@pytest.mark.parametrize("name", ["SLURM_STEP_TASKS_PER_NODE", "SLURM_TASKS_PER_NODE"])
+def test_slurm_says_how_many_ranks_each_node_has(name: str, tasks: str, sizes: list[int]) -> None:
+    step = {"SLURM_PROCID": "0", "SLURM_LOCALID": "0", "SLURM_STEP_NUM_TASKS": "8", name: tasks}
+    jobs = [current_job(step | {"SLURM_NODEID": str(node)}) for node in range(len(sizes))]
+    assert [job.local_size for job in jobs if job is not None] == sizes
+
+
+def test_the_tasks_of_a_step_count_before_those_of_the_allocation_and_those_asked_for() -> None:
+    second = {"SLURM_NODEID": "1", "SLURM_LOCALID": "0"}
+    lists = {"SLURM_STEP_TASKS_PER_NODE": "3,1", "SLURM_TASKS_PER_NODE": "8(x2)"}
+    assert current_job(SLURM | second | lists) == Job(kind="slurm", rank=3, size=4, local_rank=0, local_size=1)
+
+
 def test_settings_of_libraries_survive_outside_of_a_job() -> None:
     kept = {"OMPI_MCA_btl": "self,sm", "PATH": "/bin", "OMP_NUM_THREADS": "2"}
     assert outside_job(kept | OPENMPI | SLURM | TORCHRUN) == kept

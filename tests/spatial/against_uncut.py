@@ -64,6 +64,7 @@ def close(found: Tensor | None, expected: Tensor | None, what: str, tolerance: f
     assert found.shape == expected.shape, f"{what}: {tuple(found.shape)} instead of {tuple(expected.shape)}"
     assert found.dtype == expected.dtype, what
     if expected.numel():
-        scale = max(1.0, expected.detach().abs().max().item())
-        off = (found - expected).detach().abs().max().item()
+        found, expected = found.detach().double(), expected.detach().double()  # truth values cannot be subtracted
+        scale = max(1.0, expected.abs().max().item())
+        off = (found - expected).abs().max().item()
         assert off <= tolerance * scale, f"{what} is off by {off:.3g}, its largest entry is {scale:.3g}"

@@ -104,6 +104,9 @@ def test_borders_are_counted_per_rank():
         (["validate"], {"rounds": [2]}, "3 or more"),
         (["exchange"], {"out_channels": [4]}, "no meaning for exchange"),
         (["validate"], {"backward": [True]}, "no meaning for validate"),
+        (["validate"], {"overlap": []}, "overlap has no values: allowed: none, split, recompute, auto; name one"),
+        (["exchange"], {"kernel": []}, "kernel has no values"),
+        (["exchange"], {"image_size": ()}, "image_size has no values"),
     ],
 )
 def test_what_makes_no_sense_is_one_clear_line(names, axes, says):

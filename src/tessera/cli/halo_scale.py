@@ -17,6 +17,7 @@ from math import isqrt
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
+from tessera.cli.halo_options import form_of
 from tessera.cli.options import add_output, checked
 from tessera.errors import OK, TesseraError
 from tessera.spatial.bench.problem import DTYPES
@@ -129,7 +130,6 @@ def run(args: argparse.Namespace) -> int:
         if getattr(args, name) < 1:
             raise TesseraError(f"--{name.replace('_', '-')}", got=getattr(args, name), allowed="1 or more")
     from tessera.report.destination import destination
-    from tessera.report.tables import SUFFIXES
 
     found = _scaling(args)
     suffix = Path(args.output).suffix if args.output else ""
@@ -139,7 +139,7 @@ def run(args: argparse.Namespace) -> int:
         print(f"plot: {args.output}")
         return OK
     with destination(args.output) as stream:
-        _write(found, SUFFIXES.get(suffix, args.form) if args.form == "terminal" else args.form, stream)
+        _write(found, form_of(args), stream)
     return OK
 
 

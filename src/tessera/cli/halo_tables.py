@@ -14,7 +14,7 @@ from tessera.report.measured import measured
 from tessera.report.tables import Column, Form, render
 from tessera.results.record import Case, Record
 from tessera.results.run import Run
-from tessera.spatial.bench.problem import Problem
+from tessera.spatial.bench.problem import Problem, ways
 from tessera.spatial.network_cost import link_table
 
 # headings and metrics, in the order in which a reader asks for them
@@ -149,7 +149,7 @@ def _links(record: Record, stream: TextIO) -> None:
     """Who sent how much to whom, and how fast that makes each link."""
     if record.case.name != "exchange" or "time" not in record.metrics:
         return
-    problem, took = Problem.of(record.case.params), record.metrics["time"].value
+    problem, took = Problem.of(record.case.params), record.metrics["time"].value / ways(record.case.params)
     rows = [
         [str(source), str(target), format_bytes(moved), format_value(moved / took / 1e9, "GB/s")]
         for source, target, _, moved in link_table(problem.plan(), problem.pixel_bytes)

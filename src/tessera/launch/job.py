@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 # Set in every process of a launch of ours, so that its ranks do not take themselves for a user's job.
@@ -68,7 +69,9 @@ def rank_in(env: Mapping[str, str]) -> Job | None:
             return _job("mpiexec", env, *names)
     # Only srun sets the tasks of a step; a batch script sees the allocation's variables but is one process.
     if int(env.get("SLURM_STEP_NUM_TASKS", "1")) > 1 and "SLURM_PROCID" in env:
-        return _job("slurm", env, "SLURM_STEP_NUM_TASKS", "SLURM_PROCID", "SLURM_LOCALID", "SLURM_NTASKS_PER_NODE")
+        names = ("SLURM_STEP_NUM_TASKS", "SLURM_PROCID", "SLURM_LOCALID", "SLURM_NTASKS_PER_NODE")
+        found = _job("slurm", env, *names)
+        return replace(found, local_size=_slurm_tasks_here(env) or found.local_size)
     return None
 
 
@@ -87,6 +90,25 @@ def _job(
         local_rank=int(env.get(local_rank, env[rank])),
         local_size=int(env.get(local_size, env[size])),
     )
+
+
+def _slurm_tasks_here(env: Mapping[str, str]) -> int | None:
+    """How many tasks this node has, by Slurm's list of all nodes; None without one.
+
+    >>> _slurm_tasks_here({"SLURM_STEP_TASKS_PER_NODE": "2(x2),1", "SLURM_NODEID": "2"})
+    1
+    """
+    # Of the step before that of the allocation, which may be larger.
+    for name in ("SLURM_STEP_TASKS_PER_NODE", "SLURM_TASKS_PER_NODE"):
+        nodes = [
+            int(tasks)
+            for tasks, times in re.findall(r"(\d+)(?:\(x(\d+)\))?", env.get(name, ""))
+            for _ in range(int(times or 1))
+        ]
+        here = int(env.get("SLURM_NODEID", "0"))
+        if here < len(nodes):
+            return nodes[here]
+    return None
 
 
 def outside_job(env: Mapping[str, str]) -> dict[str, str]:

@@ -99,6 +99,8 @@ def _check(axes: Mapping[str, Sequence[Any]]) -> None:
     for axis, values in axes.items():
         if axis not in AXES:
             raise TesseraError("unknown axis of a halo case", got=axis, allowed=AXES, do=did_you_mean(axis, AXES))
+        if not values:  # there would be no case, or one that checks nothing
+            raise TesseraError(f"{axis} has no values", allowed=WORDS.get(axis), do="name one, or leave it out")
         for value in values:
             if axis in WORDS and value not in WORDS[axis]:
                 raise TesseraError(f"unknown {axis}", got=value, allowed=[str(word) for word in WORDS[axis]])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
 from typing import Any
 
 import pytest
@@ -87,6 +88,45 @@ def test_the_same_in_single_precision() -> None:
         torch.testing.assert_close(own.running_var, uncut.running_var)
 
     on_ranks(nn.BatchNorm2d(3), (2, 9, 9), Mesh(2, 2), run)
+
+
+NORMS = [nn.GroupNorm(2, 4), nn.GroupNorm(1, 4, affine=False), nn.InstanceNorm2d(4, affine=True), nn.BatchNorm2d(4)]
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("module", NORMS, ids=["groups", "one group", "instance", "batch"])
+def test_halves_with_a_large_mean_are_exact_to_their_rounding(module: nn.Module, dtype: torch.dtype) -> None:
+    """Held against doubles that are rounded once, at the end."""
+    torch.manual_seed(5)
+    module = deepcopy(module).to(dtype)
+    with torch.no_grad():
+        for weight in module.parameters():
+            weight.normal_()
+    image, mesh = (100 + torch.randn(2, 4, 9, 9)).to(dtype), Mesh(2, 2)
+    uncut, leaf = deepcopy(module).double(), image.double().requires_grad_()
+    expected = uncut(leaf)
+    grad = torch.randn(2, 4, 9, 9).to(dtype)
+    expected.backward(grad.double())
+
+    def run(layer: Any, own: Any, transport: Any) -> Any:
+        part = layer.placed.box(transport.rank)
+        tile = cut(image, part).requires_grad_()
+        found = layer(tile)
+        found.backward(cut(grad, part))
+        return part, found.detach(), tile.grad, own
+
+    unit = torch.finfo(dtype).eps  # of the last digit
+    parts = on_ranks(module, (2, 9, 9), mesh, run)
+    for part, found, grad_tile, _ in parts:
+        assert found.dtype == grad_tile.dtype == dtype
+        torch.testing.assert_close(found.double(), cut(expected, part), rtol=unit, atol=1e-4)
+        torch.testing.assert_close(grad_tile.double(), cut(leaf.grad, part), rtol=unit, atol=1e-4)
+    for name, weight in uncut.named_parameters():
+        each = [own.get_parameter(name).grad for *_, own in parts]
+        assert all(one.dtype == dtype for one in each)
+        assert weight.grad is not None
+        rounded = sum(one.double().abs() for one in each) * unit  # each rank rounds its part
+        assert ((sum(one.double() for one in each) - weight.grad).abs() <= rounded + 1e-3).all(), name
 
 
 def test_one_value_has_no_statistics() -> None:

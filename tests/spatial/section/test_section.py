@@ -15,6 +15,7 @@ from tessera.results.record import Metric, Record
 from tessera.spatial.cases import cases
 from tessera.spatial.section.section import section
 
+CUTS = (("horizontal", 4e-3), ("square", 2e-3))
 ENVIRONMENT = {"cpu": "AMD EPYC 9B14", "cores": 2, "fingerprint": "3f9ab2c41d77"}
 
 
@@ -49,8 +50,8 @@ def compute(overlap: str, parts: int = 2, **axes) -> Record:
     figures = {"exchange": 1e-3 / parts, "convolution": 1e-2 / parts, "uncut": 1e-2 / parts, "efficiency": 0.9}
     if overlap != "none":
         figures |= {"sequential": 1.1e-2 / parts, "hidden": (1.1e-2 / parts - took) / (1e-3 / parts)}
-    cut = {"num_spatial_parts": parts, "slice_method": "vertical"}
-    return record("compute", took, figures, predicted=0.8 * took, overlap=overlap, image_size=64, **cut, **axes)
+    cut = {"num_spatial_parts": parts, "slice_method": "vertical"} | axes
+    return record("compute", took, figures, predicted=0.8 * took, overlap=overlap, image_size=64, **cut)
 
 
 def validation(status: str = "ok") -> Record:
@@ -135,9 +136,26 @@ def test_scaling_needs_several_numbers_of_ranks_and_shows_the_prediction() -> No
     assert plot.figure["data"][0]["x"] == [1, 2, 4]
     assert any(trace["name"].endswith("predicted") for trace in plot.figure["data"])
     (table,) = found(part, Table)
-    assert [text(row[3]) for row in table.rows[:3]] == ["1.00x", "2.00x", "4.00x"]
+    assert [text(row[4]) for row in table.rows[:3]] == ["1.00x", "2.00x", "4.00x"]
     assert text(table.rows[0][-1]) == "+25.0%"
     assert "Scaling" not in parts(section([run([compute("none"), compute("split")])]))
+
+
+def test_every_cut_of_a_number_of_ranks_has_its_row_and_the_plot_the_fastest() -> None:
+    slow, fast = (
+        replace(compute("none", 4, slice_method=how), metrics={"time": Metric(time, "s")}) for how, time in CUTS
+    )
+    part = parts(section([run([compute("none", 1), fast, slow])]))["Scaling"]
+    (table,) = found(part, Table)
+    assert [(text(row[1]), text(row[2])) for row in table.rows] == [
+        ("1", "vertical"),
+        ("4", "horizontal"),
+        ("4", "square"),
+    ]
+    (plot,) = found(part, Plot)
+    measured = plot.figure["data"][0]
+    assert (measured["x"], measured["y"][1]) == ([1, 4], 2e-3)
+    assert "Scaling" not in parts(section([run([fast, slow])])), "one number of ranks shows no scaling"
 
 
 def test_the_picture_is_of_the_plan_that_shows_most() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 
 import pytest
@@ -14,6 +15,7 @@ from tessera.results.record import Case
 from tessera.spatial.bench.problem import Problem
 from tessera.spatial.cases import OVERLAPS
 from tessera.spatial.validation.record import record_of
+from tessera.spatial.validation.truth import Truth
 from tessera.spatial.validation.validate import Verdict, validate
 from tessera.transport.in_process import InProcessTransport, run_ranks
 from tests.spatial.broken import Breaking
@@ -30,8 +32,10 @@ def one_thread():
     torch.set_num_threads(before)
 
 
-def verdicts(problem: Problem, wrap=lambda transport: transport, overlaps=OVERLAPS, layouts=LAYOUTS) -> list[Verdict]:
-    seed = random.randrange(1 << 40)
+def verdicts(
+    problem: Problem, wrap=lambda transport: transport, overlaps=OVERLAPS, layouts=LAYOUTS, seed: int | None = None
+) -> list[Verdict]:
+    seed = random.randrange(1 << 40) if seed is None else seed
 
     def one(transport: InProcessTransport) -> Verdict:
         return validate(problem, wrap(transport), overlaps=overlaps, layouts=layouts, rounds=3, seed=seed)
@@ -113,6 +117,36 @@ def test_a_single_wrong_strip_is_found_with_its_rank_its_box_and_how_far_off_it_
 def test_a_wrong_strip_shows_in_the_output_in_every_overlap(overlap):
     found = verdicts(a_problem(), wrap=Breaking, overlaps=(overlap,), layouts=("contiguous",))
     assert any(fault.what == "output" and overlap in fault.when for fault in found[1].faults)
+
+
+def near_zero(problem: Problem, count: int = 1) -> list[int]:
+    """Seeds whose one bias has a gradient that happens to be near zero, in the first round."""
+    small = (seed for seed in range(10**5) if abs(Truth.of(problem, seed).bias_gradient.item()) < 0.05)
+    return list(itertools.islice(small, count))
+
+
+def test_a_sum_that_happens_to_be_near_zero_is_no_fault():
+    problem = a_problem(out_channels=1, dtype="bfloat16")
+    for seed in near_zero(problem, 3):
+        found = verdicts(problem, overlaps=("none",), layouts=("contiguous",), seed=seed)
+        assert all(verdict.passed for verdict in found), found
+        assert max(verdict.errors["bias gradient"] for verdict in found) > 0, "nothing was rounded"
+
+
+def test_beside_it_a_wrong_strip_is_found_all_the_same():
+    problem = a_problem(out_channels=1)
+    (seed,) = near_zero(problem)
+    found = verdicts(problem, wrap=Breaking, overlaps=("none",), layouts=("contiguous",), seed=seed)
+    assert {fault.what for fault in found[1].faults} >= {"received pixels", "output", "weight gradient"}
+
+
+def test_an_error_is_held_against_the_size_that_results_have_by_chance():
+    """Many results show it themselves: their mean square is the sum of the squares of their terms."""
+    truth = Truth.of(a_problem(in_channels=16, out_channels=64, image_size=24, padding_mode="circular"), 3)
+    for name in ("output", "image_gradient", "weight_gradient"):
+        seen = float(getattr(truth, name).square().mean().sqrt())
+        assert getattr(truth.sizes, name) == pytest.approx(seen, rel=0.1), name
+    assert truth.sizes.bias_gradient == pytest.approx(24, rel=0.1)
 
 
 def test_ranks_with_other_pixels_and_weights_than_the_rest_cannot_pass():

@@ -10,7 +10,7 @@ from tessera.measure.samples import Sampling
 from tessera.results.record import Case, Metric
 from tessera.spatial.bench.figures import Figures, dtype_of, median, seconds
 from tessera.spatial.bench.layout import chosen_layout
-from tessera.spatial.bench.problem import Borders, Problem
+from tessera.spatial.bench.problem import Borders, Problem, ways
 from tessera.spatial.bench.rounds import sample_rounds
 from tessera.transport.exchange import Exchange
 from tessera.transport.transport import Transport
@@ -39,8 +39,7 @@ def measure_exchange(worker: Worker, case: Case, problem: Problem, transport: Tr
         "neighbours": Metric(borders.neighbours),
     }
     if borders.received:
-        ways = 2 if backward else 1  # there, and as a gradient back
-        metrics["bandwidth"] = Metric(ways * borders.received / took / 1e9, "GB/s", "higher")
+        metrics["bandwidth"] = Metric(ways(case.params) * borders.received / took / 1e9, "GB/s", "higher")
         metrics["per_neighbour"] = Metric(took / borders.neighbours, "s", "lower")
     return Figures(samples=found["exchange"], metrics=metrics, channels_last=channels_last, notes=notes)
 

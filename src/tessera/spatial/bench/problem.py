@@ -137,6 +137,11 @@ class Borders:
         return cls(received=max(received), neighbours=max(peers), total=sum(received))
 
 
+def ways(params: Mapping[str, Any]) -> int:
+    """How often borders travel in one exchange of a case: there, and with backward as gradients back."""
+    return 2 if params.get("backward") else 1
+
+
 def pair(value: Any, name: str, *, least: int) -> Pair:
     """Height and width from one number, which holds for both, or two."""
     both = (value, value) if isinstance(value, int) else tuple(value)

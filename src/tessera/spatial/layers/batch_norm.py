@@ -96,20 +96,20 @@ class _Normalise(torch.autograd.Function):
         total: int,
         transport: Transport,
     ) -> Tensor:
-        dtype = (tile if weight is None else weight).dtype
-        mean, variance = mean.to(dtype), variance.to(dtype)
-        ctx.save_for_backward(tile, weight, mean, variance)
+        mean, variance = mean.to(precision_of(tile)), variance.to(precision_of(tile))
+        ctx.save_for_backward(tile, weight, bias, mean, variance)
         ctx.eps, ctx.total, ctx.transport = eps, total, transport
         if not tile.numel():
             return torch.empty_like(tile)
+        weight, bias = (None if given is None else given.to(mean.dtype) for given in (weight, bias))
         return F.batch_norm(tile, mean, variance, weight, bias, training=False, eps=eps)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        tile, weight, mean, variance = ctx.saved_tensors
+        tile, weight, bias, mean, variance = ctx.saved_tensors
         of_tile, of_weight, of_bias = ctx.needs_input_grad[:3]
-        scale = torch.ones_like(mean) if weight is None else weight
+        scale = torch.ones_like(mean) if weight is None else weight.to(mean.dtype)
         grad = grad.contiguous(memory_format=layout_of(tile))  # torch is slow where the two lie differently
         by_value, by_one = torch.zeros_like(scale), torch.zeros_like(scale)
         if tile.numel():
@@ -125,9 +125,12 @@ class _Normalise(torch.autograd.Function):
                 first = scale * inverse
                 second = -first * inverse * values / ctx.total
                 rest = -first * ones / ctx.total - second * mean
-                grad_tile = torch.addcmul(_per_channel(rest, tile), tile, _per_channel(second, tile))
-                grad_tile.addcmul_(grad, _per_channel(first, tile))
-        return grad_tile, by_value if of_weight else None, by_one if of_bias else None, *(None,) * 5
+                wide = tile.to(mean.dtype)  # halves would lose the digits of a large mean
+                found = torch.addcmul(_per_channel(rest, wide), wide, _per_channel(second, wide))
+                grad_tile = found.addcmul_(grad.to(mean.dtype), _per_channel(first, wide)).to(tile.dtype)
+        grad_weight = by_value.to(weight.dtype) if of_weight else None
+        grad_bias = by_one.to(bias.dtype) if of_bias else None
+        return grad_tile, grad_weight, grad_bias, *(None,) * 5
 
 
 def _per_channel(values: Tensor, tile: Tensor) -> Tensor:

@@ -101,7 +101,8 @@ class _Normalise(torch.autograd.Function):
             return torch.empty_like(tile)
         factor = _to_channels(inverse, tile) * (1 if weight is None else weight)
         shift = (0 if bias is None else bias) - _to_channels(mean, tile) * factor
-        return torch.addcmul(_per_pixel(shift, tile), tile, _per_pixel(factor, tile))
+        wide = tile.to(precision_of(tile))  # a shift that is large beside the result would lose its digits
+        return torch.addcmul(_per_pixel(shift, wide), wide, _per_pixel(factor, wide)).to(tile.dtype)
 
     @staticmethod
     @once_differentiable
@@ -111,9 +112,10 @@ class _Normalise(torch.autograd.Function):
         spatial = tuple(range(2, tile.dim()))
         by_one = torch.zeros_like(means)
         by_value = torch.zeros_like(means)
+        wide, grad = tile.to(precision_of(tile)), grad.to(precision_of(tile))
         if tile.numel():  # by sample and channel
             by_one = grad.sum(spatial).double()
-            by_value = ((grad * tile).sum(spatial).double() - means * by_one) * inverses
+            by_value = ((grad * wide).sum(spatial).double() - means * by_one) * inverses
         grad_tile = grad_weight = grad_bias = None
         if ctx.needs_input_grad[0]:
             scale = 1 if weight is None else weight
@@ -127,8 +129,8 @@ class _Normalise(torch.autograd.Function):
             if tile.numel():
                 second = -inverses.square() * _to_channels(values, tile) / ctx.total
                 rest = -inverses * _to_channels(ones, tile) / ctx.total - second * means
-                grad_tile = torch.addcmul(_per_pixel(rest, tile), tile, _per_pixel(second, tile))
-                grad_tile.addcmul_(grad, _per_pixel(inverses * scale, tile))
+                found = torch.addcmul(_per_pixel(rest, wide), wide, _per_pixel(second, wide))
+                grad_tile = found.addcmul_(grad, _per_pixel(inverses * scale, wide)).to(tile.dtype)
         if ctx.needs_input_grad[1]:
             grad_weight = by_value.sum(0).to(weight.dtype)
         if ctx.needs_input_grad[2]:

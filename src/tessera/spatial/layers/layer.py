@@ -27,7 +27,8 @@ class Layer(Protocol):
 Maker = Callable[[Any, Placed, Settings], Layer]
 M = TypeVar("M", bound=Maker)
 LAYERS: dict[type[nn.Module], Maker] = {}
-HARMLESS = {"extra_repr", "reset_parameters"}  # what a kind of module may override and still compute the same
+# what a module may override and still compute the same; a compiled call is that of the module
+HARMLESS = {"_compiled_call_impl", "extra_repr", "reset_parameters"}
 
 
 def makes(*modules: type[nn.Module]) -> Callable[[M], M]:

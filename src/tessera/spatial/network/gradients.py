@@ -11,6 +11,8 @@ from torch.autograd.function import once_differentiable
 
 from tessera.transport.transport import Transport
 
+# What the bits of a number are as an integer, by its bytes.
+INTEGERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 # Replaces numbers by their sums over the ranks: a transport's `all_reduce`, or `HalfSum`, which sends float16.
 Add = Callable[[Tensor], None]
 
@@ -26,11 +28,17 @@ def with_summed_gradients(weights: Mapping[str, Tensor], add: Add) -> dict[str, 
 
 
 def take_over_weights(model: nn.Module, transport: Transport) -> None:
-    """Every rank gets the weights and buffers of rank 0: a cut network is one network."""
-    own = [tensor.detach() for tensor in (*model.parameters(), *model.buffers())]
+    """Every rank gets the weights and buffers of rank 0, bit by bit: a cut network is one network."""
+    own = [_bits(tensor.detach()) for tensor in (*model.parameters(), *model.buffers())]
     given = own if transport.rank == 0 else [None] * len(own)
     for tensor, agreed in zip(own, summed(given, own, transport.all_reduce), strict=True):
         tensor.copy_(agreed)
+
+
+def _bits(tensor: Tensor) -> Tensor:
+    """The memory of a tensor as integers, which ranks can add whatever the dtype: booleans too."""
+    plain = torch.view_as_real(tensor) if tensor.is_complex() else tensor
+    return plain.view(INTEGERS[plain.element_size()])
 
 
 def summed(tensors: Sequence[Tensor | None], like: Sequence[Tensor], add: Add) -> list[Tensor]:

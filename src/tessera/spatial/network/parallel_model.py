@@ -11,6 +11,7 @@ from torch import Tensor, fx, nn
 from tessera.errors import TesseraError, did_you_mean
 from tessera.geometry import Mesh, Partition
 from tessera.models.structure import mapped, members
+from tessera.spatial.network.altered import refuse_altered
 from tessera.spatial.network.gradients import take_over_weights, with_summed_gradients
 from tessera.spatial.network.move import Parts, Repartition, laid_out
 from tessera.spatial.network.program import Program, program_of
@@ -140,16 +141,19 @@ class ParallelModel(nn.Module):
 
     def _scatter_from(self, root: int, image: Tensor | None) -> Tensor:
         transport = self.settings.transport
-        about = torch.zeros(4, dtype=torch.int64)
+        if not 0 <= root < transport.size:
+            raise TesseraError("no rank has this number", got=root, allowed=f"0 to {transport.size - 1}")
+        about = torch.zeros(5, dtype=torch.int64)
+        wrong: TesseraError | None = None
         if transport.rank == root:
-            if image is None:
-                raise TesseraError(f"rank {root} has the image, and gave none")
-            self._check("an image", image.shape[2:], self.image_size)
-            if image.dtype not in DTYPES:
-                raise TesseraError("an image is made of floating point numbers", got=image.dtype, allowed=DTYPES)
-            about = torch.tensor([*image.shape[:2], DTYPES.index(image.dtype), image.requires_grad])
+            try:
+                about = torch.tensor([True, *self._about(image, root)], dtype=torch.int64)
+            except TesseraError as error:  # raised when the others, which wait for the image, know of it
+                wrong = error
         transport.all_reduce(about)
-        samples, channels, dtype, needs_grad = about.tolist()
+        is_there, samples, channels, dtype, needs_grad = about.tolist()
+        if not is_there:
+            raise wrong or TesseraError(f"rank {root} has no image that can be scattered", do="see what it says")
         if transport.rank != root or image is None:
             empty = (0, channels, *(0 for _ in self.image_size))
             image = torch.empty(empty, dtype=DTYPES[dtype], requires_grad=bool(needs_grad))
@@ -158,11 +162,21 @@ class ParallelModel(nn.Module):
             self._from_root[root, samples] = Repartition(there, self._tiles(samples).partition, self.settings)
         return self._from_root[root, samples](image)
 
+    def _about(self, image: Tensor | None, root: int) -> tuple[int, ...]:
+        """What the others have to know of an image that one rank has: samples, channels, dtype, if it needs grad."""
+        if image is None:
+            raise TesseraError(f"rank {root} has the image, and gave none")
+        self._check("an image", image.shape[2:], self.image_size)
+        if image.dtype not in DTYPES:
+            raise TesseraError("an image is made of floating point numbers", got=image.dtype, allowed=DTYPES)
+        return image.shape[0], image.shape[1], DTYPES.index(image.dtype), image.requires_grad
+
     def _tiles(self, samples: int) -> Placed:
         return Placed.of("tiles", self.settings.mesh, (samples, *self.image_size))
 
     def _graph(self) -> fx.Graph:
         """The graph in the present mode of training; modes without a difference share one."""
+        refuse_altered(self.model)
         mode = tuple(module.training for module in self.model.modules())
         if mode not in self._graphs:
             self.settings.transport.barrier()

@@ -27,6 +27,11 @@ class _Tracer(fx.Tracer):
         return has_layer or super().is_leaf_module(module, name)
 
 
+def is_leaf(module: nn.Module) -> bool:
+    """Whether tracing stops at a module: it has a layer, or is one of torch's own."""
+    return _Tracer().is_leaf_module(module, "")
+
+
 def trace(model: nn.Module) -> fx.Graph:
     """The calls that a model makes, in its present mode of training: branches on it are taken here, once.
 
@@ -85,5 +90,6 @@ class _Interpreter(fx.Interpreter):
 
 
 def _without_memory(tensor: Tensor) -> Tensor:
-    """The same on the meta device; counters are copied, because normalisations read their value."""
-    return torch.empty_like(tensor, device="meta") if tensor.is_floating_point() else tensor.clone()
+    """The same on the meta device; counters are copied, as normalisations read them: one number fits any device."""
+    is_counter = tensor.dim() == 0 and not tensor.is_floating_point()
+    return tensor.clone() if is_counter else torch.empty_like(tensor, device="meta")

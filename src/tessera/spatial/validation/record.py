@@ -15,7 +15,7 @@ from tessera.spatial.bench.rounds import gathered
 from tessera.spatial.validation.validate import TOLERANCE, Verdict, validate
 from tessera.transport.transport import Transport
 
-WORKSPACE = 8.0  # times the uncut image and output that every rank holds: both, their gradients, and wider copies
+WORKSPACE = 10.0  # times the uncut image and output that a rank holds: both, gradients, squares, wider copies
 SHARE = 0.5  # of the memory that is free
 
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
 
 from tessera.geometry import Box
@@ -20,6 +21,8 @@ class Truth:
 
     Numbers of 16 bits are computed with in float32, so that what is told apart is the cut and not the rounding.
     """
+
+    sizes: Sizes
 
     image: Tensor
     padded: Tensor
@@ -49,6 +52,7 @@ class Truth:
             module.bias.copy_(random(*module.bias.shape))
         output = module(image)
         output_gradient = random(*output.shape)
+        sizes = Sizes.of(module, image.detach(), output_gradient)
         output.backward(output_gradient)
         gradients = image.grad, module.weight.grad, module.bias.grad
         assert gradients[0] is not None
@@ -59,6 +63,7 @@ class Truth:
         with torch.no_grad():
             padded = F.pad(image, (left, right, top, bottom), mode=mode)
         return cls(
+            sizes=sizes,
             image=image.detach(),
             padded=padded,
             weight=module.weight.detach(),
@@ -74,6 +79,33 @@ class Truth:
         """What a rank reads whose output needs this box, padding included."""
         before = (0, *(pair[0] for pair in problem.window.padding))
         return part(self.padded, need.shifted(before))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sizes:
+    """How large each kind of result is by chance, which is what an error of it is held against.
+
+    A result is a sum of random terms of either sign: its size is the root of the sum of their squares. Of few results,
+    such as the gradient of a single bias, all may happen to be near zero, and say nothing of what rounding may do.
+    """
+
+    output: float
+    image_gradient: float
+    weight_gradient: float
+    bias_gradient: float
+
+    @classmethod
+    def of(cls, module: nn.Conv2d, image: Tensor, output_gradient: Tensor) -> Sizes:
+        """The convolution of the squares gives the sums of the squares, forward and backward."""
+        squared = deepcopy(module)
+        with torch.no_grad():
+            for weight in squared.parameters():
+                weight.square_()
+        leaf = image.square().requires_grad_()
+        output = squared(leaf)
+        found = torch.autograd.grad(output, [leaf, *squared.parameters()], output_gradient.square())
+        roots = [float(squares.detach().mean(dtype=torch.float64).sqrt()) for squares in (output, *found)]
+        return cls(output=roots[0], image_gradient=roots[1], weight_gradient=roots[2], bias_gradient=roots[3])
 
 
 def exact_dtype(problem: Problem) -> torch.dtype:
