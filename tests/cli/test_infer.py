@@ -73,6 +73,10 @@ def infer(*words: str):
         (["--model", "resnet50", "--tune", "--engine", "torch-eager,onnxruntime", "--precision", "int8"], "int8"),
         (["--model", "nowhere.onnx"], "no such ONNX file: got 'nowhere.onnx'"),
         (["--model", "resnet50", "--tune", "--tune-time", "soon"], "not a duration"),
+        (["--model", "resnet50", "--engine", ""], "--engine names nothing"),
+        (["--model", "resnet50", "--tune", "--engine", ""], "--engine names nothing"),
+        (["--model", ",", "--tune"], "--model names nothing"),
+        (["--model", "resnet50", "--precision", ","], "--precision names nothing"),
     ],
 )
 def test_a_mistake_is_one_line_and_exit_code_2(words, says, capsys):

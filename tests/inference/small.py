@@ -73,3 +73,31 @@ def not_a_number() -> nn.Module:
     module = Classifier()
     nn.init.constant_(module.head.bias, torch.nan)
     return module
+
+
+class Centred(Classifier):
+    """Keeps a plain tensor, which is no buffer and so stays where it was made."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.mean = torch.rand(1, 3, 1, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x - self.mean)
+
+
+def centred() -> nn.Module:
+    return Centred()
+
+
+class Looking(Classifier):
+    """Looks at the values of its images, which have to be there for that."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        if x.isnan().any():
+            raise ValueError("a pixel is not a number")
+        return super().forward(x)
+
+
+def looking() -> nn.Module:
+    return Looking()

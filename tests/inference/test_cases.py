@@ -51,6 +51,7 @@ def test_a_case_gives_back_what_it_was_made_of(batch, replicas, mode, data):
         ({"engine": ["onnxruntme"]}, "did you mean onnxruntime"),
         ({"mode": ["fast"]}, "--mode"),
         ({"num_replicas": [0]}, "--num-replicas: got 0"),
+        ({"engine": []}, "engine of an inference case has no values"),
     ],
 )
 def test_what_is_not_an_axis_or_not_a_value_is_refused(axes, says):

@@ -198,6 +198,9 @@ def axes_of(args: argparse.Namespace, config: Config | None) -> dict[str, list[A
     if config is None and args.model is None:
         raise TesseraError("no network named", do="give --model or --config; see `tessera infer --list`")
     axes: dict[str, list[Any]] = {name: value for name in SWEPT if (value := getattr(args, name)) is not None}
+    for name, values in axes.items():
+        if not values:
+            raise TesseraError(f"{option(name)} names nothing", do="name one or more, or leave it out")
     axes |= {name: [value] for name in ONE_VALUE if (value := getattr(args, name)) is not None}
     if args.batch_size == ALL:
         if config is None or not config.batch_sizes:

@@ -32,6 +32,8 @@ def cases(config: Sequence[str] = (), **given: Sequence[Any]) -> list[Case]:
             raise TesseraError("unknown axis of an inference case", got=name, do=did_you_mean(name, AXES))
         if isinstance(values, str) or not isinstance(values, Sequence):
             raise TesseraError(f"{name} of an inference case is a list of values", got=values)
+        if not values:
+            raise TesseraError(f"{name} of an inference case has no values", do="give one or more, or leave it out")
     order = [name for name in AXES if name in given]
     found = []
     for base in [load_config(name).settings for name in config] or [{}]:

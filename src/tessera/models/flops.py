@@ -82,7 +82,7 @@ def count(module: nn.Module, input_shape: tuple[int, ...], *, dtype: str = "floa
     try:
         with torch.no_grad(), flops, activations:
             output = functional_call(module, state, (image,))
-    except (RuntimeError, ValueError) as error:
+    except Exception as error:  # a module of one's own raises what it likes
         raise TesseraError(f"the model does not take this input: {first_line(error)}", got=tuple(input_shape)) from None
     shape = tuple(output.shape) if isinstance(output, torch.Tensor) else ()
     return ModelInfo(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tessera.inference.attribution.in_place import Call
-from tessera.inference.attribution.measure import difference
+from tessera.inference.attribution.measure import EIGHT_BITS, UNCALIBRATED, difference, without_roofline
 from tessera.inference.attribution.nodes import Origin, attributed, origin_of, scope_of
 from tessera.inference.attribution.shares import Attribution, Least, Operator, counted
 from tessera.inference.engines.engine import Step
@@ -30,6 +30,19 @@ def test_what_is_not_known_makes_nothing_look_slow():
     assert share.flops == 100.0
     (unknown,) = counted([operator("Reorder", 1.0)], "kind", least)
     assert (unknown.roofline, unknown.flops, unknown.moved) == (None, None, None)
+
+
+def test_work_whose_bytes_are_not_known_keeps_its_flops_and_has_no_roofline():
+    (share,) = counted([operator("QLinearConv", 1.0, flops=100.0)] * 2, "kind", Least(flops=100.0, bandwidth=10.0))
+    assert (share.flops, share.moved, share.roofline) == (200.0, None, None)
+
+
+def test_a_roofline_that_is_missing_is_told_where_it_could_be_had():
+    known, least = [operator("conv", 1.0, flops=1.0, moved=1.0)], Least(flops=100.0, bandwidth=10.0)
+    assert without_roofline(known, least, "32.32") == ()
+    assert without_roofline(known, None, "32.32") == (UNCALIBRATED,)
+    assert without_roofline(known, least, "int8") == (EIGHT_BITS,)
+    assert without_roofline([operator("Conv", 1.0)], None, "32.32") == ()
 
 
 def test_the_sum_and_the_whole_differ_in_words():

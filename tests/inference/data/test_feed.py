@@ -7,6 +7,7 @@ import threading
 import numpy as np
 import pytest
 
+from tessera.errors import TesseraError
 from tessera.inference.data import open_feed
 from tessera.inference.data.feed import Pipeline, buffer
 from tessera.inference.data.images import KINDS, drawn_images
@@ -121,6 +122,20 @@ def test_real_images_reach_the_network(name, tmp_path):
         found = session.session.outputs(session.session.run(feed.next()))
         assert found[0].shape == (3, 10)
         assert "1 of 4 image files are broken" in feed.notes()[0]
+        feed.close()
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("prefetch", [True, False])
+def test_a_folder_of_nothing_but_broken_files_ends_every_batch_that_is_prepared(prefetch, tmp_path):
+    for path in tree(tmp_path, 1, 2):
+        torn(path)
+    settings = small(engine="torch-eager", data=str(tmp_path), prefetch=prefetch)
+    with opened(settings) as session:
+        feed = open_feed(settings, session)
+        for _ in range(2):  # so many are prepared ahead
+            with pytest.raises(TesseraError, match="every image file of the folder is broken"):
+                feed.next()
         feed.close()
 
 

@@ -9,17 +9,19 @@ import pytest
 from tessera.inference.measures.energy import Counters, read_counters
 
 
-def package(root, name: str, energy: int, limit: int = 262_143_328_850) -> None:
+def package(root, name: str, energy: int, *, domain: str = "package-0", limit: int = 262_143_328_850) -> None:
     folder = root / name
     folder.mkdir()
+    (folder / "name").write_text(f"{domain}\n")
     (folder / "energy_uj").write_text(f"{energy}\n")
     (folder / "max_energy_range_uj").write_text(f"{limit}\n")
 
 
-def test_packages_are_summed_and_their_parts_are_not(tmp_path):
+def test_packages_are_summed_but_neither_their_parts_nor_the_platform(tmp_path):
     package(tmp_path, "intel-rapl:0", 1_000_000)
-    package(tmp_path, "intel-rapl:0:0", 700_000)
-    package(tmp_path, "intel-rapl:1", 2_000_000)
+    package(tmp_path, "intel-rapl:0:0", 700_000, domain="core")
+    package(tmp_path, "intel-rapl:1", 2_000_000, domain="package-1")
+    package(tmp_path, "intel-rapl:2", 9_000_000, domain="psys")
     before = read_counters(tmp_path)
     assert before is not None
     assert before.energy == (1_000_000, 2_000_000)
@@ -36,6 +38,8 @@ def test_a_counter_that_starts_again_loses_nothing():
 def test_no_counters_is_no_energy(tmp_path):
     assert read_counters(tmp_path) is None
     assert read_counters(tmp_path / "nowhere") is None
+    package(tmp_path, "intel-rapl:0", 9_000_000, domain="psys")
+    assert read_counters(tmp_path) is None
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")

@@ -19,3 +19,18 @@ def test_every_question_is_answered_and_timed(batch):
     assert len(latencies) == 80
     assert all(0.002 <= one < 1 for one in latencies)
     assert 0.3 < took < 5
+
+
+def test_an_answer_that_fails_ends_the_test_and_is_raised():
+    from tessera.inference.modes.loadgen import asked
+
+    calls = []
+
+    def run():
+        calls.append(1)
+        if len(calls) == 3:
+            raise RuntimeError("out of images")
+
+    with pytest.raises(RuntimeError, match="out of images"):
+        asked(run, rate=200.0, questions=40, bound=0.5, batch=1)
+    assert len(calls) == 3

@@ -89,6 +89,26 @@ def test_a_network_takes_the_channels_of_its_first_convolution(tmp_path, monkeyp
     assert load_network(Settings(model="grey_net:make", image_size=32)).image_shape == (1, 32, 32)
 
 
+@pytest.mark.parametrize("network", ["centred", "looking"])
+def test_a_network_that_only_runs_on_values_is_taken_and_not_counted(network):
+    settings = small(network)
+    assert load_network(settings).image_shape == (3, IMAGE, IMAGE)
+    assert network_info(settings) is None
+
+
+def test_a_network_that_raises_whatever_it_likes_is_one_line(tmp_path, monkeypatch):
+    (tmp_path / "odd_net.py").write_text(
+        "from torch import nn\n"
+        "class Odd(nn.Module):\n"
+        "    def forward(self, x):\n"
+        "        raise TypeError('not these\\nno')\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(TesseraError, match="does not take this input: not these") as caught:
+        load_network(Settings(model="odd_net:Odd", image_size=32))
+    assert "\n" not in str(caught.value)
+
+
 @pytest.mark.skipif(find_spec("timm") is not None, reason="timm is installed")
 def test_without_timm_its_models_name_the_extra():
     with pytest.raises(MissingExtra, match=r"tessera\[timm\]"):

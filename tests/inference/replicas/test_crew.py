@@ -19,6 +19,7 @@ from tessera.inference.task import Task
 from tessera.launch.worker import Worker
 from tessera.measure.samples import Sampling
 from tessera.results.record import Record, merge_launches
+from tests.inference.data.files import torn, tree
 from tests.inference.replicas.fragile import CALLS, VICTIM
 from tests.inference.sessions import small
 
@@ -63,6 +64,15 @@ def test_several_networks_are_ready_at_a_time_and_can_be_let_go(two):
     assert {name: on.window(batches=1, seconds=0.0).batch for name, on in some.items()} == {"a": 2, "b": 2}
     some["a"].unload()
     assert some["b"].window(batches=50, seconds=0.0).seconds > 0
+
+
+def test_a_network_that_cannot_be_counted_runs_without_a_figure_for_its_arithmetic(two):
+    on = two.load(small("looking", **EAGER), "looking")
+    assert on.window(batches=50, seconds=0.0).seconds > 0
+    assert on.aftermath()[0].flops_per_image is None
+    assert on.is_ready()
+    on.unload()
+    assert not on.is_ready()
 
 
 def test_the_replicas_find_what_is_passed_on(two):
@@ -172,6 +182,21 @@ def test_an_engine_times_its_own_operators(engine):
     assert sum(one["share"] for one in record.conditions["kinds"]) == pytest.approx(1)
     metrics = {name: metric.value for name, metric in record.metrics.items()}
     assert metrics["operators"] + metrics["between"] == pytest.approx(metrics["time"])
+
+
+@pytest.mark.parametrize("engine", ["onnxruntime", pytest.param("openvino", marks=pytest.mark.slow)])
+def test_in_int8_operators_have_flops_but_no_bytes_and_the_end_of_the_run_is_told(engine, tmp_path):
+    pytest.importorskip(engine)
+    torn(sorted(tree(tmp_path, 2, 2))[0])
+    settings = small(engine=engine, batch_size=2, precision="int8", min_agreement=0.01, data=str(tmp_path))
+    record = run_case(HERE, case_of({**settings.params(), "by_operator": True}), Sampling(iterations=3, warmup=1))
+    layers = {one["name"]: one for one in record.conditions["layers"]}
+    for path in ("stem.0", "block.conv", "down.0", "head"):
+        assert layers[f"network.{path}"]["flops"], list(layers)
+    assert all(one["moved"] is None and one["roofline"] is None for one in layers.values())
+    assert any(note.startswith("int8: bytes and roofline are left out") for note in record.notes)
+    assert any("1 of 4 image files are broken" in note for note in record.notes)
+    assert len(set(record.notes)) == len(record.notes)
 
 
 def test_what_cannot_be_is_refused_before_anything_starts():

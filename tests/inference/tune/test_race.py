@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from tessera.errors import BenchmarkFailed, Refused, TesseraError
 from tessera.inference.tune.candidates import Candidate, Team, placements, teams
-from tessera.inference.tune.goal import Goal
+from tessera.inference.tune.goal import GOALS, Goal
 from tessera.inference.tune.race import KEPT, Burst, Race
 
 BATCHES = (1, 2, 4, 8, 16, 32)
@@ -148,8 +148,16 @@ def test_a_bound_on_the_latency_excludes_the_large_batches():
     (best, *_) = race(track, Goal(max_latency=bound))
     assert best.latency <= bound
     assert best.candidate.batch in (4, 8)
-    nobody = race(Invented(ENGINES), Goal(max_latency=1e-6))
-    assert nobody[0].bursts, "the nearest is given all the same"
+
+
+@pytest.mark.parametrize("kind", GOALS)
+def test_where_nobody_keeps_to_the_bound_the_lowest_latency_wins(kind):
+    track = Invented(ENGINES)
+    goal = Goal(kind=kind, max_latency=1e-6)
+    found = race(track, goal)
+    assert found[0].candidate == Candidate(team=Team(engine="a", replicas=1, threads=2), batch=1)
+    assert found[0].latency == min(one.latency for one in found if one.bursts)
+    assert not goal.allows(found[0].latency)
 
 
 def test_an_engine_that_is_refused_and_a_replica_that_dies_only_lose_themselves():

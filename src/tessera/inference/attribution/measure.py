@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tessera.inference.attribution.shares import Attribution, Least, counted
+from tessera.inference.attribution.shares import Attribution, Least, Operator, counted
 from tessera.inference.measures.figures import rate_metrics, readiness_metrics
 from tessera.inference.measures.throughput import sample_windows
 from tessera.inference.replicas.crew import Replicas
@@ -18,6 +18,8 @@ from tessera.report.figures import format_percent, format_seconds
 from tessera.results.record import Case, Metric, Record
 
 VERSION = "1"
+UNCALIBRATED = "no roofline: calibrate this machine once with `tessera doctor --calibrate`"
+EIGHT_BITS = "int8: bytes and roofline are left out, since only the engine knows which tensors it keeps in eight bits"
 
 
 def attributed(case: Case, task: Task, sampling: Sampling, told: tuple[str, ...] = ()) -> Record:
@@ -34,6 +36,8 @@ def attributed(case: Case, task: Task, sampling: Sampling, told: tuple[str, ...]
     found = Attribution(operators=tuple(operators), whole=whole, witness=witness)
     least = least_time(on.loaded[0].compute_dtype, task.placement.cores, end.environment)
     kinds, layers = (counted(found.operators, by, least) for by in ("kind", "layer"))
+    missing = without_roofline(found.operators, least, task.settings.precision)
+    said = (f"operators timed by {witness}", difference(found))
     times = {"time": whole, "operators": found.sum, "between": found.between}
     return Record(
         case=case,
@@ -44,7 +48,7 @@ def attributed(case: Case, task: Task, sampling: Sampling, told: tuple[str, ...]
         | readiness_metrics(on.loaded),
         environment=end.environment,
         conditions={"kinds": [one.to_json() for one in kinds], "layers": [one.to_json() for one in layers]},
-        notes=(*told, *on.loaded[0].notes, f"operators timed by {witness}", difference(found)),
+        notes=tuple(dict.fromkeys([*told, *on.loaded[0].notes, *end.notes, *missing, *said])),
     )
 
 
@@ -55,6 +59,15 @@ def difference(found: Attribution) -> str:
     if found.between >= 0:
         return f"{said}: {share} lies between them, in the framework and in preparing input"
     return f"{said}: timing each one costs {share} more than lies between them"
+
+
+def without_roofline(operators: Sequence[Operator], least: Least | None, precision: str) -> tuple[str, ...]:
+    """Why operators whose work is known have no distance to the roofline; nothing to tell where they have one."""
+    if all(operator.flops is None for operator in operators):  # of an ONNX file, which nothing would change
+        return ()
+    if precision == "int8":
+        return (EIGHT_BITS,)
+    return (UNCALIBRATED,) if least is None else ()
 
 
 def least_time(dtype: str, cores: int, seen: Mapping[str, Any]) -> Least | None:

@@ -81,19 +81,27 @@ def counted(operators: Sequence[Operator], by: str, least_time: Least | None = N
 
 def _share(name: str, group: Sequence[Operator], whole: float, least_time: Least | None) -> Share:
     seconds = sum(one.seconds for one in group)
-    known = [one for one in group if one.flops is not None and one.moved is not None]
-    # against the time of those whose work is known: the others would make the rest look slow
-    taken = sum(one.seconds for one in known)
-    best = sum(least_time.seconds(one.flops or 0.0, one.moved or 0.0) for one in known) if least_time else 0.0
+    flops = [one.flops for one in group if one.flops is not None]
+    moved = [one.moved for one in group if one.moved is not None]
     return Share(
         name=name,
         calls=len(group),
         seconds=seconds,
         share=seconds / whole if whole else 0.0,
-        flops=sum(one.flops or 0.0 for one in known) if known else None,
-        moved=sum(one.moved or 0.0 for one in known) if known else None,
-        roofline=best / taken if best and taken else None,
+        flops=sum(flops) if flops else None,
+        moved=sum(moved) if moved else None,
+        roofline=_roofline(group, least_time) if least_time else None,
     )
+
+
+def _roofline(group: Sequence[Operator], least_time: Least) -> float | None:
+    """The least time over the time of those whose work is known: the others would make the rest look slow."""
+    best = taken = 0.0
+    for one in group:
+        if one.flops is not None and one.moved is not None:
+            best += least_time.seconds(one.flops, one.moved)
+            taken += one.seconds
+    return best / taken if best and taken else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -120,7 +120,13 @@ class Folder:
             decoder.close()
 
     def _ask(self, wanted: int) -> None:
-        """Have no more files under way than are wanted, nor than the pipes of the decoders take."""
+        """Have no more files under way than are wanted, nor than the pipes of the decoders take.
+
+        Without a sound file left that is refused, every time: who prepares several batches ahead asks again.
+        """
+        if len(self._broken) == len(self._files):
+            path, reason = next(reversed(self._broken.items()))
+            raise TesseraError("every image file of the folder is broken", got=f"{path}: {reason}")
         while len(self._asked) < min(wanted, AHEAD * len(self._decoders)):
             path = next(path for path in self._paths if path not in self._broken)
             decoder = next(self._turns)
@@ -133,6 +139,4 @@ class Folder:
         if not isinstance(found, str):
             return found
         self._broken[path] = found
-        if len(self._broken) == len(self._files):
-            raise TesseraError("every image file of the folder is broken", got=f"{path}: {found}")
         return None

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 POWERCAP = Path("/sys/class/powercap")
+PACKAGE = "package"  # how the kernel names the domain of a processor package, as in package-0
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,10 +31,12 @@ class Counters:
 def read_counters(root: Path = POWERCAP) -> Counters | None:
     """The counters of all packages; None where there are none, or they may not be read.
 
-    A package's own counter holds all of its parts: those have names with two colons and would count twice.
+    A package's own counter holds all of its parts, which have names with two colons, and the platform's (`psys`) holds
+    the packages: either would count twice.
     """
-    packages = sorted(path for path in root.glob("*-rapl:*") if path.name.count(":") == 1)
+    domains = sorted(path for path in root.glob("*-rapl:*") if path.name.count(":") == 1)
     try:
+        packages = [path for path in domains if (path / "name").read_text().startswith(PACKAGE)]
         readings = [(_number(path / "energy_uj"), _number(path / "max_energy_range_uj")) for path in packages]
     except (OSError, ValueError):
         return None

@@ -24,12 +24,13 @@ Question = tuple[int, int]  # what LoadGen knows it by, and when it came
 
 
 class Answers:
-    """Takes questions as they come and answers them in a thread of its own."""
+    """Takes questions as they come and answers them in a thread of its own; `error` is what made an answer fail."""
 
     def __init__(self, loadgen: Any, run: Callable[[], object], batch: int) -> None:
         self._loadgen, self._run, self._batch = loadgen, run, batch
         self._waiting: queue.SimpleQueue[Question | None] = queue.SimpleQueue()
         self.latencies: list[float] = []
+        self.error: Exception | None = None
         self._thread = threading.Thread(target=self._answer, name="answers", daemon=True)
         self._thread.start()
 
@@ -50,11 +51,19 @@ class Answers:
                 if another is None:
                     return
                 taken.append(another)
-            self._run()
+            self._attempt()
             done = time.perf_counter_ns()
             self.latencies += [(done - came) / 1e9 for _, came in taken]
             answered = [self._loadgen.QuerySampleResponse(number, 0, 0) for number, _ in taken]
             self._loadgen.QuerySamplesComplete(answered)
+
+    def _attempt(self) -> None:
+        """Run a batch, unless one has failed: LoadGen waits for all answers, so the error is raised after them."""
+        if self.error is None:
+            try:
+                self._run()
+            except Exception as error:
+                self.error = error
 
 
 def asked(
@@ -74,6 +83,8 @@ def asked(
         answers.close()
         lg.DestroyQSL(qsl)
         lg.DestroySUT(sut)
+    if answers.error is not None:
+        raise answers.error
     return answers.latencies, took
 
 

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from tessera.errors import BenchmarkFailed
+
 QUANTILE = 0.99  # of the answers that have to be in time
 CLOSE = 1.03  # a rate that is held and one that is not, this near: no need to look further
 LOWEST = 1 / 32  # of the capacity: below it no rate is held
@@ -31,12 +33,18 @@ class Trial:
     def held(self) -> bool:
         return self.latency <= self.bound
 
+    @property
+    def hopeless(self) -> bool:
+        """Whether even the quickest answer, which hardly waited, came too late: then no rate is low enough."""
+        return min(self.latencies) > self.bound
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
-    """The trials of a search in their order."""
+    """The trials of a search in their order; `error` is what ended it early, such as a replica that died."""
 
     trials: tuple[Trial, ...]
+    error: BenchmarkFailed | None = None
 
     @property
     def best(self) -> Trial | None:
@@ -49,17 +57,22 @@ def highest_rate(trial: Callable[[float], Trial], capacity: float) -> Found:
     """Find the highest rate that is held, up to the capacity: the rate without any bound.
 
     Questions that arrive at random at the full capacity wait ever longer, so the capacity itself is never held; the
-    search begins at half of it.
+    search begins at half of it. A trial that fails ends it; those before are kept.
     """
     trials: list[Trial] = []
     low, high, rate = 0.0, capacity, capacity / 2
     while len(trials) < MOST_TRIALS and rate >= LOWEST * capacity:
-        trials.append(trial(rate))
+        try:
+            trials.append(trial(rate))
+        except BenchmarkFailed as failed:
+            if not trials:
+                raise
+            return Found(trials=tuple(trials), error=failed)
         if trials[-1].held:
             low = rate
         else:
             high = rate
-        if low and high / low < CLOSE:
+        if high / low < CLOSE if low else trials[-1].hopeless:
             break
         rate = (low + high) / 2
     return Found(trials=tuple(trials))

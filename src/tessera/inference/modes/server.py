@@ -29,7 +29,10 @@ def server(on: OnReplicas, task: Task, sampling: Sampling) -> Outcome:
     """The highest rate that is held, or whether the rate that is asked for is."""
     load = task.load
     brief = Sampling(target=sampling.target, budget=CAPACITY_SHARE * sampling.budget)
-    capacity = sample_windows(on, brief).rate
+    taken = sample_windows(on, brief)
+    if taken.error is not None:  # no question was asked yet: there is nothing of a server to keep
+        raise taken.error
+    capacity = taken.rate
     loadgen = uses_loadgen(load, on.size)
     seconds = sampling.budget / TRIALS_IN_BUDGET
 
@@ -48,13 +51,14 @@ def server(on: OnReplicas, task: Task, sampling: Sampling) -> Outcome:
     }
     who = f"MLPerf LoadGen {version(PACKAGE)}" if loadgen else "Tessera's own arrivals"
     return Outcome(
-        samples=Samples(values=(metrics["throughput"].value,), stopped_by="search"),
+        samples=Samples(values=(metrics["throughput"].value,), stopped_by="failure" if found.error else "search"),
         unit="images/s",
         direction="higher",
         rate=shown.achieved,
         metrics=metrics | latency_metrics(shown.latencies),
         conditions={"load_generator": who, "trials": [_plain(one) for one in found.trials]},
-        notes=(f"questions by {who}", _verdict(shown)),
+        notes=(f"questions by {who}", _verdict(shown), *_broken_off(found)),
+        error=found.error,
     )
 
 
@@ -97,6 +101,14 @@ def _plain(trial: Trial) -> dict[str, float | int | bool]:
         "latency_p99": trial.latency,
         "held": trial.held,
     }
+
+
+def _broken_off(found: Found) -> tuple[str, ...]:
+    """What became of a search that did not end as it should."""
+    if found.error is None:
+        return ()
+    kept = len(found.trials)
+    return (f"broken off: {kept} trial{'s' if kept > 1 else ''} before the failure kept",)
 
 
 def _verdict(trial: Trial) -> str:

@@ -59,7 +59,7 @@ def load_network(settings: Settings) -> Network:
     else:  # one's own network, or another size of image: see now whether the two go together
         made = make()
         size, channels = settings.image_size or _own_size(settings.model, made), _channels(made)
-        count(made, (1, channels, size, size))
+        _check_takes(made, (1, channels, size, size))
     return Network(
         name=settings.model,
         image_shape=(channels, size, size),
@@ -81,11 +81,32 @@ def build_network(settings: Settings) -> nn.Module:
 
 
 def network_info(settings: Settings) -> ModelInfo | None:
-    """Parameters, FLOPs and bytes of a batch; None of an ONNX file, which torch cannot count."""
+    """Parameters, FLOPs and bytes of a batch; None of an ONNX file, and of what runs on values only."""
     if settings.model.endswith(ONNX):
         return None
     network = load_network(settings)
-    return count(network.module, (settings.batch_size, *network.image_shape))
+    return _counted(network.module, (settings.batch_size, *network.image_shape))
+
+
+def _counted(module: nn.Module, input_shape: tuple[int, ...]) -> ModelInfo | None:
+    """What a network costs on paper; None of one that only runs on values, such as one whose code looks at them."""
+    try:
+        return count(module, input_shape)
+    except TesseraError:
+        return None
+
+
+def _check_takes(module: nn.Module, input_shape: tuple[int, ...]) -> None:
+    """Refuse images that a network does not take: on paper, or by running one where that cannot be told there."""
+    import torch
+
+    if _counted(module, input_shape) is not None:
+        return
+    try:
+        with torch.no_grad():
+            module(torch.zeros(input_shape))
+    except Exception as error:  # it is somebody else's code, and raises what it likes
+        raise TesseraError(f"the model does not take this input: {first_line(error)}", got=input_shape) from None
 
 
 def _options(settings: Settings) -> dict[str, Any]:

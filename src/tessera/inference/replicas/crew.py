@@ -74,6 +74,10 @@ class OnReplicas:
             stretches=tuple(stretch for stretch in stretches if stretch is not None),
         )
 
+    def is_ready(self) -> bool:
+        """Whether all replicas still hold it: those that were started anew after one died hold nothing."""
+        return all(self.replicas.run(f"{REPLICA}:is_ready", self.name))
+
     def aftermath(self) -> list[Aftermath]:
         """What each replica knows when all is over."""
         return self.replicas.run(f"{REPLICA}:aftermath", self.name)

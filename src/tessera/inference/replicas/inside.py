@@ -79,6 +79,11 @@ def unload(worker: Worker, name: str) -> None:
         gone.opened.close()
 
 
+def is_ready(worker: Worker, name: str) -> bool:
+    """Whether a network was loaded under a name."""
+    return name in _ready
+
+
 def ready(name: str) -> Ready:
     """What was loaded under a name."""
     return _ready[name]

@@ -9,12 +9,14 @@ from tempfile import TemporaryDirectory
 from types import TracebackType
 from typing import Any
 
+from tessera.inference.cases import case_of
 from tessera.inference.replicas.crew import OnReplicas, Replicas
 from tessera.inference.replicas.placement import Placement
 from tessera.inference.settings import Settings
 from tessera.inference.tune.candidates import Candidate, Team
 from tessera.inference.tune.race import Burst
 from tessera.measure.room import available
+from tessera.results.record import Case
 
 BURST = 0.5  # seconds, or one batch where that takes longer
 LEAD_IN = 0.3  # a batch shorter than this runs once before a burst: whoever ran before may still be spinning down
@@ -53,6 +55,10 @@ class ReplicaTrack:
     def placement_of(self, team: Team) -> Placement:
         return Placement(num_replicas=team.replicas, cores_per_replica=team.threads, env=self._env, force=True)
 
+    def case_of(self, candidate: Candidate) -> Case:
+        """What runs a candidate by itself: forced, where it asks for more cores than there are."""
+        return case_of({**self.settings_of(candidate).params(), **self.placement_of(candidate.team).params()})
+
     def open(self, candidate: Candidate) -> None:
         """Make a candidate ready; its team is started with its first one."""
         team = candidate.team
@@ -69,7 +75,7 @@ class ReplicaTrack:
         self._checked.add(team.engine)
 
     def burst(self, candidate: Candidate) -> Burst:
-        on = self._open[candidate]
+        on = self._ready(candidate)
         if on.loaded[0].batch < LEAD_IN:
             on.window(batches=1, seconds=0.0)
         window = on.window(batches=1, seconds=BURST)
@@ -85,6 +91,14 @@ class ReplicaTrack:
 
     def tight(self) -> bool:
         return available() < LEAST_FREE * self._free
+
+    def _ready(self, candidate: Candidate) -> OnReplicas:
+        """A candidate that is open; loaded again where its team was started anew, since another one made it die."""
+        on = self._open[candidate]
+        if not on.is_ready():
+            on = self._teams[candidate.team].load(on.settings, on.name, check=False)
+            self._open[candidate] = on
+        return on
 
     def _dismiss_if_idle(self, team: Team) -> bool:
         """End a team that has no candidate in the race any more."""

@@ -8,7 +8,6 @@ from typing import Any
 
 from tessera.errors import Refused, TesseraError
 from tessera.inference.bench import VERSION
-from tessera.inference.cases import case_of
 from tessera.inference.engines import ENGINES, available
 from tessera.inference.measures.figures import latency_metrics
 from tessera.inference.replicas.placement import ASKED
@@ -43,7 +42,7 @@ class Tuned:
     @property
     def within_bound(self) -> bool:
         """Whether the best keeps to the latency that was asked for; if it does not, none does."""
-        return self.goal.score(self.best.rate, self.best.latency) > 0
+        return self.goal.allows(self.best.latency)
 
     def front(self) -> list[Standing]:
         """Those that no other one beats both in images per second and in latency."""
@@ -89,19 +88,13 @@ def tune(
         ASKED.set(launch)
     with ReplicaTrack(settings, env=env) as track:
         standings = Race(track, goal, budget=budget, say=say).run(teams(engines, places), batches)
-        cases = {one.candidate: _case(track, one.candidate) for one in standings}
+        cases = {one.candidate: track.case_of(one.candidate) for one in standings}
         seen = dict(track.environments)
     if not standings[0].bursts:
         raise TesseraError(f"no candidate ran; {standings[0].candidate}: {standings[0].left}")
     measured = [one for one in standings if one.bursts]
     records = tuple(_record(one, cases[one.candidate], seen) for one in measured)
     return Tuned(goal=goal, standings=tuple(standings), cases=cases, records=records)
-
-
-def _case(track: ReplicaTrack, candidate: Candidate) -> Case:
-    settings, placement = track.settings_of(candidate), track.placement_of(candidate.team)
-    params = {name: value for name, value in placement.params().items() if name != "force"}
-    return case_of({**settings.params(), **params})
 
 
 def _record(standing: Standing, case: Case, seen: Mapping[Team, Mapping[str, Any]]) -> Record:
