@@ -13,10 +13,10 @@ import torch.nn.functional as F
 from torch import Tensor, fx, nn
 
 from tessera.errors import TesseraError, first_line
+from tessera.models.tracing import iadd, imul, isub, itruediv
 from tessera.phased.memory.activations import Values
 from tessera.phased.network.graph import input_dtype
 from tessera.phased.network.network import Network
-from tessera.phased.network.writes import iadd, imul, isub, itruediv
 
 APART = (
     nn.modules.conv._ConvNd,

@@ -1,41 +1,12 @@
-"""Calls that write into their first argument, and whether that is a tensor which a network holds.
-
-`+=` and its kin are functions of their own here: torch.fx would spell `operator.iadd` as a statement, which changes
-not only the sum but also a plain number that was added to.
-"""
+"""Calls that write into their first argument, and whether that is a tensor which a network holds."""
 
 from __future__ import annotations
-
-import operator
-from collections.abc import Callable
-from typing import Any
 
 from torch import fx, nn
 
 from tessera.errors import TesseraError
 from tessera.models.structure import members
-
-Writing = Callable[[Any, Any], Any]
-
-
-def _own(name: str) -> Writing:
-    """A function of this module, so that a program that calls it can be sent to another process."""
-    operation: Writing = getattr(operator, name)
-
-    def write(value: Any, other: Any) -> Any:
-        return operation(value, other)
-
-    write.__name__ = write.__qualname__ = name
-    return write
-
-
-iadd, isub, imul, itruediv = map(_own, ("iadd", "isub", "imul", "itruediv"))
-ifloordiv, imod, ipow = map(_own, ("ifloordiv", "imod", "ipow"))  # `@=` is no write: tensors have none
-iand, ior, ixor, ilshift, irshift = map(_own, ("iand", "ior", "ixor", "ilshift", "irshift"))
-WRITING = {
-    write.__name__: write
-    for write in (iadd, isub, imul, itruediv, ifloordiv, imod, ipow, iand, ior, ixor, ilshift, irshift)
-}
+from tessera.models.tracing import WRITING
 
 # What may give its first argument, or a part of it, in the memory that it lies in.
 # fmt: off

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from tessera.errors import TesseraError
+from tessera.models.tracing import WRITING
 from tessera.spatial.network.calls import Call, alike, handles
 from tessera.spatial.network.steps import Steps, Value
 
@@ -25,6 +26,8 @@ def homonyms(names: str) -> list[object]:
             functions = (getattr(home, place, None) for place in places)
             found |= {function: None for function in functions if callable(function)}  # torch.float is a dtype
         found |= {place: None for place in (name, f"{name}_") if hasattr(Tensor, place)}
+        if f"i{name}" in WRITING:
+            found[WRITING[f"i{name}"]] = None
     return list(found)
 
 

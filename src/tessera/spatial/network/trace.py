@@ -11,12 +11,13 @@ import torch
 from torch import Tensor, fx, nn
 
 from tessera.errors import TesseraError, first_line
+from tessera.models.tracing import WritingTracer
 from tessera.spatial.layers.layer import LAYERS
 
 _one_at_a_time = threading.Lock()
 
 
-class _Tracer(fx.Tracer):
+class _Tracer(WritingTracer):
     """Follows a model down to the modules that have a layer, and to torch's own."""
 
     proxy_buffer_attributes = True  # else what is computed from a buffer would be a constant of today's value
