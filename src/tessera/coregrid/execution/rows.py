@@ -109,23 +109,20 @@ class Rows:
         Products of several cores are made side by side in registers, if those stay in a cache: torch shares them out
         over its threads there, but multiplies one after the other what is to lie in the memories of the cores.
         """
-        if len(sums) == 1:
-            if first:
-                self.calls.do(torch.mm, left[0], right[0], out=sums[0])
-            else:
-                self.calls.do(sums[0].addmm_, left[0], right[0])
+        if len(sums) > 1 and sums.nbytes <= CACHE * torch.get_num_threads():
+            if self._registers.numel() < sums.numel():
+                self._registers = sums.new_empty(sums.numel())
+            products = self._registers[: sums.numel()].view(sums.shape)
+            self.calls.do(torch.bmm, left, right, out=products)
+            self.calls.do(sums.copy_ if first else sums.add_, products)
             return
-        if sums.nbytes > CACHE * torch.get_num_threads():
-            if first:
-                self.calls.do(torch.bmm, left, right, out=sums)
-            else:
-                self.calls.do(sums.baddbmm_, left, right)
-            return
-        if self._registers.numel() < sums.numel():
-            self._registers = sums.new_empty(sums.numel())
-        products = self._registers[: sums.numel()].view(sums.shape)
-        self.calls.do(torch.bmm, left, right, out=products)
-        self.calls.do(sums.copy_ if first else sums.add_, products)
+        one = len(sums) == 1  # torch is quicker with two matrices than with a batch of one
+        if one:
+            left, right, sums = left[0], right[0], sums[0]
+        if first:
+            self.calls.do(torch.mm if one else torch.bmm, left, right, out=sums)
+        else:
+            self.calls.do(sums.addmm_ if one else sums.baddbmm_, left, right)
 
     def _unpack(self, gang: Gang, block: Slab, number: int, rows: Interval) -> None:
         """Multiply numbers that have to be unpacked first, column of cores after column."""
