@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import argparse
+
 import pytest
 
-from tessera.cli.ab_command import QUICK, THOROUGH, Effort, _verdict
+from tessera.cli.ab_command import QUICK, THOROUGH, Effort, _side, _verdict, configure
 from tessera.cli.main import main
 from tessera.launch.alternate import CONFIDENCE, Alternated
 from tessera.results.store import Store
@@ -28,3 +30,12 @@ def test_the_run_of_another_command_is_not_gone_on_with(tmp_path, monkeypatch, c
     assert "this run is of another command" in capsys.readouterr().err
     with Store("tessera.sqlite") as store:
         assert not store.run("night").finished
+
+
+def test_a_variable_of_threads_counts_for_the_cores_of_its_side(capsys):
+    parser = argparse.ArgumentParser()
+    configure(parser)
+    args = parser.parse_args(["add", "--env-b", "OMP_NUM_THREADS=2"])
+    assert [_side(args, which).threads for which in "ab"] == [1, 2]
+    assert main(["ab", "add", "--env-a", "OMP_NUM_THREADS=2", "--env-a", "MKL_NUM_THREADS=3"]) == 2
+    assert "the threads of a side: got '2 and 3'" in capsys.readouterr().err

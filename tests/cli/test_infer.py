@@ -198,8 +198,10 @@ def test_a_rate_that_is_not_held_is_exit_code_1_and_a_row_of_csv():
 
 def test_tuning_names_the_best_and_draws_the_front():
     words = ("--tune", "--tune-time", "60s", "--batch-size", "1,4", "--num-replicas", "1", "--threads", "1", "--quick")
-    done = infer(*SMALL, *words, "--run-name", "tuned")
+    done = infer(*SMALL, *words, "--run-name", "tuned", "--half-partial", "--no-pin", "--min-agreement", "100%")
     assert done.returncode == 0, done.stderr
+    assert "- --half-partial has no effect" in done.stdout
+    assert "--no-pin\n" in done.stdout, "launched as it was"
     assert "best for throughput: torch-eager 1x" in done.stdout
     assert "tessera infer --model tests.inference.small:classifier --" in done.stdout
     assert "Pareto front" in done.stdout

@@ -207,3 +207,50 @@ def test_a_call_of_a_model_is_repeated_by_a_program():
     done = tessera("repro", "whole")
     assert done.returncode == 2
     assert done.stderr.startswith("tessera: no program can be written for this case: it is a whole model")
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["addd", "--all"], "--all is every operator: got 'addd'"),
+        (["--all", "--category", "pooling"], "--all is every operator: got '--category pooling'"),
+        (["add", "--input", "lhs=(2,2)", "--input", "lhs=(3,3)"], "--input lhs is given twice"),
+        (["add", "--python", sys.executable, "--launcher", "inline"], "--python needs processes of its own"),
+        (["add", "--python", sys.executable, "--launcher", "torchrun"], "--python needs processes of its own"),
+        (["--from-model", "broken:net"], "broken:net cannot be built: RuntimeError: no weights"),
+    ],
+)
+def test_what_would_be_left_unheeded_is_one_line(words, says, capsys):
+    Path("broken.py").write_text("def net():\n    raise RuntimeError('no weights')\n")
+    assert main(["ops", *words]) == 2
+    told = capsys.readouterr().err
+    assert says in told
+    assert told.count("\n") == 1
+
+
+def test_the_name_of_the_file_says_its_form():
+    for suffix in ("json", "csv", "md", "txt"):
+        done = tessera("ops", "add", *FAST, "-o", f"out.{suffix}")
+        assert done.returncode == 0, done.stderr
+        assert "stored as run" in done.stdout
+    assert json.loads(Path("out.json").read_text())["records"][0]["case"]["name"] == "add"
+    assert next(csv.DictReader(io.StringIO(Path("out.csv").read_text())))
+    assert "| ops add |" in Path("out.md").read_text()
+    assert "|" not in Path("out.txt").read_text()
+
+
+def test_an_operator_of_ones_own_needs_no_medium_size(capsys):
+    Path("mine.py").write_text(CRASHING.replace("4, 8, 16)", '4, 8, 16)\nSIZES = {"small": SIZES["small"]}'))
+    done = tessera("ops", "--operators", "mine.py", "--list", "--category", "mine", "--json")
+    assert done.returncode == 0, done.stderr
+    assert {row["medium input"] for row in json.loads(done.stdout)} == {"data 4"}
+
+
+def test_shapes_that_flops_are_not_counted_from_are_measured_without_rates():
+    words = ("first=(64,)", "second=(64,64)", "third=(64,)")
+    inputs = [word for one in words for word in ("--input", one)]
+    done = tessera("ops", "linalg_multi_dot", *inputs, *FAST, "--json")
+    (record,) = json.loads(done.stdout)["records"]
+    assert record["status"] == "ok"
+    assert "gflops" not in record["metrics"]
+    assert any("no rates" in note for note in record["notes"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pty
+import select
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -26,7 +27,6 @@ PLAN = Plan(cases=(ADD, SORT), sampling=Sampling(budget=1.0), launches=3)
 def terminal() -> Iterator[Callable[[], str]]:
     """Standard error is a terminal within the block; gives what was written to it."""
     master, slave = pty.openpty()
-    os.set_blocking(master, False)
     with pytest.MonkeyPatch.context() as patch, os.fdopen(slave, "w") as stream:
         patch.setenv("TERM", "xterm")
         patch.setenv("COLUMNS", "100")
@@ -34,7 +34,10 @@ def terminal() -> Iterator[Callable[[], str]]:
 
         def written() -> str:
             stream.flush()
-            return os.read(master, 1 << 16).decode()
+            found = b""
+            while select.select([master], [], [], 0.2)[0]:  # the system hands it over a little later, and in pieces
+                found += os.read(master, 1 << 16)
+            return found.decode()
 
         yield written
     os.close(master)

@@ -13,7 +13,9 @@ from hypothesis import strategies as st
 from tessera.errors import Refused, TesseraError
 from tessera.inference import meanings
 from tessera.inference.engines import ENGINES
+from tessera.inference.replicas.placement import Placement
 from tessera.inference.settings import LOCATIONS, Settings
+from tessera.inference.task import Task
 from tessera.models import MODELS
 
 drawn = st.sampled_from(sorted(ENGINES)).flatmap(
@@ -123,3 +125,13 @@ def test_settings_import_no_torch_and_no_engine():
         "bad = {'torch', 'numpy', 'onnx', 'onnxruntime', 'openvino'} & set(sys.modules); assert not bad, bad"
     )
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+
+
+def test_streams_need_cores_of_their_replica():
+    settings = Settings(engine="openvino", streams=2)
+    with pytest.raises(TesseraError, match=r"--streams share the cores.*add --cores-per-replica 2"):
+        Task(settings=settings)
+    Task(settings=settings, placement=Placement(cores_per_replica=2))
+    assert "--hint throughput has no effect with one stream: add --streams" in meanings.notes(
+        Settings(engine="openvino", hint="throughput")
+    )

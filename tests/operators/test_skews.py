@@ -9,6 +9,8 @@ import pytest
 
 from tessera.errors import Refused
 from tessera.measure.samples import Sampling
+from tessera.operators import backends
+from tessera.operators.backends.torch_backend import to_tensors
 from tessera.operators.bench import run_case
 from tessera.operators.cases import cases
 from tessera.operators.catalogue import find
@@ -17,6 +19,7 @@ from tessera.operators.draws import integers
 from tessera.operators.inputs import make_arrays, narrowed
 from tessera.operators.operator import Input
 from tessera.operators.preparation import callable_of, prepare, request_of
+from tessera.operators.ready import UNDIFFERENCED, make_ready
 from tessera.operators.skews import ALL_SKEWS
 from tests.operators.test_operators import WORKER
 
@@ -114,3 +117,34 @@ def test_narrow_inputs_are_rounded_as_torch_rounds(dtype):
     values = np.random.default_rng(SEED).standard_normal(10_000).astype(np.float32)
     expected = torch.from_numpy(values).to(getattr(torch, dtype)).float().numpy()
     assert np.array_equal(narrowed(values, dtype), expected)
+
+
+@pytest.mark.parametrize("skew", ["nan", "denormal", "one_hot_row", "constant", "sorted", "strided"])
+@pytest.mark.parametrize("name", ["add", "relu", "abs", "amax_rows", "sort"])
+def test_gradients_on_skewed_values_are_measured_after_those_of_others_were_found_right(name, skew):
+    (case,) = cases([name], size=["small"], passes=["backward"], skew=[skew], seed=SEED)
+    ready = make_ready(case)
+    assert ready.call() is not None
+    assert (UNDIFFERENCED in ready.notes) == (skew not in ("sorted", "strided"))
+
+
+def test_a_wrong_gradient_is_found_on_skewed_values_too(monkeypatch):
+    wrong = "torch.relu(data) + (data - data.detach())"
+    monkeypatch.setattr(backends, "expression", lambda backend, name: wrong)
+    (case,) = cases(["relu"], size=["small"], passes=["backward"], skew=["nan"], seed=SEED)
+    with pytest.raises(Refused, match="the gradient of relu differs"):
+        prepare(case)
+
+
+@pytest.mark.parametrize("name", ["inplace_add", "sgd"])
+def test_values_that_an_operator_writes_over_are_refused_and_a_layout_is_not(name):
+    denormal, strided = cases([name], size=["small"], passes=["forward"], skew=["denormal", "strided"])
+    with pytest.raises(Refused, match="writes over its inputs"):
+        prepare(denormal)
+    prepare(strided)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
+def test_gaps_reach_the_operator_in_every_dtype(dtype):
+    (case,) = cases(["dot"], size=["small"], passes=["forward"], dtype=[dtype], skew=["strided"])
+    assert [tensor.stride() for tensor in to_tensors(request_of(case)).values()] == [(2,), (2,)]

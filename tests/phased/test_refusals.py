@@ -22,7 +22,7 @@ def refused(match, model=None, **options):
 def test_a_budget_smaller_than_the_largest_layer():
     refused(r"phase 0 \(layers.0\).*2 buffers of 4.00 KiB.*raise the budget to 8192 bytes", budget=5000, keep=False)
     refused(r"1 buffer of 4.00 KiB", budget=4000, schedule="sequential")
-    refused("to widen its weights in", budget=8192, dtype="float16", keep=False)
+    refused("to widen weights in", budget=8192, dtype="float16", keep=False)
     refused("begin phases at more of its modules: layers.2", budget=9000, phases=["layers.1"])
 
 
@@ -209,3 +209,59 @@ def test_samples_that_stay_apart_are_divided(model, shapes, dtype):
     with PhasedModel(model, schedule="data-parallel", threads=1, dtype=dtype) as phased:
         torch.testing.assert_close(phased(*given).float(), expected)
         assert {event.device for event in phased.events} == {0, 1}
+
+
+class Narrowing(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(4, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        with torch.autocast("cpu", torch.bfloat16):
+            return self.layer(x)
+
+
+def test_autocast_within_a_network_and_around_it():
+    refused("computes under torch.autocast", Narrowing().eval())
+    with (
+        PhasedModel(chain(), schedule="sequential") as phased,
+        torch.autocast("cpu", torch.bfloat16),
+        pytest.raises(TesseraError, match=r"not computed under torch\.autocast"),
+    ):
+        phased(torch.randn(2, 32, 32))
+
+
+def test_a_layer_that_writes_into_its_own_weight():
+    refused("writes into its weight", nn.Sequential(nn.Embedding(8, 4, max_norm=1.0), nn.Linear(4, 4)).eval())
+
+
+def test_a_network_that_asks_for_values_says_so_where_flops_are_counted():
+    class Asks(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = nn.Linear(4, 4)
+
+        def forward(self, x):
+            return self.layer(x / x.max().item())
+
+    model, x = Asks().eval(), torch.rand(2, 4)
+    refused("asks for the values of tensors.*without `input_shape`", model, input_shape=(2, 4))
+    with torch.no_grad(), PhasedModel(model) as phased:
+        assert torch.equal(phased(x), model(x))
+
+
+def test_a_result_that_is_of_no_sample_cannot_be_divided():
+    class Scaled(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer, self.scale = nn.Linear(4, 4), nn.Parameter(torch.rand(2, 4))
+
+        def forward(self, x):
+            return self.layer(x), self.scale * 2
+
+    model, x = Scaled().eval(), torch.rand(4, 4)
+    with torch.no_grad(), PhasedModel(model, schedule="data-parallel", devices=2) as phased:
+        with pytest.raises(TesseraError, match="is not of the samples"):
+            phased(x)
+        for found, expected in zip(phased.run([x, x]), [model(x)] * 2, strict=True):
+            assert all(map(torch.equal, found, expected))

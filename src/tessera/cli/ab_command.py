@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import math
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from tessera.cli.ab_table import write_verdicts
@@ -22,6 +23,7 @@ from tessera.cli.records_table import write_records
 from tessera.errors import OK, REGRESSION, TesseraError
 from tessera.launch import LaunchConfig
 from tessera.launch.alternate import CONFIDENCE, FEW_INTERPRETERS, INTERPRETERS, Alternated, Alternator
+from tessera.launch.spawns import THREAD_VARIABLES
 from tessera.measure.allocator import ALLOCATORS, DEFAULT
 from tessera.measure.environment import environment
 from tessera.measure.samples import Samples
@@ -187,12 +189,20 @@ def _side(args: argparse.Namespace, which: str) -> LaunchConfig:
             raise TesseraError(f"--env-{which}", got=item, allowed="NAME=VALUE")
         env[name] = value
     return LaunchConfig(
-        threads=args.threads,
+        threads=_threads(env, args.threads),
         allocator=args.allocator,
         python=getattr(args, which),
         env=env,
         time_limit=LIMIT,
     )
+
+
+def _threads(env: Mapping[str, str], usual: int) -> int:
+    """The threads of a side: a variable that sets them counts for the cores that it is pinned to, too."""
+    given = sorted({env[name] for name in THREAD_VARIABLES if name in env}) or [str(usual)]
+    if len(given) > 1 or not given[0].isdecimal():
+        raise TesseraError("the threads of a side", got=" and ".join(given), allowed="one number")
+    return int(given[0])
 
 
 def _label(args: argparse.Namespace, which: str) -> str:

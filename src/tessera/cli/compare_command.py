@@ -17,11 +17,9 @@ from __future__ import annotations
 
 import argparse
 from collections import Counter
-from pathlib import Path
 
 from tessera.cli.options import add_output, add_store, checked, parse_fraction
 from tessera.errors import OK, REGRESSION, NothingComparable
-from tessera.report.tables import SUFFIXES
 
 EPILOG = """\
 examples:
@@ -75,11 +73,8 @@ def run(args: argparse.Namespace) -> int:
             what = "no such cases" if args.feature or args.name else "no cases"
             raise NothingComparable(f"run {which} has {what}", got=source.name)
     comparison = compare(a.observations, b.observations, threshold=args.threshold)
-    form = args.form
-    if form == "terminal" and args.output:
-        form = SUFFIXES.get(Path(args.output).suffix, form)
     with destination(args.output) as stream:
-        if form == "json":
+        if args.form == "json":
             from tessera.results import strict_json
 
             runs = {"a": {"name": a.name, "started": a.started}, "b": {"name": b.name, "started": b.started}}
@@ -88,7 +83,7 @@ def run(args: argparse.Namespace) -> int:
             from tessera.report.comparison_text import Names, write_comparison
 
             names = Names(*(f"{source.name}, started {source.started}" for source in (a, b)))
-            write_comparison(comparison, names, form, stream, everything=args.all)
+            write_comparison(comparison, names, args.form, stream, everything=args.all)
     if comparison.regressed:
         return REGRESSION
     if not comparison.cases:

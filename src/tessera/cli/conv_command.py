@@ -62,7 +62,7 @@ def run(args: argparse.Namespace) -> int:
     print_conv(stored, records, args.form, args.output)
     if args.picture or args.trace:
         _draw(args, _problem(found[0]))
-    if args.form == "terminal":
+    if args.tells:
         print("\n".join(closing_lines(stored, outcome, records)))
     if any(record.metrics["wrong"].value for record in records if "wrong" in record.metrics):
         return REGRESSION

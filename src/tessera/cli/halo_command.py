@@ -15,7 +15,7 @@ from importlib import import_module
 from typing import Any
 
 from tessera.cli.execute import closing_lines, execute, is_root
-from tessera.cli.halo_options import ITERATIONS, WARMUP, add_case_options, add_run_options, axes_of, form_of
+from tessera.cli.halo_options import ITERATIONS, WARMUP, add_case_options, add_run_options, axes_of
 from tessera.cli.halo_tables import print_cases, print_halo
 from tessera.cli.options import launch_of, launches_of, sampling_of
 from tessera.errors import REGRESSION, TesseraError
@@ -83,14 +83,14 @@ def _benchmark(args: argparse.Namespace) -> int:
         for note in notes:
             print(f"note: {note}", file=sys.stderr)
     if args.list:
-        return print_cases(found, form_of(args), args.output)
+        return print_cases(found, args.form, args.output)
     plan = _plan(args, found)
     stored, records, outcome = execute(
         plan, store_path=args.store, name=args.run, suite=f"halo {args.benchmark}", resume=args.resume
     )
     if is_root():
-        print_halo(stored, records, form_of(args), args.output)
-        if args.form == "terminal":
+        print_halo(stored, records, args.form, args.output)
+        if args.tells:
             print("\n".join(closing_lines(stored, outcome, records)))
     if any(record.metrics["failed_ranks"].value for record in records if "failed_ranks" in record.metrics):
         return REGRESSION

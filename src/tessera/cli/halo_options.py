@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 from tessera.cli.options import (
@@ -23,7 +22,6 @@ from tessera.cli.options import (
 from tessera.errors import TesseraError
 from tessera.geometry.halo import MODES
 from tessera.geometry.partition import SLICE_METHODS
-from tessera.report.tables import SUFFIXES, Form
 from tessera.spatial.bench.problem import DTYPES
 from tessera.spatial.cases import AXES, LAYOUTS, LEAST_ROUNDS, MEANINGLESS, OVERLAPS
 from tessera.transport.choose import TRANSPORTS
@@ -127,12 +125,6 @@ def add_run_options(parser: argparse.ArgumentParser, benchmark: str) -> None:
     add_launch(parser, ranks=False)
     add_store(parser, writes=True)
     add_output(parser)
-
-
-def form_of(args: argparse.Namespace) -> Form:
-    """The form that an option asks for, or else the name of the file that is written."""
-    form: Form = args.form
-    return SUFFIXES.get(Path(args.output).suffix, form) if args.output and form == "terminal" else form
 
 
 def axes_of(args: argparse.Namespace, benchmark: str) -> tuple[dict[str, list[Any]], list[str]]:

@@ -11,7 +11,6 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tessera.cli.halo_options import form_of
 from tessera.cli.options import add_output, checked, size
 from tessera.errors import OK, TesseraError
 from tessera.geometry.halo import MODES
@@ -75,7 +74,7 @@ def run(args: argparse.Namespace) -> int:
         _write(plan, problem, args.form, None)
         print(f"picture: {args.output}")
         return OK
-    _write(plan, problem, form_of(args), args.output)
+    _write(plan, problem, args.form, args.output)
     return OK
 
 

@@ -17,7 +17,6 @@ from math import isqrt
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
-from tessera.cli.halo_options import form_of
 from tessera.cli.options import add_output, checked
 from tessera.errors import OK, TesseraError
 from tessera.spatial.bench.problem import DTYPES
@@ -139,7 +138,7 @@ def run(args: argparse.Namespace) -> int:
         print(f"plot: {args.output}")
         return OK
     with destination(args.output) as stream:
-        _write(found, form_of(args), stream)
+        _write(found, args.form, stream)
     return OK
 
 

@@ -174,18 +174,15 @@ def _show(found: History, title: str, args: argparse.Namespace) -> int:
         return OK
     from tessera.report.destination import destination
     from tessera.report.history_text import write_history
-    from tessera.report.tables import SUFFIXES
 
-    form = SUFFIXES.get(suffix, args.form) if args.form == "terminal" else args.form
     with destination(args.output) as stream:
-        write_history(found, form, stream, width=shutil.get_terminal_size().columns, everything=args.all)
+        write_history(found, args.form, stream, width=shutil.get_terminal_size().columns, everything=args.all)
     return OK
 
 
 def _alerts(found: History, args: argparse.Namespace) -> int:
     from tessera.report.destination import destination
     from tessera.report.history_text import write_alerts
-    from tessera.report.tables import SUFFIXES
     from tessera.results.changepoints import MIN_RUNS
 
     if not any(series.judged for series in found.series):
@@ -196,8 +193,6 @@ def _alerts(found: History, args: argparse.Namespace) -> int:
             allowed=f"{MIN_RUNS} or more, with figures above zero",
         )
     alerts = found.alerts(args.newest)
-    suffix = Path(args.output).suffix if args.output else ""
-    form = SUFFIXES.get(suffix, args.form) if args.form == "terminal" else args.form
     with destination(args.output) as stream:
-        write_alerts(found, alerts, form, stream, newest=args.newest)
+        write_alerts(found, alerts, args.form, stream, newest=args.newest)
     return REGRESSION if alerts else OK

@@ -84,7 +84,7 @@ def run(args: argparse.Namespace) -> int:
     )
     stored, records, outcome = execute(plan, store_path=args.store, name=args.run, suite="infer", resume=args.resume)
     print_inference(stored, records, args.form, args.output, top=args.top or TOP)
-    if args.form == "terminal":
+    if args.tells:
         print("\n".join(closing_lines(stored, outcome, records)))
     asked_for = [record for record in records if record.case.params.get("target_rate") and "held" in record.metrics]
     if any(not record.metrics["held"].value for record in asked_for):

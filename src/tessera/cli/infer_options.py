@@ -6,7 +6,7 @@ import argparse
 from dataclasses import replace
 from typing import Any
 
-from tessera.cli.infer_values import latency, rate, sizes, yes_or_no
+from tessera.cli.infer_values import latency, rate, share, sizes, yes_or_no
 from tessera.cli.options import add_output, add_store, checked, names, option, parse_fraction
 from tessera.errors import TesseraError
 from tessera.inference.configs import Config, load_config
@@ -83,7 +83,7 @@ def add_engine(parser: argparse.ArgumentParser) -> None:
     engine.add_argument("--hint", choices=HINTS, help="of an engine that takes hints")
     engine.add_argument("--streams", type=int, metavar="N", help="batches at a time, of an engine that has streams")
     engine.add_argument(
-        "--min-agreement", type=checked(parse_fraction), metavar="FRACTION", help="with torch, to be timed at all"
+        "--min-agreement", type=checked(share), metavar="FRACTION", help="with torch, to be timed at all"
     )
     load = parser.add_argument_group("how it is put to work")
     load.add_argument("--mode", choices=MODES, help="; ".join(f"{name}: {text}" for name, text in MODES.items()))

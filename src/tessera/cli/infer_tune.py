@@ -25,6 +25,8 @@ from tessera.inference.tune.goal import GOALS, Goal
 from tessera.inference.tune.race import Standing
 from tessera.inference.tune.scatter import DOT, FRONT, scatter
 from tessera.inference.tune.tuning import Tuned, tune, usable_engines
+from tessera.launch import LaunchConfig
+from tessera.measure.allocator import DEFAULT
 from tessera.report.destination import destination
 from tessera.report.figures import format_rate, format_seconds
 from tessera.report.tables import Column, Form, render
@@ -45,7 +47,7 @@ def run_tuning(args: argparse.Namespace, config: Config | None, axes: dict[str, 
             raise TesseraError(f"--tune has no use for --{name.replace('_', '-')}", do="leave it out")
     settings = _settings(config, axes)
     goal = Goal(kind=args.goal or GOALS[0], max_latency=args.max_latency)
-    engines = usable_engines(settings, axes.get("engine", ()))
+    engines = usable_engines(settings, axes.get("engine", ()), say=lambda text: print(f"note: {text}", file=sys.stderr))
     places = _places(axes)
     base = launch_of(args)
     with Store(args.store) as store, StatusLine() as say:
@@ -79,7 +81,7 @@ def run_tuning(args: argparse.Namespace, config: Config | None, axes: dict[str, 
             others = [record for record in tuned.records if record.case.key != best.case.key]
             write_records(run, [best, *others], args.form, stream)
         else:
-            show(tuned, best, args.form, stream)
+            show(tuned, best, args.form, stream, again(tuned, base))
             if args.form == "terminal":
                 stream.write(f"stored as run {run.name}; see `tessera report {run.name}`\n")
     return exit_code([best])
@@ -112,12 +114,15 @@ def _places(axes: dict[str, list[Any]]) -> list[tuple[int, int]]:
     return found
 
 
-def show(tuned: Tuned, best: Record, form: Form, stream: TextIO) -> None:
+def show(tuned: Tuned, best: Record, form: Form, stream: TextIO, command: str) -> None:
     """The best, the front as a table and a plot, and what became of the others."""
     rates_table([best], form, stream)
     if form == "terminal":
         stream.writelines(f"{line}\n" for line in summary_lines(best))
-        stream.write(f"\nbest for {tuned.goal.kind}: {tuned.best.candidate}\n  {again(tuned)}\n")
+        stream.writelines(f"- {note}\n" for note in best.notes)
+        if best.status != "ok":
+            stream.write(f"{best.status.replace('_', ' ')}: {best.reason}\n")
+        stream.write(f"\nbest for {tuned.goal.kind}: {tuned.best.candidate}\n  {command}\n")
         if not tuned.within_bound:
             stream.write("no candidate keeps to --max-latency: this one comes nearest to it\n")
     between = "\n" if form == "markdown" else ""
@@ -153,8 +158,8 @@ def _row(standing: Standing) -> Sequence[str]:
     return [team.engine, *map(str, (team.replicas, team.threads, candidate.batch)), *figures, str(len(standing.bursts))]
 
 
-def again(tuned: Tuned) -> str:
-    """The command that runs the best one."""
+def again(tuned: Tuned, base: LaunchConfig) -> str:
+    """The command that runs the best one, launched as it was."""
     case = tuned.cases[tuned.best.candidate]
     words = ["tessera", "infer", "--model", case.name]
     for name, value in case.params.items():
@@ -165,4 +170,6 @@ def again(tuned: Tuned) -> str:
             words.append(option if value else f"--no-{name.replace('_', '-')}")
         else:
             words += [option, str(value)]
+    words += [] if base.pin else ["--no-pin"]
+    words += [] if base.allocator == DEFAULT else ["--allocator", base.allocator]
     return shlex.join(words)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import re
 
-from tessera.cli.options import names
+from tessera.cli.options import names, parse_fraction
 from tessera.errors import TesseraError
 
 LATENCIES = {"us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0}
@@ -68,6 +69,15 @@ def rate(text: str) -> float:
         value = float(text)
     except ValueError:
         value = 0.0
-    if not value > 0:
+    if not 0 < value < math.inf:
         raise TesseraError("not a rate", got=text, allowed="images per second, above 0")
     return value
+
+
+def share(text: str) -> float:
+    """A fraction that may be all of it.
+
+    >>> share("100%"), share("0.95")
+    (1.0, 0.95)
+    """
+    return 1.0 if text in ("1", "1.0", "100%") else parse_fraction(text)

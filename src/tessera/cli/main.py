@@ -7,6 +7,7 @@ import importlib
 import os
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 from tessera import __version__
 from tessera.errors import USAGE, TesseraError, did_you_mean
@@ -81,7 +82,13 @@ def _dispatch(argv: list[str]) -> int:
         allow_abbrev=False,
     )
     module.configure(parser)
-    return int(module.run(parser.parse_args(argv[1:])))
+    args = parser.parse_args(argv[1:])
+    args.tells = getattr(args, "form", None) == "terminal"  # how it went, beside the table
+    if args.tells and args.output:  # no form was asked for: the file's name says it
+        from tessera.report.tables import SUFFIXES
+
+        args.form = SUFFIXES.get(Path(args.output).suffix, args.form)
+    return int(module.run(args))
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -19,6 +19,7 @@ from tessera.cli.ops_tables import print_backends, print_calls, print_fit, ranke
 from tessera.cli.options import launch_of, launches_of, sampling_of
 from tessera.cli.records_table import print_records
 from tessera.errors import TesseraError
+from tessera.launch.job import current_job
 from tessera.operators import backends, catalogue
 from tessera.operators.cases import cases
 from tessera.operators.operator import SIZES
@@ -63,7 +64,7 @@ def run(args: argparse.Namespace) -> int:
     stored, records, outcome = execute(plan, store_path=args.store, name=args.run, suite=suite, resume=args.resume)
     if is_root():
         _show(args, stored, records)
-        if args.form == "terminal":
+        if args.tells:
             print("\n".join(closing_lines(stored, outcome, records)))
     return exit_code(records)
 
@@ -110,6 +111,10 @@ def _listing(args: argparse.Namespace) -> Listing:
 def _plan(args: argparse.Namespace) -> Plan:
     launch = launch_of(args)
     if args.python:
+        job = current_job()
+        if launch.spawn != "processes" or job is not None:
+            got = f"a {job.kind} job" if job is not None else f"--launcher {launch.spawn}"
+            raise TesseraError("--python needs processes of its own", got=got, allowed="--launcher processes")
         launch = replace(launch, python=args.python)
     sampling, launches, total = sampling_of(args), launches_of(args), args.total
     if args.suite:

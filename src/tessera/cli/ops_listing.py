@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from tessera.cli.list_command import Listing
 from tessera.operators.backends import BACKENDS, expressions
-from tessera.operators.operator import Operator
+from tessera.operators.operator import Input, Operator
 from tessera.report.tables import Column
 from tessera.results.record import Case
 
@@ -19,10 +19,15 @@ def catalogue_listing(operators: Iterable[Operator]) -> Listing:
             operator.name,
             operator.category,
             [name for name in BACKENDS if operator.name in expressions(name)],
-            ", ".join(f"{name} {'x'.join(map(str, one.shape))}" for name, one in operator.sizes["medium"].items()),
+            ", ".join(f"{name} {'x'.join(map(str, one.shape))}" for name, one in _usual(operator).items()),
         ]
         for operator in operators
     ]
+
+
+def _usual(operator: Operator) -> Mapping[str, Input]:
+    """The medium inputs; an operator of a user may have other sizes alone."""
+    return operator.sizes.get("medium") or next(iter(operator.sizes.values()), {})
 
 
 def opinfo_listing(patterns: Sequence[str]) -> Listing:

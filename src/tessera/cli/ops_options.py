@@ -121,6 +121,9 @@ def check_options(args: argparse.Namespace) -> None:
         raise TesseraError("--top", got=args.top, allowed="1 or more")
     if args.fit and not args.suite and len(set(args.size)) < 2 and "all" not in args.size:
         raise TesseraError("a fit needs two sizes or more", got=",".join(args.size), do="add --size all")
+    if args.all and (args.names or args.category):
+        got = " ".join([*args.names, *(f"--category {one}" for one in args.category)])
+        raise TesseraError("--all is every operator", got=got, do="leave one of them out")
     source = source_of(args)
     for name in CHOOSING:
         if name not in TAKEN[source] and was_given(args, name):
@@ -135,7 +138,11 @@ def was_given(args: argparse.Namespace, name: str) -> bool:
 
 def inputs_of(args: argparse.Namespace) -> tuple[dict[str, Any], list[str]]:
     """What `--input` replaces, by name, and the dtypes, which may be among it."""
-    found = dict(map(_input, args.input))
+    found: dict[str, Any] = {}
+    for name, value in map(_input, args.input):
+        if name in found:
+            raise TesseraError(f"--input {name} is given twice", got=f"{found[name]} and {value}")
+        found[name] = value
     if "dtype" not in found:
         return found, args.dtype
     if was_given(args, "dtype"):

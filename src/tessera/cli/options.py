@@ -135,7 +135,9 @@ def add_output(parser: argparse.ArgumentParser) -> None:
             const=form,
             help=f"print {form} instead of a table",
         )
-    group.add_argument("-o", "--output", metavar="FILE", help="write there instead of to the terminal")
+    group.add_argument(
+        "-o", "--output", metavar="FILE", help="write there instead of to the terminal: .json, .csv, .md"
+    )
     parser.set_defaults(form="terminal")
 
 

@@ -64,7 +64,7 @@ def run(args: argparse.Namespace) -> int:
         )
         if is_root():
             print_phases(stored, records, args.form, args.output, advise=args.advise, profile=args.profile)
-            if args.form == "terminal":
+            if args.tells:
                 print("\n".join(closing_lines(stored, outcome, records)))
         if folder is not None:
             write_pages(records, folder, quiet=args.form != "terminal")

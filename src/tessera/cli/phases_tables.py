@@ -120,9 +120,11 @@ def iteration_lines(record: Record) -> list[str]:
         which = "for each phase " if record.case.name == CHAIN else ""
         each = f" ({per_byte / batches:.0f} for each of {batches} mini-batches)" if batches > 1 else ""
         lines.append(f"FLOPs / byte loaded {which}from Streaming Memory: {per_byte:.0f}{each}")
-    if record.values and len(record.values) <= MOST_ITERATIONS:
+    if record.values:
         items = metrics["items"].value * metrics["time"].value
-        lines += [f"{seconds:.4g} s/iter. {items / seconds:.4g} items/s." for seconds in record.values]
+        shown, more = record.values[:MOST_ITERATIONS], len(record.values) - MOST_ITERATIONS
+        lines += [f"{seconds:.4g} s/iter. {items / seconds:.4g} items/s." for seconds in shown]
+        lines += [f"and {more} more iterations; --json has them all"] if more > 0 else []
     working, weights = (format_bytes(metrics[name].value) for name in ("working_memory", "weights"))
     lines.append(f"working memory: {working} for {weights} of weights")
     return lines

@@ -25,6 +25,8 @@ def notes(settings: Settings) -> tuple[str, ...]:
     ('--half-partial has no effect: engines on a host add up in float32, or in int32 for int8',)
     """
     found = []
+    if settings.hint == "throughput" and settings.streams == 1:
+        found.append("--hint throughput has no effect with one stream: add --streams")
     if settings.half_partial:
         found.append("--half-partial has no effect: engines on a host add up in float32, or in int32 for int8")
     if _contradicts(settings):

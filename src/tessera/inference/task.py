@@ -34,6 +34,13 @@ class Task:
         if self.settings.streams > 1 and self.load.mode != "offline":
             raise TesseraError("--streams are batches at a time, of --mode offline", got=f"--mode {self.load.mode}")
 
+        if self.settings.streams > self.placement.cores_per_replica:  # the engine would make fewer of them
+            raise TesseraError(
+                "--streams share the cores of a replica",
+                got=f"{self.settings.streams} on {self.placement.cores_per_replica}",
+                do=f"add --cores-per-replica {self.settings.streams}",
+            )
+
     @classmethod
     def of(cls, params: Mapping[str, Any]) -> Task:
         """From the parameters of a case; what is unknown to all of its parts is refused."""

@@ -202,7 +202,8 @@ def _adaptive(series: Series, how: Sampling, sync: Sync) -> Samples:
 
 
 def _warm_up(series: Series, how: Sampling, start: int, sync: Sync) -> None:
-    """Go on until two windows in a row bring no further fall; those two are steady and kept as samples.
+    """Go on until two windows in a row bring no further fall; those two, and the one that they were held against, are
+    steady and kept as samples.
 
     At most a third of the budget goes into it. A fixed `warmup` is taken as given.
     """
@@ -225,12 +226,12 @@ def _warm_up(series: Series, how: Sampling, start: int, sync: Sync) -> None:
         steady = sync.agree(0 if median < best * (1 - STEADY) else steady + 1)
         best = min(best, median)
         late = sync.agree(now - start > how.budget * 1e9 / 3)
-    series.forget(keep=steady * window)
+    series.forget(keep=(steady + 1) * window if steady else 0)
 
 
 def _until_steady_enough(series: Series, how: Sampling, deadline: int, sync: Sync) -> str:
-    """Sample on, and look at the interval whenever the count has grown by a quarter; gives what ended it."""
-    least_until = series.clock.wall() + LEAST_NS
+    """Sample on, and look at the interval whenever the count has grown by a tenth; gives what ended it."""
+    least_until = series.clock.wall() + LEAST_NS - sum(series.wall)  # what warm-up has left counts
     look_at = max(how.min_samples, len(series.wall))
     ended_by = ""
     while not ended_by:
@@ -238,7 +239,7 @@ def _until_steady_enough(series: Series, how: Sampling, deadline: int, sync: Syn
         now = series.take()
         count = len(series.wall)
         if count >= look_at:
-            look_at = min(math.ceil(count * 1.25), max(how.max_samples, count + 1))
+            look_at = min(math.ceil(count * 1.1), max(how.max_samples, count + 1))
             if now >= least_until and median_interval(series.wall, how.confidence).relative <= how.target:
                 ended_by = "target"
             elif count >= how.max_samples:

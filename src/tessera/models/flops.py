@@ -8,6 +8,7 @@ rules per layer type and without tracing. It counts a multiply-add as two FLOPs 
 
 from __future__ import annotations
 
+import copy
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -81,7 +82,7 @@ def count(module: nn.Module, input_shape: tuple[int, ...], *, dtype: str = "floa
     image = torch.empty(input_shape, dtype=kind, device="meta")
     try:
         with torch.no_grad(), flops, activations:
-            output = functional_call(module, state, (image,))
+            output = functional_call(apart(module), state, (image,))
     except Exception as error:  # a module of one's own raises what it likes
         raise TesseraError(f"the model does not take this input: {first_line(error)}", got=tuple(input_shape)) from None
     shape = tuple(output.shape) if isinstance(output, torch.Tensor) else ()
@@ -94,6 +95,15 @@ def count(module: nn.Module, input_shape: tuple[int, ...], *, dtype: str = "floa
         weight_bytes=sum(t.nbytes for t in state.values()),
         activation_bytes=activations.total,
     )
+
+
+def apart(module: nn.Module) -> nn.Module:
+    """A copy with the same weights: what a network keeps from a pass for the next one stays in the copy."""
+    kept = {id(tensor): tensor for tensor in (*module.parameters(), *module.buffers())}
+    try:
+        return copy.deepcopy(module, kept)  # which takes what is in its memo for copied already
+    except Exception:  # whatever a network holds that cannot be copied
+        return module
 
 
 def _on_meta(tensor: torch.Tensor, kind: torch.dtype) -> torch.Tensor:

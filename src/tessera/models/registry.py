@@ -6,7 +6,7 @@ import importlib
 import inspect
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -88,6 +88,17 @@ def build(name_or_spec: str, weights: str | Path | None = None, seed: int = 0, *
     return module.eval()
 
 
+def _made(spec: str, factory: Callable[..., Any], options: Mapping[str, Any]) -> Any:
+    """What a factory of a user gives; whatever it raises is told in a line."""
+    try:
+        return factory(**options)
+    except TesseraError:
+        raise
+    except Exception as error:
+        first = next(iter(str(error).splitlines()), "")
+        raise TesseraError(f"{spec} cannot be built: {type(error).__name__}: {first}") from error
+
+
 def lay_out(name_or_spec: str, *, seed: int = 0, **options: Any) -> nn.Module:
     """The layers of a model: a registered one on the meta device, without values; your own as it comes."""
     import torch
@@ -98,7 +109,7 @@ def lay_out(name_or_spec: str, *, seed: int = 0, **options: Any) -> nn.Module:
             _check_options(name_or_spec, factory, options)
             with torch.random.fork_rng(devices=[]):
                 torch.default_generator.manual_seed(seed)
-                module = factory(**options)
+                module = _made(name_or_spec, factory, options)
     else:
         factory = _entry(name_or_spec).factory
         _check_options(name_or_spec, factory, options)

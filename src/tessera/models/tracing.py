@@ -9,6 +9,7 @@ import operator
 from collections.abc import Callable
 from typing import Any
 
+import torch
 from torch import fx
 from torch.fx.proxy import Attribute
 
@@ -70,7 +71,16 @@ class _Attribute(_Writable, Attribute):
 
 
 class WritingTracer(fx.Tracer):
-    """Records a write as one of `WRITING`."""
+    """Records a write as one of `WRITING`; refuses calls under an autocast of the network's own."""
+
+    def trace(self, root: Any, concrete_args: dict[str, Any] | None = None) -> fx.Graph:
+        self._autocast = torch.is_autocast_enabled("cpu")
+        return super().trace(root, concrete_args)
+
+    def create_node(self, *args: Any, **kwargs: Any) -> fx.Node:
+        if torch.is_autocast_enabled("cpu") != self._autocast:
+            raise RuntimeError("it computes under torch.autocast, which a trace does not keep")
+        return super().create_node(*args, **kwargs)
 
     def proxy(self, node: fx.Node) -> fx.Proxy:
         return _Value(node, self)

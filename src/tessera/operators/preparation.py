@@ -16,7 +16,7 @@ from tessera.operators.check import check_gradients, check_outputs, reference_ou
 from tessera.operators.draws import Draw
 from tessera.operators.inputs import make_arrays, wide_names
 from tessera.operators.operator import Input, Operator
-from tessera.operators.skews import reshaped
+from tessera.operators.skews import ON_KINKS, check_kept, reshaped
 from tessera.results.record import Case
 
 COPIES = 6  # of the inputs that a case holds at worst: themselves, in float64 for the reference, their gradients
@@ -50,17 +50,30 @@ def prepare(case: Case) -> tuple[Request, Prepared]:
     expression = backends.expression(name, case.name)
     with attempting(f"{case.name} does not run on {name}"):
         request = request_of(case)
+        if undifferentiated(case):
+            checked(request_of(without_skew(case)), name, expression)
+            return request, checked(request, name, expression, gradients=False)
         return request, checked(request, name, expression)
 
 
-def checked(request: Request, backend: str, expression: str) -> Prepared:
+def undifferentiated(case: Case) -> bool:
+    """Whether the gradients of a case are checked without its skew: along its values nothing can be differenced."""
+    return case.params["pass"] != "forward" and case.params.get("skew") in ON_KINKS
+
+
+def without_skew(case: Case) -> Case:
+    return replace(case, params={name: value for name, value in case.params.items() if name != "skew"})
+
+
+def checked(request: Request, backend: str, expression: str, *, gradients: bool = True) -> Prepared:
     """An expression made ready on a backend, after its outputs and gradients were found right."""
     operator = request.operator
     wanted = reference_outputs(operator, request.arrays, request.attributes)
     names = wide_names(request.arrays, request.attributes)  # before an operator in place changes the arrays
     prepared = backends.backend(backend).prepare(request, expression)
     check_outputs(operator, prepared.outputs, wanted, dtype=request.dtype, names=names)
-    if prepared.output_gradients and operator.check == "values":  # random outputs cannot be held against gradients
+    # random outputs cannot be held against gradients
+    if gradients and prepared.output_gradients and operator.check == "values":
         check_gradients(request, prepared)
     return prepared
 
@@ -79,6 +92,7 @@ def request_of(case: Case) -> Request:
     """The inputs and arguments that a case stands for; inputs that cannot fit into memory are refused."""
     operator, inputs, attributes = inputs_of(case)
     which, dtype, seed = (case.params[name] for name in ("pass", "dtype", "seed"))
+    check_kept(operator, str(case.params.get("skew", "")))
     if dtype not in operator.dtypes:
         raise Refused(f"{case.name} has no such dtype", got=dtype, allowed=operator.dtypes)
     needed, free = COPIES * sum(one.nbytes for one in inputs.values()), available()

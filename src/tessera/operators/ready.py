@@ -8,11 +8,14 @@ from typing import Any
 
 from tessera.operators import sources
 from tessera.operators.arrays import Array
-from tessera.operators.backends.backend import Request
+from tessera.operators.backends.backend import Prepared, Request
 from tessera.operators.operator import Call
-from tessera.operators.preparation import prepare
+from tessera.operators.preparation import prepare, undifferentiated
 from tessera.operators.views import view_notes
 from tessera.results.record import Case
+
+UNCOUNTED = "no rates: FLOPs and bytes of inputs of these shapes are not known"
+UNDIFFERENCED = "gradients checked without the skew: on its values a difference gives none"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,15 +42,24 @@ def make_ready(case: Case) -> Ready:
         return sources.ready(source, case)
     request, prepared = prepare(case)
     operator = request.operator
-    flops, moved = work_of(request, prepared.outputs)
+    flops, moved, notes = _counted(request, prepared)
     return Ready(
         call=prepared.call,
         dtype=request.dtype,
         flops=flops,
         moved=moved,
         version=operator.version,
-        notes=view_notes(operator, flops, moved, shared=prepared.shared),
+        notes=(*notes, UNDIFFERENCED) if undifferentiated(case) else notes,
     )
+
+
+def _counted(request: Request, prepared: Prepared) -> tuple[float, float, tuple[str, ...]]:
+    """FLOPs, bytes, and what there is to say about them: a user's shapes may be others than they are counted from."""
+    try:
+        flops, moved = work_of(request, prepared.outputs)
+    except (ValueError, LookupError, ZeroDivisionError, StopIteration):
+        return 0.0, 0.0, (UNCOUNTED,)
+    return flops, moved, view_notes(request.operator, flops, moved, shared=prepared.shared)
 
 
 def work_of(request: Request, outputs: Sequence[Array]) -> tuple[float, float]:

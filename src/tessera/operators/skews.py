@@ -9,7 +9,7 @@ import numpy as np
 
 from tessera.errors import Refused
 from tessera.operators.arrays import Array
-from tessera.operators.operator import Input, Shape
+from tessera.operators.operator import Input, Operator, Shape
 
 # values and layouts: what becomes of an `array` of numbers whose smallest normal one is `tiny`, as an expression
 SKEWS = {
@@ -25,6 +25,7 @@ SKEWS = {
     "reversed": "np.sort(array, axis=-1)[..., ::-1].copy()",
     "constant": "np.full_like(array, 0.5)",
 }
+ON_KINKS = ("denormal", "nan", "one_hot_row", "constant")  # a step to either side gives no gradient: 0, ties, no number
 WHOLE = ("sorted", "reversed", "constant", "strided")  # skews that whole numbers can have, too
 
 
@@ -68,6 +69,14 @@ RESHAPES: Mapping[str, Callable[[str, int, Shape], Shape]] = {
     "broadcast": _broadcast,
 }
 ALL_SKEWS = (*SKEWS, *RESHAPES)
+
+
+def check_kept(operator: Operator, skew: str) -> None:
+    """Refuse values for an operator that writes over them: from its second call on it would compute with others."""
+    writes = operator.name.startswith("inplace_") or operator.category == "optimiser"
+    if writes and skew in SKEWS and skew != "strided":
+        allowed = [one for one in ALL_SKEWS if one == "strided" or one in RESHAPES]
+        raise Refused(f"{operator.name} writes over its inputs, and with that over the skew", got=skew, allowed=allowed)
 
 
 def reshaped(inputs: Mapping[str, Input], skew: str) -> dict[str, Input]:

@@ -172,6 +172,10 @@ class PhasedModel:
     def _pass(self, batches: list[dict[str, Any]]) -> list[Any]:
         if not batches:
             return []
+        if torch.is_autocast_enabled("cpu"):  # it would reach the devices of some schedules only
+            raise TesseraError(
+                "phases are not computed under torch.autocast", do="leave it out, or store 16 bits: dtype="
+            )
         with self._one_call:
             if self._schedule is None:
                 raise TesseraError("this model is closed", do="make a new PhasedModel")

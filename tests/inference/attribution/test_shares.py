@@ -95,3 +95,9 @@ def test_the_work_of_a_call_goes_to_the_node_that_does_it():
         ("ReorderOutput", None, None),
         ("network.head", 30, 3),
     ]
+
+
+def test_a_layer_that_is_called_twice_has_the_work_of_each_call():
+    calls = [Call("network.head", "convolution 3x3", 400.0, 40.0), Call("network.head", "convolution 3x3", 100.0, 10.0)]
+    steps = [Step(name=f"/network/{name}/Conv", kind="Conv", seconds=1.0) for name in ("head", "head_1")]
+    assert [one.flops for one in attributed(steps, calls)] == [400, 100]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 import numpy as np
 import torch
 from hypothesis import given, settings
@@ -38,3 +40,24 @@ def test_an_image_is_scaled_to_cover_and_its_middle_is_kept(before, after):
 def test_what_has_the_size_of_the_crop_already_is_cut_at_its_edges():
     image = random_image(256, 256)
     assert np.array_equal(fitted(image, 224, 224), image[16:240, 16:240])
+
+
+def test_a_long_strip_takes_no_more_memory_than_its_middle():
+    tracemalloc.start()
+    try:
+        found = fitted(random_image(8, 20_000), 224, 224)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert found.shape == (224, 224, 3)
+    assert peak < 200e6
+
+
+@settings(deadline=None)
+@given(before=sizes, after=sizes, data=st.data())
+def test_a_part_of_an_interpolation_is_that_part_of_it(before, after, data):
+    first = data.draw(st.integers(0, after - 1))
+    count = data.draw(st.integers(1, after - first))
+    assert np.array_equal(
+        interpolation(before, after, first, count), interpolation(before, after)[first : first + count]
+    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -50,3 +51,13 @@ def test_a_death_before_the_first_answers_is_told_by_its_cause(death):
     with pytest.raises(BenchmarkFailed, match=DEATH):
         server(crew, TASK, Sampling(budget=0.5))
     assert crew.trials == 0, "nobody is asked after a death"
+
+
+def test_a_rate_far_beyond_what_is_reached_asks_no_more_than_shows_it():
+    crew = Serving()
+    asked = []
+    serve = crew._serve
+    crew.replicas = SimpleNamespace(run=lambda *args: asked.append(args[-1]) or serve(*args))
+    task = replace(TASK, load=replace(TASK.load, target_rate=1e6))
+    found = server(crew, task, Sampling(budget=2.0))
+    assert sum(asked) * crew.size <= 2 * found.metrics["capacity"].value * (0.5 + 0.1) + 2 * crew.size

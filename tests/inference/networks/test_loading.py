@@ -13,6 +13,7 @@ from safetensors.torch import save_file
 from tessera.errors import MissingExtra, Refused, TesseraError
 from tessera.inference.networks import build_network, load_network, network_info
 from tessera.inference.settings import Settings
+from tessera.operators.sources.capture import capture
 from tests.inference.sessions import exported, small
 from tests.inference.small import IMAGE
 
@@ -192,3 +193,13 @@ def test_a_network_of_timm_has_its_size_weights_of_the_seed_and_those_of_a_file(
         load_network(Settings(model="timm/smal"))
     with pytest.raises(TesseraError, match="of the EfficientNets here"):
         load_network(Settings(model="timm/small", group_dim=16))
+
+
+def test_what_a_network_keeps_from_the_count_of_its_flops_does_not_reach_its_passes():
+    network = load_network(settings := small("remembering"))
+    assert network_info(settings).flops > 0
+    with torch.no_grad():
+        assert network.module(torch.zeros(1, 3, IMAGE, IMAGE)).shape == (1, 10)
+    for dtype in ("float32", "float64"):
+        calls = capture(network.module, (1, 3, IMAGE, IMAGE), getattr(torch, dtype))
+        assert any("conv" in call.name for call in calls)

@@ -21,6 +21,8 @@ class Fragile(Classifier):
         self.doomed = False
 
     def forward(self, x: Tensor) -> Tensor:
+        if x.is_meta:  # FLOPs are counted, on a copy of it
+            return super().forward(x)
         if not self.passes:
             try:
                 Path(os.environ[VICTIM]).touch(exist_ok=False)

@@ -7,13 +7,15 @@ import pytest
 from tessera.cli.infer_tune import again
 from tessera.errors import BenchmarkFailed
 from tessera.inference.cases import task_of
+from tessera.inference.engines import ENGINES
 from tessera.inference.replicas.placement import cores_here
 from tessera.inference.settings import Settings
 from tessera.inference.tune.candidates import Candidate, Team
 from tessera.inference.tune.goal import Goal
 from tessera.inference.tune.race import Burst, Standing
 from tessera.inference.tune.track import ReplicaTrack
-from tessera.inference.tune.tuning import Tuned
+from tessera.inference.tune.tuning import Tuned, usable_engines
+from tessera.launch import LaunchConfig
 from tests.inference.replicas.fragile import CALLS, VICTIM
 
 EAGER = "torch-eager"
@@ -31,8 +33,8 @@ def test_a_best_beyond_the_cores_is_forced_when_it_is_run_by_itself():
     forced, usual = tuned(cores_here() + 1), tuned(cores_here())
     (case,) = forced.cases.values()
     assert "share cores" in task_of(case).placement.check()[0], "warned of, not refused"
-    assert "--force" in again(forced).split()
-    assert "--force" not in again(usual).split()
+    assert "--force" in again(forced, LaunchConfig()).split()
+    assert "--force" not in again(usual, LaunchConfig()).split()
 
 
 def test_whether_the_bound_is_kept_is_told_by_the_latency():
@@ -52,3 +54,11 @@ def test_a_team_whose_replica_died_runs_its_other_candidates_again(tmp_path):
         track.close(doomed)
         assert track.burst(other).rate > 0
         track.close(other)
+
+
+def test_engines_that_are_left_out_are_named_with_the_reason():
+    said = []
+    found = usable_engines(Settings(model="resnet18", engine="openvino", hint="throughput"), say=said.append)
+    assert found == ["openvino"]
+    assert len(said) == len(ENGINES) - 1
+    assert all(" is left out: " in text for text in said)

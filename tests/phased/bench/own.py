@@ -20,18 +20,28 @@ class Twice(nn.Module):
 
 
 class Tied(nn.Module):
-    """Has tied weights, a buffer that no state dict holds, and gives tensors in a structure, one of truth values."""
+    """Has tied weights and buffers, a buffer that no state dict holds, gives tensors in a structure, one of bools."""
 
     def __init__(self) -> None:
         super().__init__()
         self.first, self.second = nn.Conv2d(3, 3, 3), nn.Conv2d(3, 3, 3)
         self.second.weight = self.first.weight
         self.register_buffer("mean", torch.rand(3, 1, 1), persistent=False)
+        for layer in (self.first, self.second):
+            layer.register_buffer("scale", torch.full((3, 1, 1), 0.5))
+        self.second.scale = self.first.scale
 
     def forward(self, x: Tensor) -> dict[str, object]:
-        y = self.first(x - self.mean)
-        z = self.second(y)
+        y = self.first(x - self.mean) * self.first.scale
+        z = self.second(y) * self.second.scale
         return {"all": [y, z], "above": z > 1e9, "size": x.shape[0]}
+
+
+class Sized(Tied):
+    """The same with one tensor at its end."""
+
+    def forward(self, x: Tensor) -> Tensor:  # type: ignore[override]
+        return self.second(self.first(x - self.mean))
 
 
 class Mixes(nn.Module):

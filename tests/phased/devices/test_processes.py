@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 import threading
 
 import psutil
@@ -94,3 +96,66 @@ def test_branching_networks_on_processes(schedule, dtype):
         with pytest.raises(TesseraError, match="one shape"):
             phased.run([batches[0], (batches[0][0][:1], batches[0][1][:1])])
         assert torch.equal(phased(*batches[0])[0], expected[0][0])
+
+
+class Held(nn.Module):
+    """Has a buffer that no file holds."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(8, 8), nn.Linear(8, 8)
+        self.register_buffer("mean", torch.rand(8), persistent=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.second(self.first(x - self.mean) * self.mean)
+
+
+@pytest.mark.timeout(120)
+def test_buffers_that_no_file_holds_are_sent_along():
+    model, x = Held().eval(), torch.randn(3, 8)
+    with (
+        torch.no_grad(),
+        PhasedModel(model, schedule="phased", workers="processes", phases=["first", "second"]) as phased,
+    ):
+        torch.testing.assert_close(phased(x), model(x))
+
+
+class Adds(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(8, 8), nn.Linear(8, 8)
+
+    def forward(self, a: Tensor, b: Tensor) -> Tensor:
+        a += 1
+        return self.second(self.first(a)) + b
+
+
+@pytest.mark.timeout(120)
+def test_two_inputs_in_the_same_memory_are_refused():
+    x = torch.randn(3, 8)
+    model = Adds().eval()
+    with PhasedModel(model, schedule="phased", workers="processes", phases=["first", "second"]) as phased:
+        with pytest.raises(TesseraError, match="a and b are in the same memory"):
+            phased(x, x)
+        with torch.no_grad():
+            torch.testing.assert_close(phased(x.clone(), x.clone()), model(x.clone(), x.clone()))
+
+
+RANK = """
+import sys, torch
+from torch import nn
+from tessera.phased import PhasedModel
+torch.manual_seed(0)
+model = nn.Sequential(nn.Linear(8, 8), nn.Linear(8, 8)).eval()
+x = torch.randn(3, 8)
+with torch.no_grad(), PhasedModel(model, schedule="phased", workers="processes", phases=["0", "1"]) as phased:
+    torch.testing.assert_close(phased(x), model(x))
+"""
+
+
+@pytest.mark.timeout(120)
+def test_the_ranks_of_a_job_have_devices_of_their_own(tmp_path):
+    (tmp_path / "rank.py").write_text(RANK)
+    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--standalone", "rank.py"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=100, check=False)
+    assert done.returncode == 0, done.stderr

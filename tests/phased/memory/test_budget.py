@@ -5,10 +5,14 @@ from __future__ import annotations
 import itertools
 
 import pytest
-from hypothesis import given
+import torch
+from hypothesis import given, settings
 from hypothesis import strategies as st
+from safetensors.torch import save_file
+from torch import nn
 
 from tessera.errors import TesseraError
+from tessera.phased import PhasedModel
 from tessera.phased.choices import HOLD_ALL, SCHEDULES
 from tessera.phased.memory.budget import Need, buffers_for, divide
 
@@ -67,3 +71,34 @@ def test_what_stays_is_spread_over_the_network():
 def test_schedules_that_hold_all_have_no_budget(schedule):
     found = divide([Need(name="p", units=("p",), buffer=4096, wide=0)] * 3, schedule, 2, 1, areas=1, keep=False)
     assert found.resident == (0, 1, 2)
+
+
+@given(
+    layers=st.lists(
+        st.tuples(st.sampled_from([8, 64, 200]), st.sampled_from(["float32", "float16"])), min_size=2, max_size=8
+    ),
+    schedule=st.sampled_from(STREAMING),
+)
+@settings(max_examples=40, deadline=None)
+def test_the_least_budget_of_a_file_of_mixed_dtypes_will_do(layers, schedule, tmp_path_factory):
+    """Layers that are widened are not put together where one that is not is the largest."""
+    path = tmp_path_factory.mktemp("mixed") / "w.safetensors"
+    sizes = [layers[0][0], *(size for size, _ in layers)]
+    model = nn.Sequential(*(nn.Linear(a, b) for a, b in itertools.pairwise(sizes))).eval()
+    kinds = {str(number): getattr(torch, dtype) for number, (_, dtype) in enumerate(layers)}
+    state = {name: value.to(kinds[name.partition(".")[0]]) for name, value in model.state_dict().items()}
+    save_file(state, path)
+    model.load_state_dict({name: value.float() for name, value in state.items()})
+    with torch.device("meta"):
+        bare = nn.Sequential(*(nn.Linear(a, b) for a, b in itertools.pairwise(sizes))).eval()
+    least = PhasedModel.least_budget(bare, schedule=schedule, path=path)
+    x = torch.randn(3, sizes[0])
+    with torch.no_grad(), PhasedModel(bare, schedule=schedule, budget=least, path=path) as phased:
+        torch.testing.assert_close(phased(x), model(x))
+
+
+def test_advice_that_is_followed_is_not_given_again():
+    needs = [Need(name="a", units=("a",), buffer=40960, wide=0), Need(name="b", units=("b",), buffer=8192, wide=16384)]
+    with pytest.raises(TesseraError, match="raise the budget to 98304 bytes"):
+        divide(needs, "overlapped", 1, 90000, areas=1, keep=False)
+    assert divide(needs, "overlapped", 1, 98304, areas=1, keep=False).nbytes <= 98304

@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from tessera.errors import TesseraError
+from tessera.phased import PhasedModel
 from tessera.phased.network.skeleton import skeleton_of
 
 
@@ -49,3 +50,20 @@ def test_a_buffer_that_no_file_holds_needs_values():
         model = Tied()
     with pytest.raises(TesseraError, match="the buffer made"):
         skeleton_of(model)
+
+
+def test_what_was_added_to_the_whole_model_is_refused_and_to_a_layer_it_runs():
+    for add in ("register_forward_hook", "register_forward_pre_hook"):
+        model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4)).eval()
+        getattr(model, add)(lambda *args: None)
+        with pytest.raises(TesseraError, match="has hooks of its own"):
+            skeleton_of(model)
+    other = Tied()
+    other.forward = lambda x: x
+    with pytest.raises(TesseraError, match="has hooks of its own or a `forward`"):
+        skeleton_of(other)
+    model = nn.Sequential(nn.Linear(4, 4), nn.Sequential(nn.Linear(4, 4))).eval()
+    model[1].register_forward_hook(lambda module, given, found: found * 2)
+    x = torch.randn(3, 4)
+    with torch.no_grad(), PhasedModel(model) as phased:
+        assert torch.equal(phased(x), model(x))

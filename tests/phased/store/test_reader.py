@@ -13,7 +13,6 @@ from safetensors.torch import save_file
 
 from tessera.phased.devices.threads import DeviceThreads
 from tessera.phased.memory.arena import Arena
-from tessera.phased.store import reader as module
 from tessera.phased.store.layout import layout_of
 from tessera.phased.store.reader import Reader, Reading
 from tessera.phased.store.weights_file import WeightsFile
@@ -41,7 +40,7 @@ def test_any_tensors_of_a_file_that_others_wrote(tmp_path_factory, direct, sizes
 
 @pytest.mark.parametrize("direct", [False, True])
 def test_phases_larger_than_a_block_are_read_in_several(tmp_path, direct, monkeypatch):
-    monkeypatch.setattr(module, "BLOCK", 8192)
+    monkeypatch.setattr(Reader, "block", 8192)
     value = torch.randn(50_001)
     save_file({"a": value}, tmp_path / "w")
     file = WeightsFile(tmp_path / "w")

@@ -102,7 +102,8 @@ def _own(origin: Origin, places: Places, calls: Sequence[Call], *, heavy: bool) 
     """The call of a step's own layer: of arithmetic that which has some, of the rest the only one."""
     own = places[origin.scope]
     if heavy:
-        return next((number for number in own if calls[number].flops), None)
+        working = [number for number in own if calls[number].flops]
+        return working[min(origin.turn, len(working) - 1)] if working else None
     return own[0] if len(own) == 1 else None
 
 

@@ -27,6 +27,8 @@ def answer(path: Path, channels: int, height: int, width: int) -> tuple[int, byt
         image: Array = np.ascontiguousarray(fitted(decode(path, channels), height, width))
     except Broken as error:
         return BROKEN, str(error).encode(errors="replace")
+    except MemoryError:
+        return BROKEN, b"too large for memory"
     return PIXELS, image.tobytes()
 
 

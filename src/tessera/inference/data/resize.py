@@ -11,9 +11,11 @@ from tessera.inference.arrays import Array
 KEPT = 224 / 256  # of the shorter side, as networks for ImageNet are tested
 
 
-@lru_cache(maxsize=256)
-def interpolation(before: int, after: int) -> Array:
+@lru_cache(maxsize=32)
+def interpolation(before: int, after: int, first: int = 0, count: int | None = None) -> Array:
     """The weights that turn `before` pixels in a row into `after`: linear, over a wider stretch where it gets smaller.
+
+    Of these `count` from the `first` on: of a long strip the others would not fit into memory.
 
     >>> interpolation(4, 2).round(3)
     array([[0.429, 0.429, 0.143, 0.   ],
@@ -21,7 +23,7 @@ def interpolation(before: int, after: int) -> Array:
     """
     scale = before / after
     reach = max(scale, 1.0)
-    centres = (np.arange(after) + 0.5) * scale
+    centres = (np.arange(first, after if count is None else first + count) + 0.5) * scale
     distances = np.abs(np.arange(before) + 0.5 - centres[:, None])
     weights = np.maximum(0, 1 - distances / reach)
     found: Array = (weights / weights.sum(axis=1, keepdims=True)).astype(np.float32)
@@ -35,8 +37,7 @@ def fitted(image: Array, height: int, width: int) -> Array:
     scale = max(height / rows, width / columns) / KEPT
     tall, wide = max(height, round(rows * scale)), max(width, round(columns * scale))
     top, left = (tall - height) // 2, (wide - width) // 2
-    down = interpolation(rows, tall)[top : top + height]
-    across = interpolation(columns, wide)[left : left + width]
+    down, across = interpolation(rows, tall, top, height), interpolation(columns, wide, left, width)
     narrowed = np.tensordot(down, image.astype(np.float32), axes=(1, 0))
     scaled = np.tensordot(narrowed, across, axes=(1, 1)).transpose(0, 2, 1)
     return np.clip(np.rint(scaled), 0, 255).astype(np.uint8)

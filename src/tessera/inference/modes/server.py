@@ -28,7 +28,7 @@ PACKAGE, EXTRA = "mlcommons-loadgen", "loadgen"
 def server(on: OnReplicas, task: Task, sampling: Sampling) -> Outcome:
     """The highest rate that is held, or whether the rate that is asked for is."""
     load = task.load
-    brief = Sampling(target=sampling.target, budget=CAPACITY_SHARE * sampling.budget)
+    brief = Sampling(target=sampling.target, budget=CAPACITY_SHARE * sampling.budget, warmup=sampling.warmup)
     taken = sample_windows(on, brief)
     if taken.error is not None:  # no question was asked yet: there is nothing of a server to keep
         raise taken.error
@@ -37,7 +37,9 @@ def server(on: OnReplicas, task: Task, sampling: Sampling) -> Outcome:
     seconds = sampling.budget / TRIALS_IN_BUDGET
 
     def trial(rate: float) -> Trial:
-        questions = max(LEAST_QUESTIONS, round(rate * seconds))
+        # of a rate far beyond what is reached, as many as take longer than the bound allows, and no more
+        most = 2 * capacity * (seconds + load.max_latency)
+        questions = max(LEAST_QUESTIONS, round(min(rate * seconds, most)))
         return by_loadgen(on, rate, questions, load) if loadgen else by_tessera(on, rate, questions, load)
 
     found = Found(trials=(trial(load.target_rate),)) if load.target_rate else highest_rate(trial, capacity)

@@ -52,7 +52,8 @@ def load(worker: Worker, name: str, settings: Settings, folder: str, check: bool
         undo.callback(opened.close)
         first = time.perf_counter() - began
         found = agreement(settings, opened) if check and worker.rank == 0 else None
-        feed = open_feed(settings, opened, in_use=opened.session.depth)
+        depth = opened.session.depth
+        feed = open_feed(settings, opened, in_use=depth + (depth > 1))  # the next is asked for before one is done
         undo.callback(feed.close)
         opened.session.run(feed.next())
         again = time.perf_counter()

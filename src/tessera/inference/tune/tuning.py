@@ -49,20 +49,27 @@ class Tuned:
         return front((standing, standing.rate, standing.latency) for standing in self.measured)
 
 
-def usable_engines(settings: Settings, asked: Sequence[str] = ()) -> list[str]:
-    """The engines that take these settings here, of those asked for or all; one asked for that does not is an error."""
+def usable_engines(
+    settings: Settings, asked: Sequence[str] = (), say: Callable[[str], None] = lambda text: None
+) -> list[str]:
+    """The engines that take these settings here, of those asked for or all; one asked for that does not is an error.
+
+    Which of all are left out, and why, is said.
+    """
     found = []
     for name in asked or ENGINES:
         why = available(name)
         if why is not None:
             if asked:
                 raise TesseraError(f"engine {name} cannot run here: {why}")
+            say(f"{name} is left out: {why}")
             continue
         try:
             replace(settings, engine=name)
-        except Refused:
+        except Refused as refused:
             if asked:
                 raise
+            say(f"{name} is left out: {refused}")
             continue
         found.append(name)
     return found

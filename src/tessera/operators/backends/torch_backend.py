@@ -36,9 +36,16 @@ def to_tensors(request: Request) -> dict[str, torch.Tensor]:
     for name, array in request.arrays.items():
         tensor = torch.from_numpy(array)
         if request.inputs[name].kind == "float":
-            tensor = tensor.to(getattr(torch, request.dtype))
+            tensor = _of_dtype(tensor, getattr(torch, request.dtype))
         found[name] = tensor.requires_grad_(name in differentiated)
     return found
+
+
+def _of_dtype(tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """The same numbers with the same strides; `to` would close gaps."""
+    if tensor.dtype == dtype:
+        return tensor
+    return torch.empty_strided(tensor.shape, tensor.stride(), dtype=dtype).copy_(tensor)
 
 
 def prepared(request: Request, tensors: Mapping[str, torch.Tensor], forward: Callable[[], Any]) -> Prepared:

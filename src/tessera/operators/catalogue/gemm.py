@@ -159,7 +159,7 @@ _VECTORS = (
     _gemm(
         "linalg_vecdot",
         "torch.linalg.vecdot(lhs, rhs)",
-        "np.vecdot(lhs, rhs)",
+        "np.einsum('...i,...i->...', lhs, rhs)",  # `vecdot` came with NumPy 2
         by_size(lambda n, k: _pair((n, k), (n, k)), (16, 256), (2048, 512), (8192, 2048)),
     ),
     _gemm("inner", "torch.inner(lhs, rhs)", "np.inner(lhs, rhs)", SQUARES),

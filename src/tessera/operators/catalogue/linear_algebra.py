@@ -16,7 +16,7 @@ _NORMS = (
     linalg("linalg_norm", "np.linalg.norm(data)", square(normal, READ), per_input("data", 2.0)),
     linalg(
         "linalg_vector_norm",
-        "np.linalg.vector_norm(data, ord=ord, axis=dim)",
+        "np.linalg.norm(data, ord=ord, axis=dim)",
         square(normal, READ),
         per_input("data", 2.0),
         "torch.linalg.vector_norm(data, ord, dim)",
@@ -25,7 +25,7 @@ _NORMS = (
     *(
         linalg(
             f"linalg_matrix_norm{suffix}",
-            "np.linalg.matrix_norm(data, ord=ord)",
+            "np.linalg.norm(data, ord=ord, axis=(-2, -1))",
             sizes,
             flops,
             "torch.linalg.matrix_norm(data, ord)",

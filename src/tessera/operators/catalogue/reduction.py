@@ -247,7 +247,7 @@ OPERATORS = (
         flops=per_input("data", 4),
     ),
     _along("diff", "torch.diff(data, dim=dim)", "np.diff(data, axis=dim)", **UNREAD),
-    _along("trapezoid", "torch.trapezoid(data, dim=dim)", "np.trapezoid(data, axis=dim)", **UNREAD),
+    _along("trapezoid", "torch.trapezoid(data, dim=dim)", "scipy.integrate.trapezoid(data, axis=dim)", **UNREAD),
     _along(
         "cumulative_trapezoid",
         "torch.cumulative_trapezoid(data, dim=dim)",

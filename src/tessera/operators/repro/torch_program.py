@@ -78,6 +78,8 @@ def _tensors(case: Case) -> dict[str, str]:
     found = {}
     for name, array in drawn(case).arrays.items():
         narrow = ".to(torch.bfloat16)" if dtype == "bfloat16" and inputs[name].kind == "float" else ""
+        if narrow and case.params.get("skew") == "strided" and len(inputs[name].shape) == 1:
+            narrow += ".repeat_interleave(2)[::2]"  # another dtype has no gaps of itself
         grad = ".requires_grad_()" if which != "forward" and inputs[name].differentiable else ""
         found[name] = f"torch.from_numpy({array}){narrow}{grad}"
     return found

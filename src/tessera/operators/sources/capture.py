@@ -19,6 +19,7 @@ from torch.func import functional_call
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from tessera.errors import TesseraError, first_line
+from tessera.models.flops import apart
 from tessera.operators.sources.arguments import Json, to_json
 
 DEPENDS_ON_DATA = (DataDependentOutputException, DynamicOutputShapeException, UnsupportedOperatorException)
@@ -62,11 +63,12 @@ def capture(module: nn.Module, input_shape: tuple[int, ...], dtype: torch.dtype)
     """
     calls = _Calls()
     try:
+        own = apart(module)  # what it keeps from a pass is fake
         try:
             with FakeTensorMode(allow_non_fake_inputs=True):
-                _forward(module, input_shape, dtype, calls)
+                _forward(own, input_shape, dtype, calls)
         except DEPENDS_ON_DATA:
-            _forward(module, input_shape, dtype, calls)
+            _forward(apart(module), input_shape, dtype, calls)
     except Exception as error:  # whatever a model of the user's own raises
         raise TesseraError(f"the model does not take this input: {first_line(error)}", got=input_shape) from None
     return list(calls.found.values())

@@ -16,7 +16,8 @@ from tessera.models import build, lay_out
 from tessera.models.weights import read_weights
 from tessera.phased.cases import CHAIN
 from tessera.phased.chain import MatrixChain
-from tessera.phased.network.skeleton import skeleton_of
+from tessera.phased.network.skeleton import Skeleton, skeleton_of
+from tessera.phased.store.weights_file import tensors_of
 from tessera.phased.writing import nameless_weights
 from tessera.results.record import Case
 
@@ -61,7 +62,12 @@ class Workload:
     def computed(self) -> torch.dtype:
         """The dtype of inputs and arithmetic."""
         if self.dtype is None:
-            return torch.float32
+            kinds = {tensor.dtype for tensor in tensors_of(Path(self.weights or "")).values()}
+            return (
+                torch.float64
+                if {kind for kind in kinds if kind.is_floating_point} == {torch.float64}
+                else torch.float32
+            )
         stored: torch.dtype = getattr(torch, self.dtype)
         return COMPUTED.get(self.dtype, stored)
 
@@ -79,7 +85,7 @@ class Workload:
     def skeleton(self) -> nn.Module:
         """The network without values, in the dtype that it is computed in."""
         if self.name != CHAIN:  # .to("meta") would untie weights, and empty buffers that no file holds
-            return skeleton_of(lay_out(self.name).eval()).model.to(self.computed)
+            return _converted(skeleton_of(lay_out(self.name).eval()), self.computed)
         with torch.device("meta"):
             return MatrixChain(self.input_shape[-1], self.num_layers).to(self.computed)
 
@@ -119,3 +125,15 @@ class Workload:
         generator = torch.Generator().manual_seed(zlib.crc32(name.encode()))
         drawn: Tensor = torch.randn(size, size, generator=generator) * size**-0.5
         return drawn
+
+
+def _converted(bones: Skeleton, dtype: torch.dtype) -> nn.Module:
+    """A network without values in another dtype; a buffer of several names, of which torch makes several, is one."""
+    bones.model.to(dtype)
+    for first, *others in bones.names:
+        for name in others:
+            owner, _, own = name.rpartition(".")
+            held = bones.model.get_submodule(owner)._buffers
+            if own in held:
+                held[own] = bones.tensor(first)
+    return bones.model

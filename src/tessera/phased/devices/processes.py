@@ -69,6 +69,7 @@ class DeviceProcesses:
     def __init__(self, network: Network, blueprint: Blueprint, timeline: Timeline, launch: LaunchConfig) -> None:
         self._network, self._blueprint, self._timeline = network, blueprint, timeline
         self._workers = Workers(launch)
+        self._workers.job = None  # devices belong to this process, whatever job it is a rank of
         self._prepared = False
         self._tables: dict[tuple[object, ...], Table] = {}
         self._memory: Memory | None = None
@@ -127,6 +128,7 @@ class DeviceProcesses:
         if len(kinds) > 1:
             raise TesseraError("device processes take mini-batches of one shape in a step", do="use workers threads")
         [kind] = kinds
+        _check_apart(batches)
         if kind not in self._tables:
             self._tables[kind] = table_of(self._network, self._blueprint.layouts, self._blueprint.names, batches[0])
         return self._tables[kind]
@@ -144,3 +146,17 @@ def _kind(value: object) -> object:
     if isinstance(value, Tensor):
         return tuple(value.shape), value.stride(), value.dtype
     return repr(value) if not isinstance(value, torch.Size) else tuple(value)
+
+
+def _check_apart(batches: list[Values]) -> None:
+    """Refuse two inputs in the same memory: of what is written into one, the other would see nothing."""
+    for values in batches:
+        seen: dict[int, str] = {}
+        for name, value in values.items():
+            if isinstance(value, Tensor) and value.numel():
+                other = seen.setdefault(value.untyped_storage().data_ptr(), name)
+                if other != name:
+                    raise TesseraError(
+                        f"{other} and {name} are in the same memory, which processes do not share",
+                        do="use workers threads, or pass a copy",
+                    )

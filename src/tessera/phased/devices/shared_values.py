@@ -55,6 +55,7 @@ def table_of(network: Network, layouts: Sequence[Layout], names: Sequence[Sequen
     last: dict[str, int] = {}
     for phase, program in enumerate(network.programs()):
         tensors = [tensor for tensor, _ in layouts[phase].places]
+        program.module.to("meta")  # buffers and constants that no file holds; a copy, as all programs are
         bare = [torch.empty(t.shape, dtype=computed_dtype(t.dtype), device="meta") for t in tensors]
         program.set_weights(dict(zip(names[phase], bare, strict=True)))
         try:

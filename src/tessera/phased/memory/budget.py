@@ -65,7 +65,8 @@ def largest_phase(schedule: str, devices: int, budget: int, *, largest_unit: int
         limit = int(budget / (buffers + widening)) if buffers else budget
         if limit >= largest_unit:
             return limit
-    return largest_unit  # does not fit: `divide` says so with exact numbers
+    # the largest unit is a phase of its own; others share one as long as they can be widened in what it leaves
+    return max(0, min(largest_unit, int((budget - least * largest_unit) / widening))) if widening else largest_unit
 
 
 def divide(needs: Sequence[Need], schedule: str, devices: int, budget: int, *, areas: int, keep: bool) -> Division:
@@ -122,17 +123,18 @@ def _spread(needs: Sequence[Need], room: int) -> tuple[int, ...]:
 
 def _too_large(needs: Sequence[Need], schedule: str, buffers: int, areas: int, budget: int) -> TesseraError:
     index, need = max(enumerate(needs), key=lambda found: found[1].buffer * buffers + found[1].wide * areas)
-    total = need.buffer * buffers + need.wide * areas
-    parts = f"{buffers} buffer{'s' * (buffers > 1)} of {format_bytes(need.buffer)}"
-    if need.wide:
-        parts += f" and {format_bytes(need.wide * areas)} to widen its weights in"
+    wide = max(one.wide for one in needs)
+    total = max(one.buffer for one in needs) * buffers + wide * areas
+    parts = f"{buffers} buffer{'s' * (buffers > 1)} of {format_bytes(max(one.buffer for one in needs))}"
+    if wide:
+        parts += f" and {format_bytes(wide * areas)} to widen weights in"
     how = [f"raise the budget to {total} bytes or more"]
     if len(need.units) > 1:
         how.append(f"begin phases at more of its modules: {', '.join(need.units[1:6])}")
     if schedule != "sequential":
         how.append("take the schedule sequential, which needs one buffer")
     return TesseraError(
-        f"phase {index} ({need.name}) does not fit the budget: it takes {parts}, {format_bytes(total)} together",
+        f"phase {index} ({need.name}) does not fit the budget: the phases take {parts}, {format_bytes(total)} together",
         got=format_bytes(budget),
         do=", or ".join(how),
     )

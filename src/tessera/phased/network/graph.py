@@ -121,8 +121,14 @@ def flops_of(skeleton: Skeleton, graph: fx.Graph, units: Sequence[Unit], shapes:
         with torch.no_grad():
             run.run(*inputs)
     except Exception as error:
+        name, told = type(skeleton.model).__name__, first_line(error)
+        if isinstance(error, NotImplementedError) or "meta" in told:
+            raise TesseraError(
+                f"{name} asks for the values of tensors, so that its FLOPs cannot be counted beforehand: {told}",
+                do="make a PhasedModel of it without `input_shape`",
+            ) from error
         sizes = ", ".join("x".join(map(str, shape)) for shape in shapes)
-        raise TesseraError(f"{type(skeleton.model).__name__} does not run on {sizes}: {first_line(error)}") from error
+        raise TesseraError(f"{name} does not run on {sizes}: {told}") from error
     return found
 
 

@@ -87,6 +87,17 @@ def why_not_by_sample(network: Network) -> str:
         elif node.op in ("call_function", "call_method") and not _call_apart(node):
             name = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", node.target)
             return f"{node.name} ({name}) may mix them"
+    return _of_no_sample(network.graph)
+
+
+def _of_no_sample(graph: fx.Graph) -> str:
+    """A result that comes from no input, in words: every share would give it anew."""
+    of_samples: set[fx.Node] = set()
+    for node in graph.nodes:
+        if node.op == "placeholder" or (node.op != "get_attr" and of_samples.intersection(node.all_input_nodes)):
+            of_samples.add(node)
+        if node.op == "output" and (others := [one for one in node.all_input_nodes if one not in of_samples]):
+            return f"{others[0].name} is not of the samples"
     return ""
 
 

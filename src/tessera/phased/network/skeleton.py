@@ -48,6 +48,11 @@ def skeleton_of(model: nn.Module) -> Skeleton:
     """The skeleton of a model, which is left as it is; nothing of its memory is copied or kept."""
     if any(isinstance(module, DIFFERENT_IN_TRAINING) and module.training for module in model.modules()):
         raise TesseraError("phases are run for inference, and this model is in training mode", do="call model.eval()")
+    if model._forward_hooks or model._forward_pre_hooks or "forward" in vars(model):
+        raise TesseraError(
+            f"{type(model).__name__} has hooks of its own or a `forward` that is not its class's, which no phase runs",
+            do="remove them, or wrap the model: nn.Sequential(model)",
+        )
     state = weights_of(model)
     groups: dict[int, list[str]] = {}
     for name, tensor in state.items():

@@ -31,6 +31,8 @@ def refuse_writes(model: nn.Module, graph: fx.Graph) -> None:
         if node.op == "get_attr":
             held[node] = str(node.target)
             continue
+        if node.op == "call_module" and getattr(model.get_submodule(str(node.target)), "max_norm", None) is not None:
+            raise TesseraError(f"{node.target} writes into its weight (max_norm), which would be gone with its phase")
         for written in _written(model, node):
             if written in held:
                 raise TesseraError(

@@ -55,12 +55,12 @@ class Block:
 class Loading:
     """One phase on its way into a buffer."""
 
-    def __init__(self, layout: Layout, memory: memoryview) -> None:
+    def __init__(self, layout: Layout, memory: memoryview, block: int) -> None:
         self.layout, self.memory = layout, memory
         self.blocks: deque[Block] = deque()
         for run in layout.runs:
-            for at in range(0, run.stop - run.start, BLOCK):
-                count = min(run.stop - run.start - at, BLOCK)
+            for at in range(0, run.stop - run.start, block):
+                count = min(run.stop - run.start - at, block)
                 into = memory[run.at + at : run.at + at + count]
                 # the last page of a file may be cut off, of which no more is wanted than tensors lie in it
                 self.blocks.append(Block(run.start + at, min(count, run.needed - run.start - at), into))
@@ -100,6 +100,8 @@ class Loading:
 class Reader:
     """Reads phases of one file."""
 
+    block = BLOCK
+
     def __init__(self, reading: Reading) -> None:
         self._file = reading.file
         self._checksums: Mapping[str, int] = reading.file.checksums() if reading.checksums else {}
@@ -121,7 +123,7 @@ class Reader:
 
     def start(self, layout: Layout, memory: memoryview) -> Loading:
         """Begin to read a phase into a buffer; phases are read in the order in which they were asked for."""
-        loading = Loading(layout, memory)
+        loading = Loading(layout, memory, self.block)
         for _ in range(min(self._lanes, len(loading.blocks))):
             loading.lanes.append(self._pool.submit(self._lane, loading))
         return loading
