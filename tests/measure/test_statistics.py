@@ -84,8 +84,8 @@ def test_bootstrap_of_the_median_covers_and_shrinks():
 
 def test_bootstrap_of_a_ratio_finds_a_planted_one():
     rng = np.random.default_rng()
-    base = rng.lognormal(0, 0.05, 400)
-    found = bootstrap_ratio(1.1 * rng.lognormal(0, 0.05, 400), base)
+    base = rng.lognormal(0, 0.05, 2000)
+    found = bootstrap_ratio(1.1 * rng.lognormal(0, 0.05, 2000), base)
     assert found.low < found.value < found.high
     assert 1.08 < found.low < 1.11 < found.high + 0.01 < 1.14
     low = bootstrap_ratio(base * 2, base, quantile=0.25)
