@@ -125,7 +125,12 @@ class PhasedModel:
                 widen=any(computed_dtype(kind) != kind for kind in kinds),
             )
             reading = Reading(
-                file=self._store.file, direct=cold, checksums=checksums, mapped=asked.mapped, computing=computing
+                file=self._store.file,
+                direct=cold,
+                checksums=checksums,
+                mapped=asked.mapped,
+                computing=computing,
+                largest=max(layout.nbytes for layout in plan.layouts),
             )
             self._schedule: Schedule | None
             if workers == "processes":

@@ -58,6 +58,7 @@ class _Process:
                 direct=blueprint.direct,
                 checksums=blueprint.checksums,
                 mapped=blueprint.mapped,
+                largest=max(layout.nbytes for layout in blueprint.layouts),
             )
         )
         division = blueprint.divisions[worker.rank]

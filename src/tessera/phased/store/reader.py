@@ -24,7 +24,7 @@ from tessera.phased.store.layout import Layout
 from tessera.phased.store.weights_file import WeightsFile
 
 BLOCK = 4 << 20  # bytes of one read
-DIRECT_IN_FLIGHT = 4
+DIRECT_IN_FLIGHT, MOST_IN_FLIGHT = 4, 8  # past the page cache; the most for phases that have so many blocks
 BUFFERED_IN_FLIGHT = 2  # at most: two copies at a time already take what the memory gives
 
 
@@ -33,7 +33,7 @@ class Reading:
     """What to read and how: `direct` past the page cache where the file system can do that, `checksums` verified.
 
     With `mapped` nothing is read: weights are computed with where they lie in the page cache. `computing` is the number
-    of cores that are computed on meanwhile.
+    of cores that are computed on meanwhile, `largest` the bytes of the largest phase.
     """
 
     file: WeightsFile
@@ -41,6 +41,7 @@ class Reading:
     checksums: bool = False
     mapped: bool = False
     computing: int = 0
+    largest: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +112,7 @@ class Reader:
         if not self.direct:  # reads further ahead where the file is not cached
             os.posix_fadvise(self._fd, 0, 0, os.POSIX_FADV_SEQUENTIAL)
         cores = os.sched_getaffinity(0)
-        self._lanes = in_flight(self.direct, len(cores), reading.computing)
+        self._lanes = in_flight(self.direct, len(cores), reading.computing, reading.largest)
         # A pool starts its threads from whoever submits to it: a device would pin them to the core that it computes on.
         self._pool = ThreadPoolExecutor(
             self._lanes, thread_name_prefix="tessera-reader", initializer=os.sched_setaffinity, initargs=(0, cores)
@@ -184,13 +185,17 @@ class Reader:
                     )
 
 
-def in_flight(direct: bool, cores: int, computing: int) -> int:
+def in_flight(direct: bool, cores: int, computing: int, largest: int = 0) -> int:
     """How many reads go on at a time: those past the page cache sleep, others copy on cores that nobody computes on.
+
+    More than a phase has blocks would be of the phase after it, and keep this one waiting.
 
     >>> [in_flight(False, cores, computing=2) for cores in (1, 2, 3, 16)], in_flight(True, 2, computing=2)
     ([1, 1, 1, 2], 4)
     """
-    return DIRECT_IN_FLIGHT if direct else max(1, min(BUFFERED_IN_FLIGHT, cores - computing))
+    if not direct:
+        return max(1, min(BUFFERED_IN_FLIGHT, cores - computing))
+    return MOST_IN_FLIGHT if largest >= MOST_IN_FLIGHT * BLOCK else DIRECT_IN_FLIGHT
 
 
 def _past_page_cache(fd: int) -> bool:
