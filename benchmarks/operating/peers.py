@@ -15,8 +15,8 @@ import os
 import random
 import time
 from collections import defaultdict
-from collections.abc import Callable
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from types import SimpleNamespace
 from typing import Any
 
@@ -140,25 +140,37 @@ def figure(tool: str, case: Case) -> float:
     return float(np.mean(values) if tool == "pyperf" else np.median(values))
 
 
-def against_peers(runs: int, say: Callable[[str], None]) -> dict[str, Any]:
+def time_to_interval(say: Callable[[str], None]) -> dict[str, Any]:
     wanted = cases(list(NAMES), size=["medium"], passes=["forward"])
-    tools = [OURS, *PEERS]
+    with _on_one_core():
+        waits, last = _waits(wanted, [OURS, *PEERS], say)
+    lines = [f"time to a 3 % interval, {len(wanted)} operators, medium, forward (median seconds; ours / the best peer)"]
+    lines += [*_lines(waits), "  where the last, sufficient run of a peer alone counts", *_lines(last)]
+    return {"seconds to 3 %": waits, "last run": last, "lines": lines}
+
+
+def spread_over_runs(runs: int, say: Callable[[str], None]) -> dict[str, Any]:
+    wanted = cases(list(NAMES), size=["medium"], passes=["forward"])
+    spreads, lines = {}, []
+    with _on_one_core() as other:
+        for name, load in (("quiet", nullcontext()), ("loaded", busy_core(other))):
+            with load:
+                found = _spreads(wanted, [OURS, *PEERS], runs, lambda text, name=name: say(f"{name}, {text}"))
+            spreads[name] = found
+            lines.append(f"spread over {runs} runs of {RUN} s an operator, {name} (median of (max - min) / median)")
+            lines += _lines(found)
+    return {"spread": spreads, "lines": lines}
+
+
+@contextmanager
+def _on_one_core() -> Iterator[int]:
+    """This process and those that it forks run on the first core; gives another one."""
     cores = sorted(os.sched_getaffinity(0))
     os.sched_setaffinity(0, cores[:1])
     try:
-        waits, last = _waits(wanted, tools, say)
-        spreads = {}
-        for name, load in (("quiet", nullcontext()), ("loaded", busy_core(cores[-1]))):
-            with load:
-                spreads[name] = _spreads(wanted, tools, runs, lambda text, name=name: say(f"{name}, {text}"))
+        yield cores[-1]
     finally:
         os.sched_setaffinity(0, cores)
-    lines = [f"time to a 3 % interval, {len(wanted)} operators, medium, forward (median seconds; ours / the best peer)"]
-    lines += [*_lines(waits), "  where the last, sufficient run of a peer alone counts", *_lines(last)]
-    for name, spread in spreads.items():
-        lines.append(f"spread over {runs} runs of {RUN} s an operator, {name} (median of (max - min) / median)")
-        lines += _lines(spread)
-    return {"seconds to 3 %": waits, "last run": last, "spread": spreads, "lines": lines}
 
 
 def _waits(wanted: list[Case], tools: list[str], say: Callable[[str], None]) -> list[Found]:
