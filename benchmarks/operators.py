@@ -5,7 +5,7 @@
     python benchmarks/operators.py --only interval  20 operators, we and our peers: time to an interval
     python benchmarks/operators.py --only spread    the same: spread over runs
     python benchmarks/operators.py --only ab        a slowdown planted in a second interpreter, 50 unchanged operators
-    python benchmarks/operators.py --only mxnet     the operators of MXNet, in the time that opperf took for its own
+    python benchmarks/operators.py --only mxnet     the operators of MXNet, one size as opperf has it, in the time it took
 
 Needs the extra `bench`, and for `mxnet` `tessera ops --setup-backend mxnet`. Prints tables and writes
 benchmarks/results/operators.json with the machine described; a part that is run alone replaces its own results there.
@@ -29,11 +29,11 @@ def main() -> None:
     from operating import everything, peers, planted
 
     run: dict[str, Callable[[], dict[str, Any]]] = {
-        "all": lambda: everything.all_operators("torch", ["forward", "backward"], say),
+        "all": lambda: everything.all_operators("torch", ["small", "medium"], say),
         "interval": lambda: peers.time_to_interval(say),
         "spread": lambda: peers.spread_over_runs(args.runs, say),
         "ab": lambda: planted.planted_slowdown(args.trials, say),
-        "mxnet": lambda: everything.all_operators("mxnet", ["forward", "backward"], say),
+        "mxnet": lambda: everything.all_operators("mxnet", ["medium"], say),
     }
     run_parts(args, PARTS, lambda part: run[part]())
 

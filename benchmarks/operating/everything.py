@@ -1,4 +1,4 @@
-"""Every operator of a backend, forward and backward, small and medium: how long it takes, how sure the figures are."""
+"""Every operator of a backend, forward and backward, of some sizes: how long it takes, how sure the figures are."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ class Count:
             self.say(f"{self.done}/{self.total} {record.case.key} {record.status} {record.reason}")
 
 
-def all_operators(backend: str, passes: Sequence[str], say: Callable[[str], None]) -> dict[str, Any]:
+def all_operators(backend: str, sizes: Sequence[str], say: Callable[[str], None]) -> dict[str, Any]:
     names = sorted(expressions(backend))
-    wanted = cases(names, backend=[backend], size=["small", "medium"], passes=passes, fusion=())
+    wanted = cases(names, backend=[backend], size=sizes, passes=["forward", "backward"], fusion=())
     plan = Plan(cases=tuple(wanted), sampling=SAMPLING)
     began = time.monotonic()
     with Store(":memory:") as store:
@@ -47,8 +47,9 @@ def all_operators(backend: str, passes: Sequence[str], say: Callable[[str], None
     wide = [record for record in measured if (record.launches[0].interval or 1.0) > TARGET]
     others = [f"{record.case.key}: {record.status}: {record.reason}" for record in records if record.status != "ok"]
     operators = {record.case.name for record in measured}
+    of = f"{backend}, {' and '.join(sizes)}"
     lines = [
-        f"{len(operators)} operators of {backend}, {len(measured)} cases measured in {seconds / 60:.1f} minutes",
+        f"{len(operators)} operators of {of}: {len(measured)} cases measured in {seconds / 60:.1f} minutes",
         f"relative interval of the median at most {TARGET:.0%}: {1 - len(wide) / len(measured):.1%} of the cases",
         f"not: {', '.join(_short(record) for record in wide) or 'none'}",
         *others,

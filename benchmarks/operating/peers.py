@@ -4,8 +4,10 @@
 tool that has no such rule is asked for twice as long again and again; all of that counts, since nobody knows beforehand
 how long will do, and what the last run alone took is given beside it. *Spread*: the figures of ten runs of each tool,
 which spends the same time on an operator in every run, quiet and with a busy process on the other core. A run of ours
-is what `tessera ops --launches 5` does: five short launches, spread over the run, and what `tessera compare` makes of
-them; the others measure an operator once in a run. Every process is forked from an interpreter that has torch imported.
+is what `tessera ops --launches 5` does: five short launches, spread over the run, and their `floor`; the others measure
+an operator once in a run. A tool that gives several figures is taken by the one that varies least: pytest-benchmark by
+its minimum as well as by its median, ours by the floor and the median. Every process is forked from an interpreter that
+has torch imported. The catalogue's own test holds the operators against their references; here they are only timed.
 """
 
 from __future__ import annotations
@@ -27,11 +29,11 @@ from tessera.launch.fresh import FreshProcess
 from tessera.measure.sampler import sample
 from tessera.measure.samples import Sampling
 from tessera.measure.statistics import median_interval
+from tessera.operators.bench import preload
 from tessera.operators.cases import cases
-from tessera.operators.preparation import callable_of
-from tessera.results.compare import typical
-from tessera.results.observation import launch_figures
-from tessera.results.record import Case
+from tessera.operators.preparation import unchecked_callable_of
+from tessera.results.figures import time_metrics
+from tessera.results.record import Case, Record, merge_launches
 
 NAMES = (
     "add", "multiply", "exp", "sum", "softmax", "matmul", "linear", "conv2d", "max_pool2d", "batch_norm",
@@ -112,7 +114,7 @@ PEERS = {
 
 def seconds_to_interval(tool: str, case: Case) -> tuple[float, float]:
     """In a fresh process: how long the tool took to know the median to 3 %, and its last run alone."""
-    fn = callable_of(case)
+    fn = unchecked_callable_of(case)
     fn()
     began = time.perf_counter()
     if tool == OURS:
@@ -129,20 +131,28 @@ def seconds_to_interval(tool: str, case: Case) -> tuple[float, float]:
         seconds *= 2
 
 
-def figure(tool: str, case: Case) -> float:
-    """In a fresh process: the figure by which the tool would tell this launch from another."""
-    fn = callable_of(case)
+def figures(tool: str, case: Case) -> dict[str, float]:
+    """In a fresh process: what the tool tells one run from another by, by name."""
+    fn = unchecked_callable_of(case)
     fn()
-    if tool == OURS:  # what `tessera compare` takes from a launch
-        samples = sample(fn, Sampling(target=1e-6, budget=RUN / LAUNCHES))
-        return launch_figures([samples.values], "lower")[0]
-    values = PEERS[tool](fn, RUN)
-    return float(np.mean(values) if tool == "pyperf" else np.median(values))
+    values = np.asarray(PEERS[tool](fn, RUN))
+    if tool == "pyperf":
+        return {"mean": float(values.mean())}
+    found = {"median": float(np.median(values))}
+    return found | {"minimum": float(values.min())} if tool == "pytest-benchmark" else found
+
+
+def launch(case: Case) -> Record:
+    """In a fresh process: one launch of ours."""
+    fn = unchecked_callable_of(case)
+    fn()
+    samples = sample(fn, Sampling(target=1e-6, budget=RUN / LAUNCHES))
+    return Record(case=case, launches=(samples,), metrics=time_metrics(samples))
 
 
 def time_to_interval(say: Callable[[str], None]) -> dict[str, Any]:
     wanted = cases(list(NAMES), size=["medium"], passes=["forward"])
-    with _on_one_core():
+    with _on_one_core(wanted):
         waits, last = _waits(wanted, [OURS, *PEERS], say)
     lines = [f"time to a 3 % interval, {len(wanted)} operators, medium, forward (median seconds; ours / the best peer)"]
     lines += [*_lines(waits), "  where the last, sufficient run of a peer alone counts", *_lines(last)]
@@ -152,10 +162,10 @@ def time_to_interval(say: Callable[[str], None]) -> dict[str, Any]:
 def spread_over_runs(runs: int, say: Callable[[str], None]) -> dict[str, Any]:
     wanted = cases(list(NAMES), size=["medium"], passes=["forward"])
     spreads, lines = {}, []
-    with _on_one_core() as other:
+    with _on_one_core(wanted) as other:
         for name, load in (("quiet", nullcontext()), ("loaded", busy_core(other))):
             with load:
-                found = _spreads(wanted, [OURS, *PEERS], runs, lambda text, name=name: say(f"{name}, {text}"))
+                found = _spreads(wanted, runs, lambda text, name=name: say(f"{name}, {text}"))
             spreads[name] = found
             lines.append(f"spread over {runs} runs of {RUN} s an operator, {name} (median of (max - min) / median)")
             lines += _lines(found)
@@ -163,8 +173,12 @@ def spread_over_runs(runs: int, say: Callable[[str], None]) -> dict[str, Any]:
 
 
 @contextmanager
-def _on_one_core() -> Iterator[int]:
-    """This process and those that it forks run on the first core; gives another one."""
+def _on_one_core(wanted: list[Case]) -> Iterator[int]:
+    """This process and those that it forks run on the first core, with everything imported; gives another core."""
+    import pytest_benchmark.fixture  # noqa: F401
+    import torch.utils.benchmark  # noqa: F401
+
+    preload(wanted[0])
     cores = sorted(os.sched_getaffinity(0))
     os.sched_setaffinity(0, cores[:1])
     try:
@@ -190,25 +204,28 @@ def _waits(wanted: list[Case], tools: list[str], say: Callable[[str], None]) -> 
     ]
 
 
-def _spreads(wanted: list[Case], tools: list[str], runs: int, say: Callable[[str], None]) -> Found:
-    """By tool and operator: how far apart the figures of its runs are.
+def _spreads(wanted: list[Case], runs: int, say: Callable[[str], None]) -> Found:
+    """By tool and figure, and by operator: how far apart the figures of its runs are.
 
     A run goes through the operators as often as ours has launches; each peer has its turn in one of these passes.
     """
     found: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
     for number in range(runs):
         say(f"spread, run {number + 1} of {runs}")
-        ours: dict[str, list[float]] = defaultdict(list)
-        turn = {(tool, case.name): random.randrange(LAUNCHES) for tool in tools for case in wanted}
-        for launch in range(LAUNCHES):
+        ours: dict[str, list[Record]] = defaultdict(list)
+        turn = {(tool, case.name): random.randrange(LAUNCHES) for tool in PEERS for case in wanted}
+        for place in range(LAUNCHES):
             for case in random.sample(wanted, len(wanted)):
-                for tool in random.sample(tools, len(tools)):
+                for tool in random.sample([OURS, *PEERS], 1 + len(PEERS)):
                     if tool == OURS:
-                        ours[case.name].append(_fresh("operating.peers:figure", tool, case))
-                    elif turn[tool, case.name] == launch:
-                        found[tool][case.name].append(_fresh("operating.peers:figure", tool, case))
-        for name, figures in ours.items():
-            found[OURS][name].append(typical(tuple(figures)))
+                        ours[case.name].append(_fresh("operating.peers:launch", case))
+                    elif turn[tool, case.name] == place:
+                        for name, value in _fresh("operating.peers:figures", tool, case).items():
+                            found[f"{tool}, {name}"][case.name].append(value)
+        for name, launches in ours.items():
+            metrics = merge_launches(launches).metrics
+            found[OURS][name].append(metrics["floor"].value)
+            found[f"{OURS}, median"][name].append(metrics["time"].value)
     return {
         tool: {name: (max(v) - min(v)) / float(np.median(v)) for name, v in by.items()} for tool, by in found.items()
     }
@@ -216,7 +233,7 @@ def _spreads(wanted: list[Case], tools: list[str], runs: int, say: Callable[[str
 
 def _lines(found: Found) -> list[str]:
     middle = {tool: float(np.median(list(by.values()))) for tool, by in found.items()}
-    best = min((tool for tool in middle if tool != OURS), key=lambda tool: middle[tool])
+    best = min((tool for tool in middle if not tool.startswith(OURS)), key=lambda tool: middle[tool])
     logs = [math.log(found[OURS][name] / found[best][name]) for name in found[OURS]]
     ratio = median_interval(logs)
     value, low, high = (math.exp(x) for x in (ratio.value, ratio.low, ratio.high))

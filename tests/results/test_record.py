@@ -1,11 +1,15 @@
+from collections.abc import Mapping
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 from tessera.errors import TesseraError
 from tessera.measure.samples import Samples
+from tessera.results.figures import time_metrics
 from tessera.results.record import SCHEMA, Case, Metric, Record, merge_launches
 from tests.results.synthetic import any_text, exactly, records
 
@@ -57,6 +61,22 @@ def test_merging_keeps_every_launch_and_the_middle_metric() -> None:
     assert (merged.notes, merged.seconds) == (("warm",), 3.0)
     failed = Record(case=case, status="failed", reason="died")
     assert merge_launches([several[0], failed]) == replace(failed, launches=several[0].launches)
+
+
+def test_the_floor_of_several_launches_is_that_of_the_quietest() -> None:
+    """What slows a launch down as a whole moves the median of three, and leaves the floor where it is."""
+    rng = np.random.default_rng()
+    quiet, busy = 1 + rng.exponential(0.1, 400), 1.5 + rng.exponential(0.1, 400)
+
+    def merged(*launches: NDArray[np.float64]) -> Mapping[str, Metric]:
+        several = [Samples(values=tuple(values)) for values in launches]
+        return merge_launches(
+            Record(case=Case(feature="f", name="n"), launches=(one,), metrics=time_metrics(one)) for one in several
+        ).metrics
+
+    alone, among = merged(quiet), merged(busy, quiet, busy)
+    assert alone["floor"].value == among["floor"].value == np.quantile(quiet, 0.05)
+    assert 1 <= alone["floor"].value < alone["p25"].value < alone["time"].value < among["time"].value
 
 
 def test_launches_that_were_measured_in_different_ways_are_not_merged() -> None:

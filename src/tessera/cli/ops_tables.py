@@ -12,7 +12,7 @@ from tessera.report.tables import Column, Form, render
 from tessera.results.record import Case, Record
 
 # metrics of which a network's calls have so many times as much
-ADDED = ("time", "p25", "p90", "p99", "cpu_time", "allocated", "page_faults", "work")
+ADDED = ("time", "floor", "p25", "p90", "p99", "cpu_time", "allocated", "page_faults", "work")
 WIDEST = 60  # characters of a call's arguments
 
 

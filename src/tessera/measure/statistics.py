@@ -25,6 +25,7 @@ class Summary:
 
     count: int
     low: float
+    p5: float
     p25: float
     median: float
     p75: float
@@ -62,10 +63,13 @@ def summarize(values: ArrayLike) -> Summary:
     2.0
     """
     x = _checked(values)
-    low, p25, median, p75, p90, p99, high = (float(q) for q in np.quantile(x, [0, 0.25, 0.5, 0.75, 0.9, 0.99, 1]))
+    low, p5, p25, median, p75, p90, p99, high = (
+        float(q) for q in np.quantile(x, [0, 0.05, 0.25, 0.5, 0.75, 0.9, 0.99, 1])
+    )
     return Summary(
         count=len(x),
         low=low,
+        p5=p5,
         p25=p25,
         median=median,
         p75=p75,

@@ -20,7 +20,7 @@ CACHES = ("hot", "cold")
 FUSED = ("compile", "library")
 # what a record of an operator may hold
 METRICS = (
-    "time", "p25", "p90", "p99", "mad", "cpu_time", "page_faults", "disturbed", "gflops", "bandwidth", "work",
+    "time", "floor", "p25", "p90", "p99", "mad", "cpu_time", "page_faults", "disturbed", "gflops", "bandwidth", "work",
     "roofline", "allocated", "peak_allocated", "peak_resident", "unfused", "kept", "gain", "gain_low", "gain_high",
     "allocator_share",
 )  # fmt: skip

@@ -13,6 +13,7 @@ from tessera.errors import BENCHMARK_FAILED, OK, TIMED_OUT, USAGE, BenchmarkFail
 from tessera.measure.samples import Samples
 
 SCHEMA = 1
+FLOOR = "floor"  # the metric that is a launch's quietest twentieth, and of several launches the lowest
 
 Status = Literal["ok", "failed", "refused", "timed_out"]
 Direction = Literal["lower", "higher", ""]
@@ -166,7 +167,8 @@ def exit_code(records: Iterable[Record]) -> int:
 def merge_launches(records: Iterable[Record]) -> Record:
     """Join the records of several launches of one case into one record that keeps every launch's samples.
 
-    A launch that did not end well decides the status. Metrics are the median over the launches, conditions the worst.
+    A launch that did not end well decides the status. Metrics are the median over the launches, the floor is the lowest
+    of theirs, conditions are the worst.
     """
     several = list(records)
     launches = tuple(s for r in several for s in r.launches)
@@ -187,8 +189,9 @@ def merge_launches(records: Iterable[Record]) -> Record:
         launches=launches,
         conditions={key: _worst([r.conditions.get(key) for r in several]) for key in first.conditions},
         metrics={
-            key: replace(metric, value=statistics.median(r.metrics[key].value for r in several if key in r.metrics))
+            key: replace(metric, value=over([r.metrics[key].value for r in several if key in r.metrics]))
             for key, metric in first.metrics.items()
+            for over in (min if key == FLOOR else statistics.median,)
         },
         notes=tuple(dict.fromkeys(n for r in several for n in r.notes)),
         seconds=sum(r.seconds for r in several),
