@@ -5,7 +5,7 @@
     python benchmarks/operators.py --only interval  20 operators, we and our peers: time to an interval
     python benchmarks/operators.py --only spread    the same: spread over runs
     python benchmarks/operators.py --only ab        a slowdown planted in a second interpreter, 50 unchanged operators
-    python benchmarks/operators.py --only mxnet     the operators of MXNet, one size as opperf has it, in the time it took
+    python benchmarks/operators.py --only mxnet     those of MXNet, of one size as opperf has them, in the time it took
 
 Needs the extra `bench`, and for `mxnet` `tessera ops --setup-backend mxnet`. Prints tables and writes
 benchmarks/results/operators.json with the machine described; a part that is run alone replaces its own results there.

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from tessera.errors import TesseraError
 from tessera.measure.sampler import joined, sample
 from tessera.measure.samples import Samples, Sampling
+from tessera.measure.statistics import median_interval
 from tests.measure.synthetic import SyntheticClock
 
 
@@ -66,6 +67,33 @@ def test_stops_at_the_target_and_says_so():
     assert samples.stopped_by == "target"
     assert samples.interval is not None
     assert samples.interval <= 0.02
+
+
+def test_what_was_taken_at_another_pace_is_left_behind_once_the_later_half_is_steady():
+    noise, calls = random.Random(), itertools.count()
+
+    def duration() -> float:
+        return 1e5 * (noise.uniform(1, 3) if next(calls) < 400 else noise.uniform(0.99, 1.01))
+
+    samples, _ = run(duration, Sampling(target=0.03, budget=10.0))
+    assert samples.stopped_by == "target"
+    assert len(samples.values) + len(samples.warmups) < 900, "as many again as were unsteady, and no more"
+    assert samples.interval is not None
+    assert samples.interval <= 0.03
+    assert len(samples.values) == len(samples.cpu) == len(samples.switches) == len(samples.steal)
+    assert sorted(samples.values)[len(samples.values) // 2] == pytest.approx(1e-4, rel=0.02)
+
+
+@pytest.mark.parametrize("sigma", [0.02, 0.1, 0.3])
+def test_the_interval_holds_the_median_as_often_as_looking_again_and_again_lets_it(sigma):
+    """Nominal 95 %: less is left where sampling ends at the first look that is narrow enough, and not much less."""
+    noise = random.Random()
+    held = 0
+    for _ in range(200):
+        samples, _ = run(lambda: 1e5 * noise.lognormvariate(0, sigma), Sampling(target=0.03, budget=10.0))
+        found = median_interval(samples.values)
+        held += found.low <= 1e-4 <= found.high
+    assert held >= 160
 
 
 def test_stops_at_the_budget_and_says_so():

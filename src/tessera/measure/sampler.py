@@ -29,7 +29,7 @@ LOOP_NS = 100_000  # shorter calls are repeated to about this length
 STEAL_NS = 10_000_000  # the kernel counts stolen time in ticks of 10 ms: no use asking more often
 LEAST_NS = 5_000_000  # no adaptive run is shorter: a lucky millisecond is no steady state
 STEADY = 0.02  # warm-up goes on while a window's median still falls by more than this
-WINDOW_NS = 5_000_000  # of warm-up, or a fiftieth of the budget where that is less
+WINDOW_NS = 2_000_000  # of warm-up, or a fiftieth of the budget where that is less
 LEAST_SAMPLES = 3  # even when one call takes longer than the budget
 
 Fn = Callable[[], Any]
@@ -231,23 +231,38 @@ def _warm_up(series: Series, how: Sampling, start: int, sync: Sync) -> None:
 
 def _until_steady_enough(series: Series, how: Sampling, deadline: int, sync: Sync) -> str:
     """Sample on, and look at the interval whenever the count has grown by a tenth; gives what ended it."""
-    least_until = series.clock.wall() + LEAST_NS - sum(series.wall)  # what warm-up has left counts
     look_at = max(how.min_samples, len(series.wall))
-    ended_by = ""
+    ended_by, keep = "", 0
     while not ended_by:
         sync.barrier()
         now = series.take()
         count = len(series.wall)
         if count >= look_at:
             look_at = min(math.ceil(count * 1.1), max(how.max_samples, count + 1))
-            if now >= least_until and median_interval(series.wall, how.confidence).relative <= how.target:
+            keep = _known(series.wall, how)
+            if keep:
                 ended_by = "target"
             elif count >= how.max_samples:
                 ended_by = "samples"
         if not ended_by and now >= deadline and count >= LEAST_SAMPLES:
             ended_by = "budget"
-        ended_by = sync.agree(ended_by)
+        ended_by, keep = sync.agree((ended_by, keep))
+    if keep:
+        series.forget(keep)
     return ended_by
+
+
+def _known(wall: list[int], how: Sampling) -> int:
+    """How many of the last samples say the median as exactly as it was asked for; 0 where they do not yet.
+
+    All of them; or the last half, quarter, …, where those before were taken at another pace: a neighbour came or went.
+    """
+    count = len(wall)
+    while count >= how.min_samples and sum(wall[-count:]) >= LEAST_NS:
+        if median_interval(wall[-count:], how.confidence).relative <= how.target:
+            return count
+        count //= 2
+    return 0
 
 
 def joined(samples: list[Samples], by: str = DEFAULT_JOIN) -> Samples:
