@@ -11,9 +11,10 @@ import pytest
 
 from tessera.errors import TesseraError
 from tessera.measure.samples import Samples
+from tessera.results.figures import time_metrics
 from tessera.results.history import History, history, matches
 from tessera.results.reading import Reading, read
-from tessera.results.record import Case, Metric, Record
+from tessera.results.record import Case, Metric, Record, merge_launches
 from tessera.results.store import Store
 
 FIRST = datetime(2026, 9, 1, tzinfo=UTC)
@@ -168,6 +169,27 @@ def test_cases_that_change_together_point_at_the_machine() -> None:
 
     assert found(8).moved_together == "night-15"
     assert found(3).moved_together is None
+
+
+def test_the_floor_shows_a_change_that_scattered_launches_hide_from_the_median() -> None:
+    """Nights on a machine with neighbours: of three launches any number may be slowed by half, seldom all of them."""
+    rng = np.random.default_rng()
+
+    def night(number: int, level: float, metric: str) -> Reading:
+        several = []
+        for slowed in (1.0, *rng.choice([1.0, 1.5], 2)):
+            samples = Samples(values=tuple(level * slowed * (1 + rng.exponential(0.02, 60))))
+            several.append(
+                Record(case=Case(feature="ops", name="add"), launches=(samples,), metrics=time_metrics(samples))
+            )
+        return read(merge_launches(several), metric, run=f"night-{number:02}", started=day(number))
+
+    def found(metric: str) -> bool:
+        nights = [night(number, 1.0 if number < 20 else 1.06, metric) for number in range(30)]
+        return len(history(nights, metric).series[0].changes) == 1
+
+    assert all(found("floor") for _ in range(5))
+    assert sum(found("time") for _ in range(5)) <= 2
 
 
 def test_launches_are_asked_for_only_where_there_may_be_a_change() -> None:

@@ -18,7 +18,7 @@ from typing import Literal
 
 from tessera.results.changepoints import MIN_RUNS, Shift, change_points
 from tessera.results.reading import Reading
-from tessera.results.record import Case, Direction
+from tessera.results.record import FLOOR, Case, Direction
 
 SAME_CHANGE = 3  # runs by which the place of a change may move when more runs are known
 
@@ -185,7 +185,8 @@ def history(readings: Iterable[Reading], metric: str, *, threshold: float = 0.03
             if (why := _obstacle(reading) or (_difference(reading, newest) if newest else None))
         ]
         if kept:
-            series.append(_series(kept, threshold))
+            # the floor is of one launch: how far apart they all are says nothing of it
+            series.append(_series(kept, threshold, by_launches=metric != FLOOR))
     return History(metric=metric, threshold=threshold, runs=runs, series=tuple(series), apart=tuple(apart))
 
 
@@ -222,13 +223,13 @@ def _difference(reading: Reading, newest: Reading) -> Why | None:
     return "unit" if (one.unit, one.direction) != (other.unit, other.direction) else None
 
 
-def _series(readings: Sequence[Reading], threshold: float) -> Series:
+def _series(readings: Sequence[Reading], threshold: float, *, by_launches: bool) -> Series:
     metrics = [reading.metric for reading in readings if reading.metric]
     unit, direction = metrics[-1].unit, metrics[-1].direction
     values = [metric.value for metric in metrics]
     shifts = change_points(values, threshold=threshold) if _ratios(values) else ()
     errors: tuple[float, ...] = ()
-    if shifts and (unit == "s" or unit.endswith("/s")):
+    if shifts and by_launches and (unit == "s" or unit.endswith("/s")):
         # The launches can only make a change less sure: their samples are read where there is one.
         errors = tuple(_error(reading.launches()) for reading in readings)
         shifts = change_points(values, threshold=threshold, errors=errors)
