@@ -5,8 +5,8 @@ tool that has no such rule is asked for twice as long again and again; all of th
 how long will do, and what the last run alone took is given beside it. *Spread*: the figures of ten runs of each tool,
 which spends the same time on an operator in every run, quiet and with a busy process on the other core. A run of ours
 is what `tessera ops --launches 5` does: five short launches, spread over the run, and their `floor`; the others measure
-an operator once in a run. A tool that gives several figures is taken by the one that varies least: pytest-benchmark by
-its minimum as well as by its median, ours by the floor and the median. Every process is forked from an interpreter that
+an operator once in a run. pytest-benchmark is shown by its minimum as well as by its median, and taken by the one that
+varies less; ours is taken by its floor, with its median beside it. Every process is forked from an interpreter that
 has torch imported. The catalogue's own test holds the operators against their references; here they are only timed.
 """
 

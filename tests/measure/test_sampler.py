@@ -69,7 +69,7 @@ def test_stops_at_the_target_and_says_so():
     assert samples.interval <= 0.02
 
 
-def test_what_was_taken_at_another_pace_is_left_behind_once_the_later_half_is_steady():
+def test_what_was_disturbed_is_left_behind_once_the_last_half_is_steady():
     noise, calls = random.Random(), itertools.count()
 
     def duration() -> float:
@@ -82,6 +82,18 @@ def test_what_was_taken_at_another_pace_is_left_behind_once_the_later_half_is_st
     assert samples.interval <= 0.03
     assert len(samples.values) == len(samples.cpu) == len(samples.switches) == len(samples.steal)
     assert sorted(samples.values)[len(samples.values) // 2] == pytest.approx(1e-4, rel=0.02)
+
+
+def test_a_call_that_becomes_slower_is_not_taken_for_steady():
+    """Two paces, as beside a neighbour: the fast samples are never thrown away for the slow ones after them."""
+    noise, calls = random.Random(), itertools.count()
+
+    def duration() -> float:
+        pace = noise.uniform(0.5, 1.5) if next(calls) < 100 else 3.0
+        return 1e6 * pace * noise.uniform(0.99, 1.01)
+
+    samples, _ = run(duration, Sampling(target=0.03, budget=0.5))
+    assert min(samples.values) < 2e-3
 
 
 @pytest.mark.parametrize("sigma", [0.02, 0.1, 0.3])

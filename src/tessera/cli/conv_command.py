@@ -57,7 +57,7 @@ def run(args: argparse.Namespace) -> int:
     stored, records, outcome = execute(plan, store_path=args.store, name=args.run, suite="conv", resume=args.resume)
     from tessera.cli.conv_tables import print_conv, print_problem
 
-    if args.form == "terminal" and len(found) == 1:
+    if args.tells and len(found) == 1:
         print_problem(_problem(found[0]), args.candidates, sys.stdout)
     print_conv(stored, records, args.form, args.output)
     if args.picture or args.trace:

@@ -67,7 +67,7 @@ def run(args: argparse.Namespace) -> int:
             if args.tells:
                 print("\n".join(closing_lines(stored, outcome, records)))
         if folder is not None:
-            write_pages(records, folder, quiet=args.form != "terminal")
+            write_pages(records, folder, quiet=not args.tells)
     return exit_code(records)
 
 

@@ -78,7 +78,9 @@ def run(args: argparse.Namespace) -> int:
         print_records(stored, records, args.form, None if page else args.output)
         if page is not None:
             write_report([stored.name], store_path=args.store, path=page)
+        if args.tells:
             print("\n".join(closing_lines(stored, outcome, records)))
+        if page is not None:
             print(f"report: {page}")
     return exit_code(records)
 

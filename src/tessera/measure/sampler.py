@@ -255,13 +255,16 @@ def _until_steady_enough(series: Series, how: Sampling, deadline: int, sync: Syn
 def _known(wall: list[int], how: Sampling) -> int:
     """How many of the last samples say the median as exactly as it was asked for; 0 where they do not yet.
 
-    All of them; or the last half, quarter, …, where those before were taken at another pace: a neighbour came or went.
+    All of them; or the last half, where it is plainly faster than what was before it: that was disturbed, or not warm.
+    A half that is slower is no steady state, but a neighbour that came.
     """
-    count = len(wall)
-    while count >= how.min_samples and sum(wall[-count:]) >= LEAST_NS:
-        if median_interval(wall[-count:], how.confidence).relative <= how.target:
+    for count in (len(wall), len(wall) // 2):
+        last, before = wall[-count:], wall[:-count]
+        if count < how.min_samples or sum(last) < LEAST_NS:
+            return 0
+        found = median_interval(last, how.confidence)
+        if found.relative <= how.target and (not before or found.high < median_interval(before, how.confidence).low):
             return count
-        count //= 2
     return 0
 
 

@@ -21,7 +21,7 @@ class Sampling:
     budget: float = 1.0
     warmup: int | None = None
     iterations: int | None = None
-    min_samples: int = 6  # fewer have no interval of 95 %
+    min_samples: int = 10
     max_samples: int = 20_000
     confidence: float = 0.95
 

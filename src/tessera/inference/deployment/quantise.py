@@ -8,7 +8,8 @@ On processors that add up pairs of products in sixteen bits (AVX2 and AVX-512 wi
 there; they get seven bits then.
 
 Ranges are the least and the largest number that calibration saw, but for networks with sigmoids, whose swishes have
-long tails: there a hundredth of a per cent at either end is cut off, which halves the error of EfficientNet-B4.
+long tails: there a hundredth of a per cent is cut off, half of it at either end, which halves the error of
+EfficientNet-B4.
 """
 
 from __future__ import annotations
