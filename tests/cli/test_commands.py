@@ -176,6 +176,9 @@ def test_a_suite_ends_in_a_table_and_a_page(capsys):
     assert (run["name"], run["records"]) == ("one", 2)
     assert main(["suite", "mine.toml", "--run-name", "one"]) == 2
     assert "already a finished run" in capsys.readouterr().err
+    assert main(["suite", "mine.toml", "-o", "mine.json", "--run-name", "two"]) == 0
+    assert "stored as run two" in capsys.readouterr().out
+    assert json.loads(Path("mine.json").read_text())["run"]["name"] == "two"
 
 
 def test_lists_go_where_they_are_asked_to(capsys):

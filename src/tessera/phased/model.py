@@ -25,16 +25,15 @@ from tessera.phased.memory.activations import Scratch
 from tessera.phased.memory.mapped import open_reader
 from tessera.phased.memory.working import WorkingMemory
 from tessera.phased.network.network import Network
-from tessera.phased.network.skeleton import skeleton_of, weights_of
+from tessera.phased.network.skeleton import skeleton_of
+from tessera.phased.opening import open_weights
 from tessera.phased.phase import Phase
-from tessera.phased.plan import Asked, Cut, cut_model, least_budget, plan_memory
+from tessera.phased.plan import Asked, least_budget, plan_memory
 from tessera.phased.schedules import open_schedule
 from tessera.phased.schedules.schedule import Schedule, Setup
 from tessera.phased.store.dtypes import arithmetic, computed_dtype
 from tessera.phased.store.reader import Reading
-from tessera.phased.store.stores import Store, open_store, write_store
 from tessera.phased.store.weights_file import tensors_of
-from tessera.phased.store.weights_writer import planned
 
 Shape = Sequence[int] | Sequence[Sequence[int]]
 
@@ -109,7 +108,7 @@ class PhasedModel:
         )
         place = None if path is None else Path(path)
         with ExitStack() as opened:
-            self._store, cut = _open_weights(model, asked, store, path=place, directory=folder, checksums=checksums)
+            self._store, cut = open_weights(model, asked, store, path=place, directory=folder, checksums=checksums)
             opened.callback(self._store.close)
             plan = plan_memory(cut, asked, self._store.file.tensors)
             stored = {tensor.name: tensor for layout in plan.layouts for tensor, _ in layout.places}
@@ -260,33 +259,6 @@ class PhasedModel:
             raise TesseraError("only a file on disk can be read cold", got=self.store, do="use the store disk")
         if directory is not None and activations is None and (path is not None or self.store == "host"):
             raise TesseraError("nothing is written to `directory` here", got=str(directory), do="leave it out")
-
-
-def _open_weights(
-    model: nn.Module, asked: Asked, store: str, *, path: Path | None, directory: Path | None, checksums: bool
-) -> tuple[Store, Cut]:
-    """The store of a model's weights, and the model cut into phases.
-
-    A model on the meta device has its weights in a file that is there; all others have theirs written.
-    """
-    skeleton, own = skeleton_of(model), weights_of(model)
-    bare = [name for name, tensor in own.items() if tensor.is_meta]
-    if bare and len(bare) < len(own):
-        raise TesseraError("some weights have values and some have none", got=bare[0], do="build it in one way")
-    if not bare:
-        cut = cut_model(skeleton, asked)
-        groups = cut.entries(asked.dtype)
-        plan_memory(cut, asked, planned(groups))  # what does not fit is refused before it is written
-        kept = write_store(store, groups, own.__getitem__, path=path, directory=directory, checksums=checksums)
-        return kept, cut
-    if path is None:
-        raise TesseraError("a model on the meta device has no values", do="name a file of weights: path=…")
-    kept = open_store(store, path)
-    try:
-        return kept, cut_model(skeleton, asked, kept.file.tensors)
-    except BaseException:
-        kept.close()
-        raise
 
 
 def _areas(workers: str, devices: int) -> int:
