@@ -57,7 +57,7 @@ test-all: $(VENV)/.dev browser lint types
 
 bench: $(VENV)/.bench
 	$(BIN)/python benchmarks/measure.py
-	$(BIN)/python benchmarks/operators.py --only all --only peers --only ab
+	$(BIN)/python benchmarks/operators.py --only all --only interval --only spread --only ab
 	$(BIN)/python benchmarks/halo.py
 	$(BIN)/python benchmarks/coregrid.py
 	$(BIN)/python benchmarks/phased.py
