@@ -58,6 +58,16 @@ def test_the_file_holds_int8_weights_and_quantised_convolutions(files):
     assert all(fed_by[node.input[0]] == fed_by[node.input[1]] == "DequantizeLinear" for node in convolutions)
 
 
+def test_swishes_and_gates_are_quantised_too(files, capsys):
+    settings = Settings(model="efficientnet_b0", engine="onnxruntime", precision="int8", image_size=32, seed=3)
+    graph = onnx.load(files.quantised(deployment_of(settings), outputs=True)).graph
+    assert capsys.readouterr().out == "", "what calibration prints is nobody's output"
+    fed_by = {output: node.op_type for node in graph.node for output in node.output}
+    swishes = [node for node in graph.node if node.op_type in ("Sigmoid", "Mul")]
+    assert len(swishes) >= 100
+    assert all(fed_by[name] == "DequantizeLinear" for node in swishes for name in node.input)
+
+
 def test_fitted_random_weights_tell_the_kinds_of_images_apart():
     """What makes top-1 agreement mean something: the float32 network answers rightly on images that it never saw."""
     deployment = deployment_of(
