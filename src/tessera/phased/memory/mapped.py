@@ -2,6 +2,7 @@
 
 A phase that is no longer computed with is unmapped, so that the process never holds more of the file than its budget.
 The pages are those of the file; a lease keeps others from cutting it off under a phase that is being computed with.
+Pages that are in the cache are mapped in less time than it takes to wake the thread that loads.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import errno
 import mmap
 import os
 from collections import deque
+from concurrent.futures import Future
 from contextlib import AbstractContextManager
 
 import torch
@@ -24,6 +26,7 @@ from tessera.phased.store.lease import Lease
 from tessera.phased.store.reader import Block, Loading, Reader, Reading
 
 POPULATE_READ = 22  # of madvise, since Linux 5.14: map pages now, and report what cannot be read
+MOMENT = 250e-6  # s: a phase that is mapped in less is not worth a thread
 
 
 class MappedReader(Reader):
@@ -49,6 +52,7 @@ class MappedReader(Reader):
         self._held: dict[int, Layout] = {}
         self._leaving: deque[Layout] = deque()  # phases to be unmapped: not by who computes, but by who loads
         self._lease = Lease(reading.file, self._fd)
+        self._in_a_moment = False  # whether the phase before was
 
     def region(self) -> Region:
         """A region to load phases into; the one before is unmapped."""
@@ -65,7 +69,16 @@ class MappedReader(Reader):
         if id(memory) in self._held:
             self._leaving.append(self._held[id(memory)])
         self._held[id(memory)] = layout
-        return super().start(layout, memory)
+        if not self._in_a_moment:
+            return super().start(layout, memory)
+        loading = Loading(layout, memory, self.block)
+        try:
+            self._lane(loading)
+        except Exception as error:  # is raised to who waits for the phase
+            failed: Future[None] = Future()
+            failed.set_exception(error)
+            loading.lanes.append(failed)
+        return loading
 
     def close(self) -> None:
         self._lease.close()
@@ -78,11 +91,12 @@ class MappedReader(Reader):
                 for run in self._leaving.popleft().runs:
                     self._advise(run.start, run.stop - run.start, mmap.MADV_DONTNEED)
         super()._lane(loading)
+        self._in_a_moment = not self._checksums and loading.stop - loading.start < MOMENT
 
     def _read(self, block: Block) -> None:
-        self._file.check_unchanged()
         failed = self._advise(block.start, len(block.into), POPULATE_READ)
-        self._file.check_unchanged()
+        if failed or not self._lease.held:  # who holds it is asked
+            self._file.check_unchanged()
         if failed not in (0, errno.EINVAL):  # an older kernel maps the pages when they are first read
             raise TesseraError(f"cannot map weights: {os.strerror(failed)}", got=str(self._file.path))
 

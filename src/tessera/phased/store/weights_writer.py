@@ -1,8 +1,9 @@
 """Writes weights in the order of their phases, so that a phase is one read; still a plain safetensors file.
 
-Tensors begin at multiples of 64 bytes, phases at multiples of a page. The format allows no gaps, so that they are
-filled by byte tensors named `__padding__.N`, which nobody has to look at. Values are asked for one at a time: a
-network can be written that does not fit into memory.
+Tensors begin at multiples of 64 bytes, phases at multiples of a page, and large ones of a huge page: the page cache
+then keeps them in huge pages, which are mapped in a moment. The format allows no gaps, so that they are filled by byte
+tensors named `__padding__.N`, which nobody has to look at and which take no room on the disk. Values are asked for one
+at a time: a network can be written that does not fit into memory.
 """
 
 from __future__ import annotations
@@ -20,9 +21,12 @@ from torch import Tensor
 
 from tessera.errors import TesseraError
 from tessera.models.weights import PADDING
+from tessera.phased.store.layout import page_up
 from tessera.phased.store.weights_file import CHECKSUMS, CODES, LENGTH, PAGE, StoredTensor
 
 ALIGNMENT = 64  # bytes of a cache line
+HUGE_PAGE = 2 << 20
+LARGE = 8 * HUGE_PAGE  # a phase that is worth a gap before it
 LARGEST_WRITE = 1 << 30  # bytes; the kernel takes no more than 2 GB at once
 Values = Callable[[str], Tensor]
 
@@ -105,6 +109,19 @@ def _once_each(groups: Sequence[Sequence[Entry]]) -> list[list[Entry]]:
 
 def _header(groups: Sequence[Sequence[Entry]], codes: dict[str, int]) -> tuple[bytes, dict[str, int], int]:
     """The header with its length, where each tensor begins in the data, and how long the data are."""
+    length, needed = 0, PAGE
+    while needed > length:  # where tensors lie depends on how long the header is, and the other way round
+        length = needed
+        text, offsets, size = _placed_after(length, groups, codes)
+        needed = page_up(LENGTH + len(text))
+    text += b" " * (length - LENGTH - len(text))  # the data begin at a page
+    return len(text).to_bytes(LENGTH, "little") + text, offsets, size
+
+
+def _placed_after(
+    length: int, groups: Sequence[Sequence[Entry]], codes: dict[str, int]
+) -> tuple[bytes, dict[str, int], int]:
+    """The same for a header of some length."""
     metadata = {"format": "pt"}
     if codes:
         metadata[CHECKSUMS] = json.dumps({name: f"{code:08x}" for name, code in codes.items()})
@@ -112,16 +129,16 @@ def _header(groups: Sequence[Sequence[Entry]], codes: dict[str, int]) -> tuple[b
     offsets: dict[str, int] = {}
     at = fillings = 0
     for group in groups:
-        for number, entry in enumerate(group):
-            if filling := -at % (PAGE if number == 0 else ALIGNMENT):
+        multiple = HUGE_PAGE if sum(entry.nbytes for entry in group) >= LARGE else PAGE
+        for entry in group:
+            if filling := -(length + at) % multiple:
                 header[f"{PADDING}.{fillings}"] = _placed("U8", (filling,), at, at + filling)
                 at, fillings = at + filling, fillings + 1
             header[entry.name] = _placed(CODES[entry.dtype], entry.shape, at, at + entry.nbytes)
             offsets[entry.name] = at
             at += entry.nbytes
-    text = json.dumps(header, separators=(",", ":")).encode()
-    text += b" " * (-(LENGTH + len(text)) % PAGE)  # the data begin at a page
-    return len(text).to_bytes(LENGTH, "little") + text, offsets, at
+            multiple = ALIGNMENT
+    return json.dumps(header, separators=(",", ":")).encode(), offsets, at
 
 
 def _placed(code: str, shape: tuple[int, ...], start: int, stop: int) -> dict[str, object]:
