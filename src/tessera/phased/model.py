@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import threading
 import weakref
@@ -123,6 +124,7 @@ class PhasedModel:
                 parts=tuple(cut.parts),
                 widen=any(computed_dtype(kind) != kind for kind in kinds),
             )
+            gc.collect()  # tracing leaves megabytes of cycles behind
             reading = Reading(
                 file=self._store.file,
                 direct=cold,

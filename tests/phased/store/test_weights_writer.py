@@ -12,7 +12,7 @@ from tessera.errors import TesseraError
 from tessera.phased import MatrixChain, write_weights
 from tessera.phased.store.layout import layout_of
 from tessera.phased.store.weights_file import PADDING, PAGE, WeightsFile
-from tessera.phased.store.weights_writer import Entry, write_file
+from tessera.phased.store.weights_writer import HUGE_PAGE, LARGE, Entry, planned, write_file
 
 DTYPES = [torch.float32, torch.float16, torch.bfloat16, torch.float64, torch.int64, torch.bool, torch.uint8]
 
@@ -43,6 +43,32 @@ def test_a_group_is_one_run_and_the_library_reads_the_same(tmp_path_factory, dat
         assert len(layout.runs) == 1
         assert min(tensor.start for tensor in tensors) % PAGE == 0
     file.close()
+
+
+@settings(max_examples=30, deadline=None)
+@given(sizes=st.lists(st.integers(1, 3 * LARGE), min_size=1, max_size=40), names=st.integers(1, 300))
+def test_large_groups_begin_at_huge_pages(sizes, names):
+    entries = [Entry(name=f"{i}" * names, dtype=torch.uint8, shape=(size,)) for i, size in enumerate(sizes)]
+    found = planned([[entry] for entry in entries])
+    end = found[entries[0].name].start
+    for entry in entries:
+        multiple = HUGE_PAGE if entry.nbytes >= LARGE else PAGE
+        assert found[entry.name].start % multiple == 0
+        assert 0 <= found[entry.name].start - end < multiple
+        end = found[entry.name].stop
+
+
+def test_a_file_with_a_large_group_is_as_others(tmp_path):
+    small, large = torch.randn(5), torch.randn(LARGE // 4 + 3)
+    entries = [
+        [Entry(name=name, dtype=torch.float32, shape=tuple(value.shape))]
+        for name, value in (("a", small), ("b", large))
+    ]
+    write_file(tmp_path / "w", entries, {"a": small, "b": large}.__getitem__, checksums=True)
+    read = load_file(tmp_path / "w")
+    assert torch.equal(read["a"], small)
+    assert torch.equal(read["b"], large)
+    assert (tmp_path / "w").stat().st_blocks * 512 < large.nbytes + 64 * PAGE  # what fills the gap takes no room
 
 
 def test_the_model_need_not_be_in_memory(tmp_path):

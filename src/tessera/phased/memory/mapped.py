@@ -24,6 +24,7 @@ from tessera.phased.memory.arena import Region
 from tessera.phased.store.layout import Layout
 from tessera.phased.store.lease import Lease
 from tessera.phased.store.reader import Block, Loading, Reader, Reading
+from tessera.phased.store.weights_writer import LARGE
 
 POPULATE_READ = 22  # of madvise, since Linux 5.14: map pages now, and report what cannot be read
 MOMENT = 250e-6  # s: a phase that is mapped in less is not worth a thread
@@ -46,6 +47,9 @@ class MappedReader(Reader):
                 got=str(reading.file.path),
                 do="use the store disk, which needs no addresses for the whole file",
             ) from None
+        if reading.largest < LARGE:  # a huge page would reach into the phases before and after
+            with contextlib.suppress(OSError, AttributeError):
+                self._map.madvise(mmap.MADV_NOHUGEPAGE)
         self._data = torch.frombuffer(self._map, dtype=torch.uint8)
         self._madvise = ctypes.CDLL(None, use_errno=True).madvise  # unlike that of `mmap` it holds no interpreter lock
         self._madvise.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
@@ -84,6 +88,7 @@ class MappedReader(Reader):
         self._lease.close()
         super().close()
         self._held.clear()
+        self._advise(0, self._data.nbytes, mmap.MADV_DONTNEED)  # the addresses go with the last tensor that has some
 
     def _lane(self, loading: Loading) -> None:
         with contextlib.suppress(IndexError):  # when no more are left

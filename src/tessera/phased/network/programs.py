@@ -84,7 +84,7 @@ class Program:
         inputs = [values[name] for name in self.border.inputs]
         for name in self.border.last_use:
             del values[name]
-        return values | dict(zip(self.border.outputs, self.module.forward(*inputs), strict=True))
+        return values | dict(zip(self.border.outputs, self.module.forward(inputs), strict=True))
 
     def set_weights(self, weights: Mapping[str, Tensor]) -> None:
         """Let the modules compute with these tensors as they lie; nothing is copied."""
@@ -101,8 +101,10 @@ class Program:
 
 
 def _subgraph(nodes: Sequence[fx.Node], inputs: Sequence[fx.Node], outputs: Sequence[fx.Node]) -> fx.Graph:
+    """The calls of a phase, which takes its inputs out of a list: what it needs no more is freed while it runs."""
     graph = fx.Graph()
-    copies = {node: graph.placeholder(node.name) for node in inputs}
+    given = graph.placeholder("given")
+    copies = {node: graph.call_method("pop", (given,)) for node in reversed(inputs)}
     for node in nodes:
         for source in node.all_input_nodes:
             if source.op == "get_attr" and source not in copies:
