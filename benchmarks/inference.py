@@ -8,7 +8,8 @@
     python benchmarks/inference.py --only overhead    our loop against calling the engine, at batch 1
 
 Needs the extras `onnxruntime` and `openvino`, and two cores. Prints tables and writes benchmarks/results/inference.json
-with the machine described; a part that is run alone replaces its own results there. `--network` takes some of the four.
+with the machine described; a part that is run alone replaces its own results there. `--network` takes some of the four,
+and replaces theirs.
 """
 
 from __future__ import annotations

@@ -37,7 +37,10 @@ def begin(parser: argparse.ArgumentParser) -> argparse.Namespace:
 
 
 def run_parts(args: argparse.Namespace, parts: Sequence[str], run: Callable[[str], dict[str, Any]]) -> None:
-    """Run the parts one after the other; each replaces its own results in the file, and prints its `lines`."""
+    """Run the parts one after the other; each replaces its own results in the file, and prints its `lines`.
+
+    Of a part with `networks`, those that were not run this time stay, each with the time when it was.
+    """
     from tessera.measure.environment import environment
 
     results = json.loads(args.o.read_text()) if args.o.exists() else {}
@@ -46,6 +49,10 @@ def run_parts(args: argparse.Namespace, parts: Sequence[str], run: Callable[[str
         found = run(part)
         when = datetime.now(UTC).isoformat(timespec="seconds")
         about = {"when": when, "seconds": time.monotonic() - began, "load before": before, "environment": environment()}
+        if "networks" in found:
+            stored = results.get(part, {"networks": {}})
+            old = {name: {"when": stored["when"]} | one for name, one in stored["networks"].items()}
+            found["networks"] = old | {name: one | {"when": when} for name, one in found["networks"].items()}
         results[part] = about | found
         print(f"\n{part}\n" + "\n".join(found["lines"]), flush=True)
         args.o.parent.mkdir(exist_ok=True)

@@ -1,7 +1,8 @@
-"""A real browser for every test that looks at a page, started once."""
+"""A real browser for every test that looks at a page, started once; and interrupts that arrive."""
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,6 +14,9 @@ if TYPE_CHECKING:
 
     from tessera.report.runs import RunView
     from tests.browser import Open
+
+if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # as in the background of a shell; what tests start inherits it
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")

@@ -124,7 +124,7 @@ class PhasedModel:
                 parts=tuple(cut.parts),
                 widen=any(computed_dtype(kind) != kind for kind in kinds),
             )
-            gc.collect()  # tracing leaves megabytes of cycles behind
+            gc.collect(1)  # tracing leaves megabytes of cycles behind
             reading = Reading(
                 file=self._store.file,
                 direct=cold,

@@ -47,14 +47,14 @@ class MappedReader(Reader):
                 got=str(reading.file.path),
                 do="use the store disk, which needs no addresses for the whole file",
             ) from None
-        if reading.largest < LARGE:  # a huge page would reach into the phases before and after
-            with contextlib.suppress(OSError, AttributeError):
-                self._map.madvise(mmap.MADV_NOHUGEPAGE)
+        with contextlib.suppress(OSError, AttributeError):  # not every kernel has huge pages
+            # once read they stay in the cache and are mapped at once; of small phases they would map neighbours too
+            self._map.madvise(mmap.MADV_HUGEPAGE if reading.largest >= LARGE else mmap.MADV_NOHUGEPAGE)
         self._data = torch.frombuffer(self._map, dtype=torch.uint8)
         self._madvise = ctypes.CDLL(None, use_errno=True).madvise  # unlike that of `mmap` it holds no interpreter lock
         self._madvise.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
         self._held: dict[int, Layout] = {}
-        self._leaving: deque[Layout] = deque()  # phases to be unmapped: not by who computes, but by who loads
+        self._leaving: deque[Layout] = deque()  # phases that the next load unmaps
         self._lease = Lease(reading.file, self._fd)
         self._in_a_moment = False  # whether the phase before was
 
