@@ -16,7 +16,7 @@ import torch
 from phasing.chains import balanced_rows, chain, ideal
 from phasing.turns import in_turns, medians, ratio, said, summary, verdict
 
-SIZE, LAYERS, ROUNDS, PASSES = 2048, 32, 9, 4
+SIZE, LAYERS, ROUNDS, PASSES = 2048, 32, 25, 4
 OF_IDEAL, OF_SEQUENTIAL = 1.10, 0.60
 OVERLAPPING = {"phased": {"schedule": "phased"}, "overlapped": {"schedule": "overlapped"}}
 WARM = {"overlapped, mapped": {"schedule": "overlapped", "store": "mapped"}, "resident": {"schedule": "resident"}}
