@@ -24,9 +24,10 @@ from tessera.phased.memory.arena import Region
 from tessera.phased.store.layout import Layout
 from tessera.phased.store.lease import Lease
 from tessera.phased.store.reader import Block, Loading, Reader, Reading
-from tessera.phased.store.weights_writer import LARGE
+from tessera.phased.store.weights_writer import HUGE_PAGE
 
 POPULATE_READ = 22  # of madvise, since Linux 5.14: map pages now, and report what cannot be read
+MADV_HUGEPAGE, MADV_NOHUGEPAGE = 14, 15  # of kernels that have huge pages; others refuse
 MOMENT = 250e-6  # s: a phase that is mapped in less is not worth a thread
 
 
@@ -47,9 +48,6 @@ class MappedReader(Reader):
                 got=str(reading.file.path),
                 do="use the store disk, which needs no addresses for the whole file",
             ) from None
-        with contextlib.suppress(OSError, AttributeError):  # not every kernel has huge pages
-            # once read they stay in the cache and are mapped at once; of small phases they would map neighbours too
-            self._map.madvise(mmap.MADV_HUGEPAGE if reading.largest >= LARGE else mmap.MADV_NOHUGEPAGE)
         self._data = torch.frombuffer(self._map, dtype=torch.uint8)
         self._madvise = ctypes.CDLL(None, use_errno=True).madvise  # unlike that of `mmap` it holds no interpreter lock
         self._madvise.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
@@ -57,6 +55,8 @@ class MappedReader(Reader):
         self._leaving: deque[Layout] = deque()  # phases that the next load unmaps
         self._lease = Lease(reading.file, self._fd)
         self._in_a_moment = False  # whether the phase before was
+        self._seen: set[int] = set()  # where blocks begin that have their huge pages
+        self._advise(0, self._data.nbytes, MADV_NOHUGEPAGE)
 
     def region(self) -> Region:
         """A region to load phases into; the one before is unmapped."""
@@ -99,11 +99,21 @@ class MappedReader(Reader):
         self._in_a_moment = not self._checksums and loading.stop - loading.start < MOMENT
 
     def _read(self, block: Block) -> None:
+        if block.start not in self._seen:
+            self._seen.add(block.start)
+            self._allow_huge_pages(block)
         failed = self._advise(block.start, len(block.into), POPULATE_READ)
         if failed or not self._lease.held:  # who holds it is asked
             self._file.check_unchanged()
         if failed not in (0, errno.EINVAL):  # an older kernel maps the pages when they are first read
             raise TesseraError(f"cannot map weights: {os.strerror(failed)}", got=str(self._file.path))
+
+    def _allow_huge_pages(self, block: Block) -> None:
+        """Huge pages are read faster, stay in the cache and are mapped at once; but never one that others share."""
+        start = block.start + -block.start % HUGE_PAGE
+        stop = (block.start + len(block.into)) // HUGE_PAGE * HUGE_PAGE
+        if start < stop:
+            self._advise(start, stop - start, MADV_HUGEPAGE)
 
     def _advise(self, start: int, count: int, advice: int) -> int:
         address = ctypes.c_void_p(self._data.data_ptr() + start)
