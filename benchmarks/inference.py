@@ -28,7 +28,8 @@ def main() -> None:
     from inferring.networks import NETWORKS, Effort
 
     effort = Effort(rounds=args.rounds, tune_time=args.tune_time)
-    run_modules(args, PARTS, "inferring", tuple(args.network or NETWORKS), effort, say)
+    kept = "networks" if args.network else None
+    run_modules(args, PARTS, "inferring", tuple(args.network or NETWORKS), effort, say, kept=kept)
 
 
 if __name__ == "__main__":

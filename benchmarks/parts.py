@@ -36,10 +36,12 @@ def begin(parser: argparse.ArgumentParser) -> argparse.Namespace:
     return args
 
 
-def run_parts(args: argparse.Namespace, parts: Sequence[str], run: Callable[[str], dict[str, Any]]) -> None:
+def run_parts(
+    args: argparse.Namespace, parts: Sequence[str], run: Callable[[str], dict[str, Any]], *, kept: str | None = None
+) -> None:
     """Run the parts one after the other; each replaces its own results in the file, and prints its `lines`.
 
-    Of a part with `networks`, those that were not run this time stay, each with the time when it was.
+    `kept` names a table in the results of a part, of which entries that were not run this time stay.
     """
     from tessera.measure.environment import environment
 
@@ -49,24 +51,26 @@ def run_parts(args: argparse.Namespace, parts: Sequence[str], run: Callable[[str
         found = run(part)
         when = datetime.now(UTC).isoformat(timespec="seconds")
         about = {"when": when, "seconds": time.monotonic() - began, "load before": before, "environment": environment()}
-        if "networks" in found:
-            stored = results.get(part, {"networks": {}})
-            old = {name: {"when": stored["when"]} | one for name, one in stored["networks"].items()}
-            found["networks"] = old | {name: one | {"when": when} for name, one in found["networks"].items()}
+        if kept and part in results:
+            stored = results[part]
+            old = {name: {"when": stored["when"]} | one for name, one in stored[kept].items()}
+            found[kept] = old | {name: one | {"when": when} for name, one in found[kept].items()}
         results[part] = about | found
         print(f"\n{part}\n" + "\n".join(found["lines"]), flush=True)
         args.o.parent.mkdir(exist_ok=True)
         args.o.write_text(json.dumps(results, indent=1) + "\n")
 
 
-def run_modules(args: argparse.Namespace, parts: Sequence[str], package: str, *given: Any, **named: Any) -> None:
+def run_modules(
+    args: argparse.Namespace, parts: Sequence[str], package: str, *given: Any, kept: str | None = None, **named: Any
+) -> None:
     """The same where every part is a module of a package: its `run` gets what is given here."""
 
     def run(part: str) -> dict[str, Any]:
         found: dict[str, Any] = importlib.import_module(f"{package}.{part.replace('-', '_')}").run(*given, **named)
         return found
 
-    run_parts(args, parts, run)
+    run_parts(args, parts, run, kept=kept)
 
 
 @contextmanager

@@ -18,6 +18,11 @@ from tessera.phased import Event, MatrixChain, PhasedModel, write_weights
 # of these, the rows at which loading and computing take most nearly equally long; by the quickest of some passes
 ROWS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256)
 TRIALS = 3
+# what copies nothing, and is compared where the file is in the page cache
+IN_PLACE = {
+    "overlapped, mapped": {"schedule": "overlapped", "store": "mapped"},
+    "resident": {"schedule": "resident"},
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,13 +8,12 @@ from typing import Any
 
 import torch
 
-from phasing.chains import chain
+from phasing.chains import IN_PLACE, chain
 from phasing.turns import in_turns, medians, ratio, said, summary, verdict
 
 SIZE, LAYERS, ROWS, ROUNDS = 2048, 32, 1024, 7
 OF_RESIDENT = 1.05
 STREAMED = {name: {"schedule": name} for name in ("overlapped", "phased")}
-MAPPED = {"overlapped, mapped": {"schedule": "overlapped", "store": "mapped"}}  # from the page cache alone
 
 
 def run(say: Callable[[str], None], *, small: bool = False) -> dict[str, Any]:
@@ -26,15 +25,14 @@ def run(say: Callable[[str], None], *, small: bool = False) -> dict[str, Any]:
         for threads in (1, 2):
             torch.set_num_threads(threads)
             for cold in (False, True):
-                streamed = STREAMED | ({} if cold else MAPPED)
+                ways = {"resident": {"schedule": "resident"}} | STREAMED | ({} if cold else IN_PLACE)
                 if threads > 1:  # two devices of two threads each are more than there are cores
-                    del streamed["phased"]
-                ways = {"resident": {"schedule": "resident"}} | streamed
+                    del ways["phased"]
                 name = f"{'cold' if cold else 'warm'}, {threads} compute thread{'s' * (threads > 1)}"
                 say(f"computing, {name}")
                 with made.opened(ways, rows=rows, cold=cold, threads=threads) as models:
                     values = in_turns({one: partial(model, x) for one, model in models.items()}, rounds)
-                ratios = {one: ratio(values, one, "resident") for one in streamed}
+                ratios = {one: ratio(values, one, "resident") for one in ways if one != "resident"}
                 found[name] = summary(values, ratios=ratios)
                 lines.append(f"  {name}: resident {medians(values)['resident']:.3f} s")
                 lines += [

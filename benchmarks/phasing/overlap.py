@@ -13,13 +13,12 @@ from typing import Any
 
 import torch
 
-from phasing.chains import balanced_rows, chain, ideal
+from phasing.chains import IN_PLACE, balanced_rows, chain, ideal
 from phasing.turns import in_turns, medians, ratio, said, summary, verdict
 
 SIZE, LAYERS, ROUNDS, PASSES = 2048, 32, 25, 4
 OF_IDEAL, OF_SEQUENTIAL = 1.10, 0.60
 OVERLAPPING = {"phased": {"schedule": "phased"}, "overlapped": {"schedule": "overlapped"}}
-WARM = {"overlapped, mapped": {"schedule": "overlapped", "store": "mapped"}, "resident": {"schedule": "resident"}}
 
 
 def run(say: Callable[[str], None], *, small: bool = False) -> dict[str, Any]:
@@ -33,7 +32,7 @@ def run(say: Callable[[str], None], *, small: bool = False) -> dict[str, Any]:
             say(f"overlap, {name}")
             rows = balanced_rows(made, cold=cold)
             x = made.rows(rows)
-            overlapping = OVERLAPPING if cold else OVERLAPPING | WARM
+            overlapping = OVERLAPPING if cold else OVERLAPPING | IN_PLACE
             every = {"sequential": {"schedule": "sequential"}} | overlapping
             with made.opened(every, rows=rows, cold=cold, threads=1) as models:
                 ideals: list[float] = []

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from phasing.chains import Chain, chain
+from phasing.chains import IN_PLACE, Chain, chain
 from phasing.plain_reader import best_reader
 from phasing.turns import in_turns, summary, verdict
 from tessera.phased import PhasedModel
@@ -64,10 +64,7 @@ def ways_of(cold: bool) -> dict[str, dict[str, Any]]:
     """What is opened, by name: schedules, and where it is warm the ones that copy nothing."""
     ways = {name: {"schedule": name} for name in ("overlapped", "phased", "sequential")}
     if not cold:
-        ways |= {
-            "overlapped, mapped": {"schedule": "overlapped", "store": "mapped"},
-            "resident": {"schedule": "resident"},
-        }
+        ways |= IN_PLACE
     return ways
 
 
