@@ -1,6 +1,7 @@
 """Weights where they lie in the page cache: a phase is loaded by mapping its pages, and nothing is copied.
 
-A phase that is no longer computed with is unmapped, so that the process never holds more of the file than its budget.
+A phase that is no longer computed with is unmapped, so that the process never holds more of the file than its budget
+(and up to 4 MB around it, where layers do not begin at huge pages: the system maps what it has read as one).
 The pages are those of the file; a lease keeps others from cutting it off under a phase that is being computed with.
 Pages that are in the cache are mapped in less time than it takes to wake the thread that loads.
 """
@@ -27,7 +28,6 @@ from tessera.phased.store.reader import Block, Loading, Reader, Reading
 from tessera.phased.store.weights_writer import HUGE_PAGE
 
 POPULATE_READ = 22  # of madvise, since Linux 5.14: map pages now, and report what cannot be read
-MADV_HUGEPAGE, MADV_NOHUGEPAGE = 14, 15  # of kernels that have huge pages; others refuse
 MOMENT = 250e-6  # s: a phase that is mapped in less is not worth a thread
 
 
@@ -56,7 +56,7 @@ class MappedReader(Reader):
         self._lease = Lease(reading.file, self._fd)
         self._in_a_moment = False  # whether the phase before was
         self._seen: set[int] = set()  # where blocks begin that have their huge pages
-        self._advise(0, self._data.nbytes, MADV_NOHUGEPAGE)
+        self._advise(0, self._data.nbytes, mmap.MADV_NOHUGEPAGE)  # kernels without them refuse, which is as well
 
     def region(self) -> Region:
         """A region to load phases into; the one before is unmapped."""
@@ -113,7 +113,7 @@ class MappedReader(Reader):
         start = block.start + -block.start % HUGE_PAGE
         stop = (block.start + len(block.into)) // HUGE_PAGE * HUGE_PAGE
         if start < stop:
-            self._advise(start, stop - start, MADV_HUGEPAGE)
+            self._advise(start, stop - start, mmap.MADV_HUGEPAGE)
 
     def _advise(self, start: int, count: int, advice: int) -> int:
         address = ctypes.c_void_p(self._data.data_ptr() + start)
