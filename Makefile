@@ -4,12 +4,13 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: help run test test-all tests-computing tests-of-processes lint types bench clean browser
+.PHONY: help run test test-all tests-computing tests-of-processes lint types docs bench clean browser
 
 help:
 	@echo "make run       set up and run the quick suite: a table and report.html"
 	@echo "make test      set up, lint, check types, run the tests"
 	@echo "make test-all  the same with the slow tests"
+	@echo "make docs      rewrite the generated parts of the docs"
 	@echo "make bench     the side-by-side benchmarks against peers (long; quiet machine)"
 	@echo "make clean     remove what the other targets made"
 
@@ -54,6 +55,10 @@ tests-of-processes: $(VENV)/.dev
 
 test-all: $(VENV)/.dev browser lint types
 	$(BIN)/pytest -m ''
+
+docs: $(VENV)/.run
+	$(BIN)/python -m tessera.cli.options_table --write
+	$(BIN)/python -m tessera.api.reference --write docs/api.md
 
 bench: $(VENV)/.bench
 	$(BIN)/python benchmarks/measure.py

@@ -1,19 +1,19 @@
-"""Convolutions on a grid of cores: executed against torch, planned and searched, predicted against published.
+"""Benchmarks of the core grid: execution compared with torch, planning time, and predicted and published throughput.
 
-    python benchmarks/coregrid.py                     everything; leave the machine alone for ten minutes
-    python benchmarks/coregrid.py --only execute      two convolutions of ResNet-50 on the grid, and torch's own
-    python benchmarks/coregrid.py --only planning     how long planning and searching take
-    python benchmarks/coregrid.py --only published    ResNet-50 predicted for three chips, beside their maker's figures
+    python benchmarks/coregrid.py                     all parts (ten minutes on an idle machine)
+    python benchmarks/coregrid.py --only execute      two convolutions of ResNet-50 on the core grid and in torch
+    python benchmarks/coregrid.py --only planning     time to plan and to search
+    python benchmarks/coregrid.py --only published    predicted and published throughput of ResNet-50 on three chips
 
-Prints tables and writes benchmarks/results/coregrid.json with the machine described; a part that is run alone
-replaces its own results there.
+Prints tables and writes benchmarks/results/coregrid.json with the environment. A part that is run alone replaces its
+own results.
 """
 
 from __future__ import annotations
 
-from parts import begin, options, run_modules, say
+from parts import log, make_parser, parse_arguments, run_modules
 
 PARTS = ("execute", "planning", "published")
 
 if __name__ == "__main__":
-    run_modules(begin(options(__doc__, "coregrid", PARTS)), PARTS, "gridding", say)
+    run_modules(parse_arguments(make_parser(__doc__, "coregrid", PARTS)), PARTS, "coregrid", log)

@@ -1,28 +1,29 @@
-"""The halo exchange and what it is for, against plain copies, other ways and the uncut computation.
+"""Benchmarks of the halo exchange, compared with plain copies, other transports and unsplit computation.
 
-    python benchmarks/halo.py                    everything; leave the machine alone for an hour
+    python benchmarks/halo.py                    all parts (an hour on an idle machine)
     python benchmarks/halo.py --only exchange    borders of four sizes: our transports, a plain copy, gloo
-    python benchmarks/halo.py --only compute     a convolution with its exchange on 2 ranks, and uncut on 2 threads
-    python benchmarks/halo.py --only network     ResNet-50, forward and backward: time, and memory of a rank
-    python benchmarks/halo.py --two-hosts        two network namespaces, a slow link between them: how much is hidden
+    python benchmarks/halo.py --only compute     a convolution with its exchange on 2 ranks, and unsplit on 2 threads
+    python benchmarks/halo.py --only network     ResNet-50, forward and backward: time, and peak memory of a rank
+    python benchmarks/halo.py --only zoo         public networks on split images: exactness (an hour)
+    python benchmarks/halo.py --two-hosts        two network namespaces with a slow link: the hidden share
 
-Needs the extra `mpi`. Prints tables and writes benchmarks/results/halo.json with the machine described; a part that is
-run alone replaces its own results there.
+Requires the extra `mpi`. Prints tables and writes benchmarks/results/halo.json with the environment. A part that is run
+alone replaces its own results.
 """
 
 from __future__ import annotations
 
-from parts import begin, options, run_modules, say
+from parts import log, make_parser, parse_arguments, run_modules
 
-PARTS = ("exchange", "compute", "network", "two-hosts")
+PARTS = ("exchange", "compute", "network", "zoo", "two-hosts")
 
 
 def main() -> None:
-    parser = options(__doc__, "halo", PARTS)
+    parser = make_parser(__doc__, "halo", PARTS)
     parser.add_argument(
         "--two-hosts", dest="only", action="append_const", const="two-hosts", help="the same as --only two-hosts"
     )
-    run_modules(begin(parser), PARTS, "haloing", say)
+    run_modules(parse_arguments(parser), PARTS, "halo", log)
 
 
 if __name__ == "__main__":

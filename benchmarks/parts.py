@@ -1,4 +1,4 @@
-"""A benchmark of several parts: each is run, printed and written down by itself, with the machine described."""
+"""Run a benchmark of several parts: each part is run, printed and stored separately, with the machine described."""
 
 from __future__ import annotations
 
@@ -14,24 +14,31 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-RESULTS = Path(__file__).parent / "results"
+RESULTS_FOLDER = Path(__file__).parent / "results"
 
 
-def options(description: str | None, name: str, parts: Sequence[str]) -> argparse.ArgumentParser:
-    """What every benchmark can be told: which of its parts to run, and where to write."""
+def make_parser(description: str | None, name: str, parts: Sequence[str]) -> argparse.ArgumentParser:
+    """Build a parser with the options that every benchmark has: the parts to run, and the results file."""
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", choices=parts, action="append", help="a part alone; repeatable")
-    parser.add_argument("-o", type=Path, default=RESULTS / f"{name}.json", help="where to write the results")
+    parser.add_argument("--only", choices=parts, action="append", help="part to run; repeatable (default: all parts)")
+    parser.add_argument(
+        "-o",
+        type=Path,
+        default=RESULTS_FOLDER / f"{name}.json",
+        help=f"results file (default: benchmarks/results/{name}.json)",
+    )
     return parser
 
 
-def begin(parser: argparse.ArgumentParser) -> argparse.Namespace:
-    """What was asked for, in a process that was started with the steady allocator: the setting acts on no other."""
-    from tessera.measure.allocator import allocator_env, current_allocator
+def parse_arguments(parser: argparse.ArgumentParser) -> argparse.Namespace:
+    """Parse the arguments, and restart the process with the steady allocator, which takes effect only at start."""
+    from tessera.measure.allocator import detect_allocator, get_allocator_env
 
     args = parser.parse_args()
-    if current_allocator() != "steady":
-        os.environ.update(allocator_env("steady"), OMP_NUM_THREADS="1", MKL_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1")
+    if detect_allocator() != "steady":
+        os.environ.update(
+            get_allocator_env("steady"), OMP_NUM_THREADS="1", MKL_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1"
+        )
         os.execv(sys.executable, [sys.executable, *sys.argv])
     return args
 
@@ -39,24 +46,29 @@ def begin(parser: argparse.ArgumentParser) -> argparse.Namespace:
 def run_parts(
     args: argparse.Namespace, parts: Sequence[str], run: Callable[[str], dict[str, Any]], *, kept: str | None = None
 ) -> None:
-    """Run the parts one after the other; each replaces its own results in the file, and prints its `lines`.
+    """Run parts one after the other; each prints its `lines` and replaces its own results in the file.
 
-    `kept` names a table in the results of a part, of which entries that were not run this time stay.
+    `kept` names a table in the results of a part: its entries that are not run this time are kept.
     """
-    from tessera.measure.environment import environment
+    from tessera.measure.environment import describe_environment
 
     results = json.loads(args.o.read_text()) if args.o.exists() else {}
     for part in args.only or parts:
         before, began = os.getloadavg(), time.monotonic()
-        found = run(part)
+        outcome = run(part)
         when = datetime.now(UTC).isoformat(timespec="seconds")
-        about = {"when": when, "seconds": time.monotonic() - began, "load before": before, "environment": environment()}
+        about = {
+            "when": when,
+            "seconds": time.monotonic() - began,
+            "load before": before,
+            "environment": describe_environment(),
+        }
         if kept and part in results:
             stored = results[part]
-            old = {name: {"when": stored["when"]} | one for name, one in stored[kept].items()}
-            found[kept] = old | {name: one | {"when": when} for name, one in found[kept].items()}
-        results[part] = about | found
-        print(f"\n{part}\n" + "\n".join(found["lines"]), flush=True)
+            old = {name: {"when": stored["when"]} | entry for name, entry in stored[kept].items()}
+            outcome[kept] = old | {name: entry | {"when": when} for name, entry in outcome[kept].items()}
+        results[part] = about | outcome
+        print(f"\n{part}\n" + "\n".join(outcome["lines"]), flush=True)
         args.o.parent.mkdir(exist_ok=True)
         args.o.write_text(json.dumps(results, indent=1) + "\n")
 
@@ -64,18 +76,18 @@ def run_parts(
 def run_modules(
     args: argparse.Namespace, parts: Sequence[str], package: str, *given: Any, kept: str | None = None, **named: Any
 ) -> None:
-    """The same where every part is a module of a package: its `run` gets what is given here."""
+    """Run parts that are modules of a package: calls the `run` function of each with the given arguments."""
 
     def run(part: str) -> dict[str, Any]:
-        found: dict[str, Any] = importlib.import_module(f"{package}.{part.replace('-', '_')}").run(*given, **named)
-        return found
+        outcome: dict[str, Any] = importlib.import_module(f"{package}.{part.replace('-', '_')}").run(*given, **named)
+        return outcome
 
     run_parts(args, parts, run, kept=kept)
 
 
 @contextmanager
-def two_cores() -> Iterator[None]:
-    """What is launched within shares two cores, however many there are."""
+def limit_to_two_cores() -> Iterator[None]:
+    """Limit this process and its children to two cores, inside the context."""
     before = os.sched_getaffinity(0)
     os.sched_setaffinity(0, sorted(before)[:2])
     try:
@@ -84,6 +96,6 @@ def two_cores() -> Iterator[None]:
         os.sched_setaffinity(0, before)
 
 
-def say(text: str) -> None:
-    """What is being done now, with the time."""
+def log(text: str) -> None:
+    """Print a line of progress with the time of day."""
     print(f"{time.strftime('%H:%M:%S')} {text}", file=sys.stderr, flush=True)

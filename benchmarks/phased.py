@@ -1,15 +1,15 @@
-"""Streamed weights against the ideal, the disk, everything in memory, and accelerate's disk offload.
+"""Streamed weights compared with the ideal, a plain reader, all weights in memory, and accelerate's disk offload.
 
-    python benchmarks/phased.py                     everything; leave the machine alone for an hour
-    python benchmarks/phased.py --only overlap      I/O and compute equal: against the ideal and one after the other
-    python benchmarks/phased.py --only streaming    one row: against the best plain reader of the same file
-    python benchmarks/phased.py --only computing    many rows: against everything in memory
+    python benchmarks/phased.py                     all parts; takes an hour on an idle machine
+    python benchmarks/phased.py --only overlap      I/O and compute equal: compared with the ideal and with sequential
+    python benchmarks/phased.py --only streaming    one row: compared with the fastest plain reader of the same file
+    python benchmarks/phased.py --only computing    many rows: compared with all weights in memory
     python benchmarks/phased.py --only offload      stacks of linear layers and ResNets: accelerate's disk_offload
-    python benchmarks/phased.py --only limit        a network of four times the memory that its process may have
-    python benchmarks/phased.py --small             all of it, small: to see that it works
+    python benchmarks/phased.py --only limit        weights of four times the memory limit of the process
+    python benchmarks/phased.py --small             all parts with small sizes, to check that they run
 
-Needs the extra `bench`, and 10 GB of disk in the directory for temporary files (TMPDIR). Prints tables and writes
-benchmarks/results/phased.json with the machine described; a part that is run alone replaces its own results there.
+Requires the extra `bench`, and 10 GB of disk in the directory for temporary files (TMPDIR). Prints tables and writes
+benchmarks/results/phased.json with a description of the machine; a single part replaces only its own results there.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from __future__ import annotations
 import tempfile
 from pathlib import Path
 
-from parts import begin, options, run_modules, say
+from parts import log, make_parser, parse_arguments, run_modules
 
 PARTS = ("overlap", "streaming", "computing", "offload", "limit")
 
 
 def main() -> None:
-    parser = options(__doc__, "phased", PARTS)
-    parser.add_argument("--small", action="store_true", help="small sizes and few rounds; the figures mean nothing")
-    args = begin(parser)
+    parser = make_parser(__doc__, "phased", PARTS)
+    parser.add_argument("--small", action="store_true", help="small sizes and few rounds, to check that all parts run")
+    args = parse_arguments(parser)
     if args.small and args.o == parser.get_default("o"):
         args.o = Path(tempfile.gettempdir(), "phased-small.json")
-    run_modules(args, PARTS, "phasing", say, small=args.small)
+    run_modules(args, PARTS, "phased", log, small=args.small)
 
 
 if __name__ == "__main__":

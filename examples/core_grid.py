@@ -1,16 +1,14 @@
-"""A convolution on a grid of cores: planned, searched, executed on a described chip, and compared with torch."""
+"""Plan a convolution on a core grid, execute it on a modelled chip, and compare the output with torch."""
 
 import torch
 
+import tessera
 from tessera import coregrid as ttnn
-from tessera.coregrid.convolution import Convolution
-from tessera.coregrid.planning.search import plan_conv2d
-from tessera.machine import load_machine
 
-conv = Convolution(
+conv = ttnn.Convolution(
     batch=2, height=28, width=28, in_channels=64, out_channels=64, kernel=(3, 3), padding=((1, 1), (1, 1))
 )
-search = plan_conv2d(conv, load_machine("wormhole-n150"), input_layout=ttnn.ROW_MAJOR_LAYOUT, bias=True)
+search = tessera.plan_conv2d(conv, "wormhole-n150", input_layout=ttnn.ROW_MAJOR_LAYOUT, bias=True)
 print("\n".join(search.explain()))
 
 images, weights, bias = torch.randn(2, 64, 28, 28), torch.randn(64, 64, 3, 3) / 24, torch.randn(64)
@@ -30,8 +28,8 @@ output, [height, width] = ttnn.conv2d(
     conv_config=search.best.plan.config,
     return_output_dim=True,
 )
-found = ttnn.to_torch(output).reshape(2, height, width, -1)[..., :64].permute(0, 3, 1, 2).float()
-truth = torch.nn.functional.conv2d(images, weights, bias, padding=1)
-pcc = torch.corrcoef(torch.stack([found.flatten(), truth.flatten()]))[0, 1]
-print(f"on the grid: PCC {pcc:.5f} with torch, {device.ledger.remote:,} bytes from core to core")
+result = ttnn.to_torch(output).reshape(2, height, width, -1)[..., :64].permute(0, 3, 1, 2).float()
+reference = torch.nn.functional.conv2d(images, weights, bias, padding=1)
+pcc = torch.corrcoef(torch.stack([result.flatten(), reference.flatten()]))[0, 1]
+print(f"core grid: PCC {pcc:.5f} with torch, {device.ledger.remote:,} bytes sent between cores")
 device.close()

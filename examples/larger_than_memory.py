@@ -1,4 +1,4 @@
-"""Run a network whose weights are four times the memory that this process may take, and check what it gives."""
+"""Run a network with weights of four times the memory limit of this process, and check its output."""
 
 import resource
 import tempfile
@@ -9,9 +9,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from tessera.phased import PhasedModel, write_weights
+from tessera import PhasedModel
+from tessera.phased import write_weights
 
-WIDTH, BLOCKS, TIMES = 1024, 128, 4
+WIDTH, BLOCKS, WEIGHTS_PER_MEMORY = 1024, 128, 4
 
 
 class Block(nn.Module):
@@ -23,16 +24,16 @@ class Block(nn.Module):
         return x + F.relu(self.linear(x)) / BLOCKS
 
 
-def value(name: str) -> Tensor:
-    """The values of one weight: here drawn by name, in your program read from wherever they are."""
+def get_weight(name: str) -> Tensor:
+    """Return one weight by name: here random, seeded by the name; in your program, read from a file or a network."""
     shape = (WIDTH, WIDTH) if name.endswith("weight") else (WIDTH,)
     return torch.randn(shape, generator=torch.Generator().manual_seed(zlib.crc32(name.encode()))) / WIDTH**0.5
 
 
-def limit_memory(room: int) -> None:
-    """Allow this process so many bytes more than it has now."""
+def limit_memory(nbytes: int) -> None:
+    """Limit the address space of this process to its current size plus some bytes."""
     pages = int(Path("/proc/self/statm").read_text().split()[0])
-    limit = pages * resource.getpagesize() + room
+    limit = pages * resource.getpagesize() + nbytes
     resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
 
 
@@ -45,22 +46,22 @@ if __name__ == "__main__":
 
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "weights.safetensors"
-        write_weights(file, network, value)  # one tensor at a time
-        limit_memory(size // TIMES)
+        write_weights(file, network, get_weight)  # one tensor at a time
+        limit_memory(size // WEIGHTS_PER_MEMORY)
 
         try:
             torch.empty(size, dtype=torch.uint8)
-            print("all weights at once: they fit")
+            print("all weights at once: they fit into memory")
         except RuntimeError:
-            print(f"all weights at once: {size / 1e6:.0f} MB do not fit into {size / TIMES / 1e6:.0f} MB")
+            print(f"all weights at once: {size / 1e6:.0f} MB do not fit into {size / WEIGHTS_PER_MEMORY / 1e6:.0f} MB")
 
         with PhasedModel(network, path=file, budget="32MB", schedule="overlapped") as phased:
             output = phased(x)
             print(f"in {len(phased.phases)} phases: {phased.working_bytes / 1e6:.0f} MB of working memory")
 
-    expected = x  # the same, one layer at a time by hand
+    expected = x  # the same network in plain torch, one layer at a time
     for number in range(BLOCKS):
-        layer = F.linear(expected, value(f"{number}.linear.weight"), value(f"{number}.linear.bias"))
+        layer = F.linear(expected, get_weight(f"{number}.linear.weight"), get_weight(f"{number}.linear.bias"))
         expected = expected + F.relu(layer) / BLOCKS
     assert torch.equal(output, expected)
-    print(f"right, with weights of {TIMES} times its memory")
+    print(f"correct output, with weights of {WEIGHTS_PER_MEMORY} times the memory limit")

@@ -1,7 +1,7 @@
-"""Operators of one's own: `tessera ops --operators own_operators.py swiglu`, or run this file to see one measured."""
+"""Define your own operators: `tessera ops --operators own_operators.py swiglu`, or run this file to measure one."""
 
-from tessera.operators.operator import Input, Operator, by_size
-from tessera.operators.work import per_output
+from tessera.operators.operator import Input, Operator, make_sizes
+from tessera.operators.work import count_per_output
 
 OPERATORS = (
     Operator(
@@ -9,19 +9,16 @@ OPERATORS = (
         category="activation",
         torch="F.silu(gate) * data",
         reference="gate / (1 + np.exp(-gate)) * data",
-        sizes=by_size(lambda n: {"gate": Input(shape=(n, n)), "data": Input(shape=(n, n))}, 64, 1024, 4096),
-        flops=per_output(3),
+        sizes=make_sizes(lambda n: {"gate": Input(shape=(n, n)), "data": Input(shape=(n, n))}, 64, 1024, 4096),
+        flops=count_per_output(3),
     ),
 )
 
 if __name__ == "__main__":
-    from tessera.launch import LaunchConfig, Workers
-    from tessera.measure.samples import Sampling
+    import tessera
     from tessera.operators import catalogue
-    from tessera.operators.cases import cases
 
-    catalogue.use(__file__)  # here and in workers
-    with Workers(LaunchConfig()) as workers:
-        for case in cases(["swiglu"], size=["small", "medium"], passes=["both"]):
-            (record,) = workers.run("tessera.operators.bench:run_case", case, Sampling(budget=0.1))
-            print(f"{case.key}: {record.metrics['time'].value * 1e6:.1f} µs")
+    catalogue.use_operator_file(__file__)  # registers the operators in this process and in workers
+    cases = tessera.cases("ops", names=["swiglu"], size=["small", "medium"], passes=["both"])
+    for record in tessera.run(cases, launches=1, budget=0.1, store=":memory:", quiet=True):
+        print(f"{record.case.key}: {record.metrics['time'].value * 1e6:.1f} µs")

@@ -1,4 +1,4 @@
-"""A real browser to look at pages with: headless Chromium that logs its console and its requests."""
+"""A headless Chromium for tests of pages, with logs of its console and its requests."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ FLAGS = (
 
 
 @contextmanager
-def chromium(profile: Path) -> Iterator[WebDriver]:
-    """The browser, until the block ends; where there is none the test is skipped."""
+def start_chromium(profile: Path) -> Iterator[WebDriver]:
+    """Start Chromium for the duration of the block; skip the test if it is not installed."""
     program, driver = shutil.which("chromium"), shutil.which("chromedriver")
     if not (program and driver):
         pytest.skip("no Chromium here: run tests/install-browser.sh")
@@ -48,31 +48,31 @@ def chromium(profile: Path) -> Iterator[WebDriver]:
 
 
 @contextmanager
-def watched(browser: WebDriver) -> Iterator[None]:
-    """Whatever a test does within, on a light screen of usual size: pages may not complain or ask for anything."""
+def check_quiet(browser: WebDriver) -> Iterator[None]:
+    """Set a light theme and 1280x900 pixels; check at the end that pages logged no error and requested nothing."""
     browser.get("about:blank")
-    for kind in ("browser", "performance"):
-        browser.get_log(kind)
-    screen(browser, 1280, 900)
-    scheme(browser, "light")
+    for log in ("browser", "performance"):
+        browser.get_log(log)
+    set_screen(browser, 1280, 900)
+    set_theme(browser, "light")
     yield
     assert browser.get_log("browser") == []
-    assert [url for url in requests(browser) if not url.startswith(("file:", "data:", "blob:", "about:"))] == []
+    assert [url for url in list_requests(browser) if not url.startswith(("file:", "data:", "blob:", "about:"))] == []
 
 
-def requests(browser: WebDriver) -> list[str]:
-    """The addresses that the page asked for."""
+def list_requests(browser: WebDriver) -> list[str]:
+    """Return the URLs that the page requested."""
     messages = [json.loads(entry["message"])["message"] for entry in browser.get_log("performance")]
     return [m["params"]["request"]["url"] for m in messages if m["method"] == "Network.requestWillBeSent"]
 
 
-def screen(browser: WebDriver, width: int, height: int, *, phone: bool = False) -> None:
+def set_screen(browser: WebDriver, width: int, height: int, *, phone: bool = False) -> None:
     size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": phone}
     browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
 
 
-def scheme(browser: WebDriver, name: str, media: str = "") -> None:
-    """The reader's settings: light or dark, and no smooth scrolling, which a click cannot wait for."""
+def set_theme(browser: WebDriver, name: str, media: str = "") -> None:
+    """Select the light or dark theme, and disable smooth scrolling, because clicks do not wait until scrolling ends."""
     settings = {"prefers-color-scheme": name, "prefers-reduced-motion": "reduce"}
     features = [{"name": key, "value": value} for key, value in settings.items()]
     browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": media, "features": features})

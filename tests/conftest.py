@@ -1,4 +1,4 @@
-"""A real browser for every test that looks at a page, started once; and interrupts that arrive."""
+"""Fixtures of all tests: a browser that is started once, and pages opened in the browser. SIGINT is enabled."""
 
 from __future__ import annotations
 
@@ -15,23 +15,25 @@ if TYPE_CHECKING:
     from tessera.report.runs import RunView
     from tests.browser import Open
 
-if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # as in the background of a shell; what tests start inherits it
+if (
+    signal.getsignal(signal.SIGINT) == signal.SIG_IGN
+):  # background jobs of a shell ignore SIGINT, and child processes would inherit this setting
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")
 def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WebDriver]:
-    """Headless Chromium."""
-    from tests.browser import chromium
+    """Start headless Chromium once for all tests."""
+    from tests.browser import start_chromium
 
-    with chromium(tmp_path_factory.mktemp("profile")) as started:
+    with start_chromium(tmp_path_factory.mktemp("profile")) as started:
         yield started
 
 
 @pytest.fixture
-def page_of(browser: WebDriver, tmp_path: Path) -> Iterator[Open]:
-    """Opens the page that a text is; whatever a test does, it may not complain or ask for anything."""
-    from tests.browser import watched
+def open_page(browser: WebDriver, tmp_path: Path) -> Iterator[Open]:
+    """Return a function that opens HTML text as a page; a logged error or a request of the page fails the test."""
+    from tests.browser import check_quiet
 
     def open_(text: str, name: str = "page.html") -> Path:
         path = tmp_path / name
@@ -39,17 +41,17 @@ def page_of(browser: WebDriver, tmp_path: Path) -> Iterator[Open]:
         browser.get(path.as_uri())
         return path
 
-    with watched(browser):
+    with check_quiet(browser):
         yield open_
     browser.execute_script("localStorage.clear()")
 
 
 @pytest.fixture
-def show(page_of: Open) -> Open:
-    """Opens the report of some runs."""
-    from tessera.report.page import page
+def show(open_page: Open) -> Open:
+    """Return a function that opens the report of some runs."""
+    from tessera.report.page import build_page
 
     def show(*runs: RunView, sections: Any = None) -> Path:
-        return page_of(page(runs, sections or {}), "report.html")
+        return open_page(build_page(runs, sections or {}), "report.html")
 
     return show

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Installs Chromium and its driver, which the tests of the report drive. Where that is not possible it says so in
-# one line and ends well: those tests are then skipped, with the reason.
+# Installs Chromium and its driver for the browser tests. If that is not possible, the script prints one line and exits
+# with 0; the browser tests are then skipped.
 set -u
 if command -v chromium >/dev/null 2>&1 && command -v chromedriver >/dev/null 2>&1; then
     exit 0

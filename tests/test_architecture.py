@@ -1,4 +1,4 @@
-"""Arrows point down only: a walk over all imports of the package."""
+"""Tests of the structure of the package: imports point to lower layers, without cycles; class names are unique."""
 
 from __future__ import annotations
 
@@ -9,69 +9,75 @@ import pytest
 
 ROOT = Path(__file__).parents[1] / "src" / "tessera"
 
-# from the bottom up; a package may import from its own layer only what is listed in SIDEWAYS
+# The layers, lowest first. A package may import from lower layers. Imports within a layer must be listed in
+# ALLOWED_SAME_LAYER_IMPORTS.
 LAYERS = [
-    {"errors", "files", "geometry"},
+    {"errors", "files", "geometry", "axes", "tabular"},
     {"measure", "machine"},
     {"results", "models", "launch", "transport"},
     {"report"},
-    {"operators", "spatial", "coregrid", "phased", "inference"},
+    {"ab", "operators", "spatial", "coregrid", "phased", "inference", "functions"},
     {"suites"},
+    {"api"},
     {"cli"},
 ]
-SIDEWAYS = {("transport", "launch")}
-LEVEL = {package: level for level, layer in enumerate(LAYERS) for package in layer}
+ALLOWED_SAME_LAYER_IMPORTS = {("transport", "launch")}
+LAYER_NUMBERS = {package: level for level, layer in enumerate(LAYERS) for package in layer}
 
 
-def imports(path: Path, root: Path = ROOT) -> set[str]:
-    """Every module a file imports, at its top or inside its functions; strings `tessera.a.b:c` count as well."""
-    found = set()
+def find_imports(path: Path, root: Path = ROOT) -> set[str]:
+    """Return every module that a file imports, also inside functions and as a string `tessera.a.b:c`."""
+    modules = set()
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
-            found |= {alias.name for alias in node.names}
+            modules |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{path}: relative import"
-            found.add(node.module or "")
+            modules.add(node.module or "")
             if node.module == "tessera":
-                found |= {f"tessera.{alias.name}" for alias in node.names}
+                modules |= {f"tessera.{alias.name}" for alias in node.names}
         elif isinstance(node, ast.Constant) and isinstance(node.value, str):
             module, colon, name = node.value.partition(":")
             if colon and module.startswith("tessera.") and name.isidentifier():
-                found.add(module)
-    return found
+                modules.add(module)
+    return modules
 
 
-def package_of(path: Path, root: Path = ROOT) -> str:
+def get_package(path: Path, root: Path = ROOT) -> str:
     return path.relative_to(root).parts[0].removesuffix(".py")
 
 
-def violations(root: Path = ROOT) -> list[str]:
+def find_violations(root: Path = ROOT) -> list[str]:
+    """Return every import from a higher layer, or from the same layer unless ALLOWED_SAME_LAYER_IMPORTS allows it."""
     wrong = []
     for path in sorted(root.rglob("*.py")):
-        here = package_of(path, root)
-        if here.startswith("__"):
+        importer = get_package(path, root)
+        if importer.startswith("__"):
             continue
-        if here not in LEVEL:
-            wrong.append(f"{here} is in no layer")
+        if importer not in LAYER_NUMBERS:
+            wrong.append(f"{importer} is in no layer")
             continue
-        for module in imports(path, root):
+        for module in find_imports(path, root):
             parts = module.split(".")
-            if here == "geometry" and parts[0] == "torch":
+            if importer == "geometry" and parts[0] == "torch":
                 wrong.append(f"{path.name}: geometry imports {module}")
-            if parts[0] != "tessera" or len(parts) < 2 or parts[1] not in LEVEL:
+            if parts[0] != "tessera" or len(parts) < 2 or parts[1] not in LAYER_NUMBERS:
                 continue
-            there = parts[1]
-            if there == here or (there == "errors" and here != "geometry"):
+            imported = parts[1]
+            if imported == importer or (imported == "errors" and importer != "geometry"):
                 continue
-            if here == "geometry" or LEVEL[there] > LEVEL[here]:
-                wrong.append(f"{path.relative_to(root)}: {here} imports {there}, upward")
-            elif LEVEL[there] == LEVEL[here] and (here, there) not in SIDEWAYS:
-                wrong.append(f"{path.relative_to(root)}: {here} imports {there}, sideways")
+            if importer == "geometry" or LAYER_NUMBERS[imported] > LAYER_NUMBERS[importer]:
+                wrong.append(f"{path.relative_to(root)}: {importer} imports {imported}, upward")
+            elif (
+                LAYER_NUMBERS[imported] == LAYER_NUMBERS[importer]
+                and (importer, imported) not in ALLOWED_SAME_LAYER_IMPORTS
+            ):
+                wrong.append(f"{path.relative_to(root)}: {importer} imports {imported}, sideways")
     return wrong
 
 
-def test_no_arrow_points_up_and_no_feature_imports_a_feature():
-    assert violations() == []
+def test_imports_point_down_and_features_do_not_import_each_other():
+    assert find_violations() == []
 
 
 @pytest.mark.parametrize(
@@ -86,11 +92,11 @@ def test_no_arrow_points_up_and_no_feature_imports_a_feature():
         ("surprise/x.py", "pass"),
     ],
 )
-def test_the_walk_finds_a_planted_violation(tmp_path, file, line):
+def test_a_planted_violation_is_detected(tmp_path, file, line):
     planted = tmp_path / file
     planted.parent.mkdir()
     planted.write_text(line)
-    assert len(violations(tmp_path)) == 1
+    assert len(find_violations(tmp_path)) == 1
 
 
 def test_importing_the_command_line_imports_nothing_heavy():
@@ -105,7 +111,78 @@ def test_importing_the_command_line_imports_nothing_heavy():
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60, capture_output=True)
 
 
-def test_files_stay_small_and_rooms_have_names():
+def test_modules_are_named_for_what_they_hold():
     for path in [*ROOT.rglob("*.py"), *(ROOT.parents[1] / "tests").rglob("*.py")]:
-        assert path.name not in ("utils.py", "common.py", "helpers.py"), path
-        assert len(path.read_text().splitlines()) <= (300 if path.is_relative_to(ROOT) else 330), path
+        assert path.stem not in ("utils", "common", "helpers"), path
+        assert "helpers" not in path.parent.name, path
+
+
+def get_node(module: str, root: Path = ROOT) -> str:
+    """Return the node of a module in the import graph of its package: its sub-package, or the module itself.
+
+    >>> get_node("tessera.phased.store.file"), get_node("tessera.phased.cases"), get_node("tessera.phased")
+    ('phased.store', 'phased.cases', 'phased')
+    """
+    return ".".join(module.split(".")[1:3])
+
+
+def build_import_graph(root: Path = ROOT) -> dict[str, set[str]]:
+    """Return the import graph of the parts of each package: part -> imported parts of the same package."""
+    graph: dict[str, set[str]] = {}
+    for path in sorted(root.rglob("*.py")):
+        here = path.relative_to(root.parent).with_suffix("").parts
+        module = ".".join(here[:-1] if here[-1] == "__init__" else here)
+        for target in find_imports(path, root):
+            if target.split(".")[:2] == module.split(".")[:2] and get_node(target) != get_node(module):
+                graph.setdefault(get_node(module), set()).add(get_node(target))
+    return graph
+
+
+def find_cycles(graph: dict[str, set[str]]) -> list[list[str]]:
+    """Return the cycles of a graph: groups of nodes that reach one another."""
+
+    def find_reachable(start: str) -> set[str]:
+        seen: set[str] = set()
+        waiting = [start]
+        while waiting:
+            for target in graph.get(waiting.pop(), ()):
+                if target not in seen:
+                    seen.add(target)
+                    waiting.append(target)
+        return seen
+
+    reached = {node: find_reachable(node) for node in graph}
+    cycles = {tuple(sorted(n for n in reached[node] if node in reached.get(n, ()))) for node in graph}
+    return sorted(list(cycle) for cycle in cycles if len(cycle) > 1)
+
+
+def test_parts_of_a_package_do_not_import_one_another_mutually():
+    assert find_cycles(build_import_graph()) == []
+
+
+def test_a_planted_cycle_is_detected(tmp_path):
+    root = tmp_path / "tessera"
+    for file, line in (
+        ("phased/store/a.py", "from tessera.phased.model import x"),
+        ("phased/model.py", "def f():\n    from tessera.phased.memory.b import y"),
+        ("phased/memory/b.py", "run('tessera.phased.store.a:f')"),
+        ("phased/cases.py", "import tessera.phased.model"),
+    ):
+        (root / file).parent.mkdir(parents=True, exist_ok=True)
+        (root / file).write_text(line)
+    assert find_cycles(build_import_graph(root)) == [["phased.memory", "phased.model", "phased.store"]]
+
+
+def find_class_names(root: Path = ROOT) -> dict[str, list[str]]:
+    """Return the modules that define each top-level class name."""
+    names: dict[str, list[str]] = {}
+    for path in sorted(root.rglob("*.py")):
+        for node in ast.parse(path.read_text()).body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                names.setdefault(node.name, []).append(str(path.relative_to(root)))
+    return names
+
+
+def test_class_names_are_unique():
+    repeated = {name: paths for name, paths in find_class_names().items() if len(paths) > 1}
+    assert repeated == {}

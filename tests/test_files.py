@@ -1,4 +1,4 @@
-"""A file is replaced whole or not at all."""
+"""Tests of the atomic replacement of files."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ import pytest
 from tessera.files import replace_text
 
 
-def test_a_new_file_has_the_usual_rights_and_an_old_one_keeps_its_own(tmp_path: Path) -> None:
-    plain, made = tmp_path / "plain", tmp_path / "made"
+def test_a_new_file_has_default_permissions_and_an_old_file_keeps_its_own(tmp_path: Path) -> None:
+    plain, replaced = tmp_path / "plain", tmp_path / "made"
     plain.touch()
-    replace_text(made, "one")
-    assert made.read_text() == "one"
-    assert made.stat().st_mode == plain.stat().st_mode
-    made.chmod(0o640)
-    replace_text(made, "two")
-    assert (made.read_text(), made.stat().st_mode & 0o777) == ("two", 0o640)
+    replace_text(replaced, "one")
+    assert replaced.read_text() == "one"
+    assert replaced.stat().st_mode == plain.stat().st_mode
+    replaced.chmod(0o640)
+    replace_text(replaced, "two")
+    assert (replaced.read_text(), replaced.stat().st_mode & 0o777) == ("two", 0o640)
     assert {path.name for path in tmp_path.iterdir()} == {"plain", "made"}
 
 
@@ -31,7 +31,7 @@ def test_a_link_stays_a_link(tmp_path: Path) -> None:
     assert target.read_text() == "new"
 
 
-def test_what_is_no_file_is_written_to() -> None:
+def test_devices_are_written_to_directly() -> None:
     reading, writing = os.pipe()
     try:
         replace_text(Path(f"/dev/fd/{writing}"), "through a pipe")
@@ -45,10 +45,10 @@ def test_a_full_disk_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.Mon
     path = tmp_path / "kept"
     path.write_text("old")
 
-    def full(_: int) -> None:
+    def raise_disk_full(_: int) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(os, "fsync", full)
+    monkeypatch.setattr(os, "fsync", raise_disk_full)
     with pytest.raises(OSError, match="No space"):
         replace_text(path, "new")
     assert path.read_text() == "old"

@@ -1,26 +1,34 @@
-"""The one base class of errors that are shown to a user, and the exit codes of the command."""
+"""The base class of errors that are shown to users, and the exit codes of the command."""
 
 from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
 
-OK, REGRESSION, USAGE, NOTHING_COMPARABLE, BENCHMARK_FAILED, TIMED_OUT = 0, 1, 2, 3, 4, 124
+# Exit codes of the command; `tessera --help` explains them.
+EXIT_OK, EXIT_REGRESSION, EXIT_USAGE, EXIT_NOTHING_COMPARABLE, EXIT_BENCHMARK_FAILED, EXIT_TIMED_OUT = (
+    0,
+    1,
+    2,
+    3,
+    4,
+    124,
+)
 
 
-def first_line(error: BaseException) -> str:
-    """What an error of a library says, in one line; its type where it says nothing.
+def get_first_line(error: BaseException) -> str:
+    """Return the first line of an error message, or the type name of an error without a message.
 
-    >>> first_line(ValueError("first\\nsecond")), first_line(KeyboardInterrupt())
+    >>> get_first_line(ValueError("first\\nsecond")), get_first_line(KeyboardInterrupt())
     ('first', 'KeyboardInterrupt')
     """
     return (str(error).strip() or type(error).__name__).splitlines()[0]
 
 
-def did_you_mean(word: str, known: Iterable[str], instead: str = "") -> str:
-    """What a user may have meant, as the end of an error; `instead` when nothing is near.
+def suggest_similar(word: str, known: Iterable[str], instead: str = "") -> str:
+    """Return a suggestion of similar names for an error message; `instead` if there are none.
 
-    >>> did_you_mean("ad", ["add", "matmul"])
+    >>> suggest_similar("ad", ["add", "matmul"])
     'did you mean add?'
     """
     near = difflib.get_close_matches(word, list(known), n=3)
@@ -28,13 +36,13 @@ def did_you_mean(word: str, known: Iterable[str], instead: str = "") -> str:
 
 
 class TesseraError(Exception):
-    """Something the user can mend: what is wrong, what was got, what is allowed, what to do.
+    """An error that the user can fix: what is wrong, the value, the allowed values, what to do.
 
     >>> str(TesseraError("unknown case", got="ad", allowed=["add", "matmul"], do="see `tessera list ops`"))
     "unknown case: got 'ad'; allowed: add, matmul; see `tessera list ops`"
     """
 
-    exit_code = USAGE
+    exit_code = EXIT_USAGE
 
     def __init__(
         self, what: str, *, got: object = None, allowed: Iterable[object] | str | None = None, do: str = ""
@@ -51,11 +59,11 @@ class TesseraError(Exception):
         super().__init__(what + (": " + "; ".join(parts) if parts else ""))
 
     def __reduce__(self) -> tuple[object, ...]:
-        return _rebuild, (type(self), str(self))
+        return _rebuild_error, (type(self), str(self))
 
 
-def _rebuild(kind: type[TesseraError], text: str) -> TesseraError:
-    """Errors cross process borders as their text."""
+def _rebuild_error(kind: type[TesseraError], text: str) -> TesseraError:
+    """Rebuild an error from its text when it is unpickled; only the text is pickled."""
     error = kind.__new__(kind)
     Exception.__init__(error, text)
     error.what, error.got, error.allowed, error.do = text, None, None, ""
@@ -63,29 +71,29 @@ def _rebuild(kind: type[TesseraError], text: str) -> TesseraError:
 
 
 class MissingExtra(TesseraError):
-    """A feature needs a package that is not installed."""
+    """The error for a package that a feature requires and that is not installed."""
 
     def __init__(self, package: str, extra: str) -> None:
         super().__init__(f"{package} is not installed", do=f"pip install 'tessera[{extra}]'")
 
 
 class NothingComparable(TesseraError):
-    """Two runs share no case that may be compared."""
+    """The error for two runs without a common case that can be compared."""
 
-    exit_code = NOTHING_COMPARABLE
+    exit_code = EXIT_NOTHING_COMPARABLE
 
 
 class Refused(TesseraError):
-    """A case that is understood and deliberately not run; it becomes a `refused` record."""
+    """The error for a valid case that is not supported; the record of the case has the status `refused`."""
 
 
 class BenchmarkFailed(TesseraError):
-    """A benchmark, or the worker that ran it, broke."""
+    """The error for a benchmark that failed, or whose worker failed."""
 
-    exit_code = BENCHMARK_FAILED
+    exit_code = EXIT_BENCHMARK_FAILED
 
 
 class TimedOut(BenchmarkFailed):
-    """A benchmark did not end within its time limit."""
+    """The error for a benchmark that exceeded its time limit."""
 
-    exit_code = TIMED_OUT
+    exit_code = EXIT_TIMED_OUT

@@ -1,4 +1,4 @@
-"""Files that are written whole or not at all."""
+"""Replace the content of files atomically."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from pathlib import Path
 
 
 def replace_text(path: Path, text: str) -> None:
-    """Put a text in the place of a file: a reader, or a full disk, leaves the old one or the whole new one.
+    """Replace the content of a file atomically: after a failure, such as a full disk, the old file is unchanged.
 
-    What is there and is not a file, such as a terminal or a pipe, is written to.
+    A path that is not a regular file, such as a terminal or a pipe, is written directly.
     """
     if path.exists() and not path.is_file():
         path.write_text(text, encoding="utf-8", errors="backslashreplace")
@@ -22,15 +22,15 @@ def replace_text(path: Path, text: str) -> None:
             file.write(text)
             file.flush()
             os.fsync(file.fileno())
-        os.chmod(temporary, _mode(target))
+        os.chmod(temporary, _choose_mode(target))
         os.replace(temporary, target)
     except BaseException:
         os.unlink(temporary)
         raise
 
 
-def _mode(target: Path) -> int:
-    """That of the file that is replaced, or what a new file would get."""
+def _choose_mode(target: Path) -> int:
+    """Return the mode of the existing file, else the umask default."""
     if target.exists():
         return target.stat().st_mode & 0o777
     mask = os.umask(0)

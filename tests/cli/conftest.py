@@ -1,4 +1,4 @@
-"""Every command runs in a directory, a store and a data home of its own."""
+"""Fixtures of the command tests: every test has its own working directory, store and data home."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import pytest
 
 
 @pytest.fixture(autouse=True)
-def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The directory that a command is typed in."""
+def work_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Change to a new working directory, with the default store and an empty data home."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("TESSERA_STORE", raising=False)
     monkeypatch.setenv("TESSERA_HOME", str(tmp_path / "home"))

@@ -1,4 +1,4 @@
-"""Comparisons of interpreters: what their intervals say of many operators, and runs that are not their own."""
+"""Tests of `tessera ab`: verdicts over many operators, refusal to resume another command's run, threads per side."""
 
 from __future__ import annotations
 
@@ -6,36 +6,41 @@ import argparse
 
 import pytest
 
-from tessera.cli.ab_command import QUICK, THOROUGH, Effort, _side, _verdict, configure
+from tessera.ab.bench import compute_joint_confidence, judge_series
+from tessera.ab.runner import ABSeries
+from tessera.cli.ab_command import QUICK_EFFORT, THOROUGH_EFFORT, Effort, configure, make_plan
 from tessera.cli.main import main
-from tessera.launch.alternate import CONFIDENCE, Alternated
+from tessera.cli.options import finish_arguments
+from tessera.results.record import Case
 from tessera.results.store import Store
 
 
-@pytest.mark.parametrize("effort", [QUICK, THOROUGH])
+@pytest.mark.parametrize("effort", [QUICK_EFFORT, THOROUGH_EFFORT])
 @pytest.mark.parametrize("operators", [1, 50, 1000])
-def test_equal_launches_are_the_same_and_a_change_beyond_the_threshold_is_called(effort: Effort, operators: int):
-    confidence = 1 - (1 - CONFIDENCE) / operators
+def test_verdicts_are_same_within_the_threshold_and_slower_or_faster_beyond_it(effort: Effort, operators: int):
+    confidence = compute_joint_confidence(operators)
     for ratio, verdict in ((0.0, "same"), (0.05, "slower"), (-0.05, "faster")):
         launches = tuple(ratio + 0.0001 * (number % 5) for number in range(40))
-        found = Alternated(log_ratios=launches, a=(), b=(), stopped_by="target", interpreters=effort.interpreters)
-        assert _verdict(found, effort.threshold, confidence) == verdict
+        series = ABSeries(log_ratios=launches, a=(), b=(), stopped_by="target", interpreters=effort.interpreters)
+        assert judge_series(series, effort.threshold, confidence) == verdict
 
 
-def test_the_run_of_another_command_is_not_gone_on_with(tmp_path, monkeypatch, capsys):
+def test_the_run_of_another_command_cannot_be_resumed(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     with Store("tessera.sqlite") as store:
         store.start_run("night", command="tessera ops --suite nightly", suite="ops nightly")
     assert main(["ab", "add", "--resume", "--run-name", "night", "--store", "tessera.sqlite"]) == 2
-    assert "this run is of another command" in capsys.readouterr().err
+    assert "the run was started by another command" in capsys.readouterr().err
     with Store("tessera.sqlite") as store:
-        assert not store.run("night").finished
+        assert not store.get_run("night").finished
 
 
-def test_a_variable_of_threads_counts_for_the_cores_of_its_side(capsys):
+def test_a_thread_count_variable_sets_the_threads_of_its_side(capsys):
     parser = argparse.ArgumentParser()
     configure(parser)
     args = parser.parse_args(["add", "--env-b", "OMP_NUM_THREADS=2"])
-    assert [_side(args, which).threads for which in "ab"] == [1, 2]
+    finish_arguments(args)
+    settings = make_plan(args, (Case(feature="ab", name="add"),)).settings
+    assert (settings.a.threads, settings.b.threads) == (1, 2)
     assert main(["ab", "add", "--env-a", "OMP_NUM_THREADS=2", "--env-a", "MKL_NUM_THREADS=3"]) == 2
-    assert "the threads of a side: got '2 and 3'" in capsys.readouterr().err
+    assert "the thread variables of one side must all have the same number: got '2 and 3'" in capsys.readouterr().err

@@ -1,3 +1,5 @@
+"""Tests of `tessera compare`: verdicts in every format, filters, exit codes, and one-line error messages."""
+
 import csv
 import io
 import json
@@ -21,13 +23,13 @@ GOLDEN = Path(__file__).parent / "golden"
 Compare = Callable[..., tuple[int, str, str]]
 
 
-def case(name: str, level: float, *, spread: float = 0.002, torch: str = "2.13.0", **others: object) -> Record:
-    """Three launches around a level, without chance."""
+def make_record(name: str, level: float, *, spread: float = 0.002, torch: str = "2.13.0", **fields: object) -> Record:
+    """Make a record with three launches at fixed values around `level`, without random noise."""
     launches = tuple(Samples(values=(level * (1 + spread * step),) * 3) for step in (-1, 0, 1))
     environment = {"fingerprint": "f", "libraries": {"torch": torch}}
     return Record(
         case=Case(feature="ops", name=name, params={"size": "small"}),
-        **{"launches": launches, "environment": environment, **others},  # type: ignore[arg-type]
+        **{"launches": launches, "environment": environment, **fields},  # type: ignore[arg-type]
     )
 
 
@@ -40,17 +42,17 @@ def store(tmp_path: Path) -> Path:
         branch = opened.start_run("branch", started="2026-11-15T08:00:00+00:00")
         opened.start_run("empty")
         for name in ("add", "conv2d", "matmul", "mean", "relu"):
-            opened.add(main_run, case(name, 1e-5))
+            opened.add(main_run, make_record(name, 1e-5))
         for name, level in (("add", 1e-5), ("conv2d", 1.2e-5), ("matmul", 0.8e-5), ("mean", 1.033e-5)):
-            opened.add(branch, case(name, level, **after))
-        opened.add(branch, case("relu", 1e-5, spread=0.1, **after))
-        opened.add(main_run, case("broken", 1.0))
-        opened.add(branch, case("broken", 1.0, status="failed", reason="rank 1 died", **after))
-        opened.add(main_run, case("gone", 1.0))
-        opened.add(main_run, case("edited", 1.0))
-        opened.add(branch, case("edited", 1.0, version="2", **after))
+            opened.add(branch, make_record(name, level, **after))
+        opened.add(branch, make_record("relu", 1e-5, spread=0.1, **after))
+        opened.add(main_run, make_record("broken", 1.0))
+        opened.add(branch, make_record("broken", 1.0, status="failed", reason="rank 1 died", **after))
+        opened.add(main_run, make_record("gone", 1.0))
+        opened.add(main_run, make_record("edited", 1.0))
+        opened.add(branch, make_record("edited", 1.0, version="2", **after))
         same = opened.start_run("same")
-        opened.add_all(same, opened.records(main_run))
+        opened.add_all(same, opened.read_records(main_run))
     return path
 
 
@@ -63,7 +65,7 @@ def compare(store: Path, capsys: pytest.CaptureFixture[str]) -> Compare:
     return run
 
 
-def test_what_matters_comes_first(compare: Compare) -> None:
+def test_the_table_lists_changes_first(compare: Compare) -> None:
     code, out, err = compare("main", "branch")
     assert out == (GOLDEN / "compare.txt").read_text()
     assert (code, err) == (1, "")
@@ -92,14 +94,14 @@ def test_csv_has_every_case(compare: Compare) -> None:
     assert float(rows[1]["low"]) < 1.2 < float(rows[1]["high"])
 
 
-def test_json_for_machines(compare: Compare, tmp_path: Path) -> None:
+def test_json_output(compare: Compare, tmp_path: Path) -> None:
     code, out, _ = compare("main", "branch", "-o", str(tmp_path / "c.json"))
     assert (code, out) == (1, "")
-    found = json.loads((tmp_path / "c.json").read_text())
-    assert (found["a"]["name"], found["b"]["name"]) == ("main", "branch")
-    assert [c["verdict"] for c in found["cases"]] == ["same", "slower", "faster", "unresolved", "unresolved"]
-    assert [a["kind"] for a in found["apart"]] == ["newly failed", "only in A", "version"]
-    assert found["software"] == [{"name": "libraries.torch", "before": "2.13.0", "after": "2.14.0"}]
+    comparison = json.loads((tmp_path / "c.json").read_text())
+    assert (comparison["a"]["name"], comparison["b"]["name"]) == ("main", "branch")
+    assert [c["verdict"] for c in comparison["cases"]] == ["same", "slower", "faster", "unresolved", "unresolved"]
+    assert [a["kind"] for a in comparison["apart"]] == ["newly failed", "only in A", "version"]
+    assert comparison["software"] == [{"name": "libraries.torch", "before": "2.13.0", "after": "2.14.0"}]
 
 
 def test_filters(compare: Compare) -> None:
@@ -108,7 +110,7 @@ def test_filters(compare: Compare) -> None:
     assert compare("main", "branch", "--feature", "ops", "--name", "add")[0] == 0
 
 
-def test_a_wide_threshold_forgives(compare: Compare) -> None:
+def test_changes_within_a_wide_threshold_are_not_regressions(compare: Compare) -> None:
     assert compare("main", "branch", "--threshold", "30%", "--name", "[!b]*")[0] == 0
 
 
@@ -116,10 +118,10 @@ def test_newly_failed_is_a_regression_even_when_nothing_compares(compare: Compar
     assert compare("main", "branch", "--name", "broken")[0] == 1
 
 
-def test_exported_files_are_runs_too(compare: Compare, store: Path, tmp_path: Path) -> None:
+def test_exported_files_can_be_compared(compare: Compare, store: Path, tmp_path: Path) -> None:
     with Store(store) as opened:
-        run = opened.run("branch")
-        (tmp_path / "b.json").write_text(to_json_text(run, opened.records(run)))
+        run = opened.get_run("branch")
+        (tmp_path / "b.json").write_text(to_json_text(run, opened.read_records(run)))
     from_file, from_store = (
         compare("main", str(tmp_path / "b.json"), "--csv"),
         compare("main", "branch", "--csv"),
@@ -129,7 +131,7 @@ def test_exported_files_are_runs_too(compare: Compare, store: Path, tmp_path: Pa
     assert (code, out.count("ops/add")) == (0, 1)
 
 
-def test_runs_from_the_end(compare: Compare) -> None:
+def test_runs_can_be_named_latest(compare: Compare) -> None:
     assert compare("latest", "latest", "--csv")[0] == 0
     assert compare("main", "latest", "--csv") == compare("main", "same", "--csv")
 
@@ -155,19 +157,19 @@ def test_runs_from_the_end(compare: Compare) -> None:
         (["main", "branch", "-o", "/nowhere/x.md"], 2, "cannot write the output: No such file"),
         (["main", "absent.json"], 2, "cannot read the file: No such file"),
         (["main", "empty"], 3, "run B has no cases: got 'empty'"),
-        (["main", "branch", "--feature", "halo"], 3, "run A has no such cases: got 'main'"),
-        (["main", "branch", "--name", "edited"], 3, "share no case that may be compared: got '1 version'"),
+        (["main", "branch", "--feature", "halo"], 3, "run A has no cases that match --feature and --name: got 'main'"),
+        (["main", "branch", "--name", "edited"], 3, "have no comparable case in common: got '1 version'"),
     ],
 )
-def test_bad_input_is_one_line(compare: Compare, argv: list[str], code: int, message: str) -> None:
-    got, _, err = compare(*argv)
-    assert got == code
+def test_bad_input_is_a_one_line_error(compare: Compare, argv: list[str], code: int, message: str) -> None:
+    exit_code, _, err = compare(*argv)
+    assert exit_code == code
     assert err.startswith("tessera: ")
     assert err.count("\n") == 1
     assert re.search(message, err)
 
 
-def newer(path: Path) -> None:
+def write_newer_store(path: Path) -> None:
     Store(path).close()
     with sqlite3.connect(path) as db:
         db.execute("PRAGMA user_version = 99")
@@ -177,13 +179,13 @@ def newer(path: Path) -> None:
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda path: path.write_text("words" * 1000), "is not a store of tessera"),
-        (newer, "is of a newer schema: got 99; allowed: up to 1; upgrade tessera"),
-        (lambda path: path.mkdir(), "a store is a file, and this is a directory"),
-        (lambda path: None, "there is no store here"),
+        (lambda path: path.write_text("words" * 1000), "is not a Tessera store"),
+        (write_newer_store, "has a newer schema: got 99; allowed: up to 1; upgrade tessera"),
+        (lambda path: path.mkdir(), "the path of the store is a directory"),
+        (lambda path: None, "the store does not exist"),
     ],
 )
-def test_bad_stores_are_one_line(
+def test_bad_stores_are_a_one_line_error(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], make: Callable[[Path], object], message: str
 ) -> None:
     path = tmp_path / "x.sqlite"
@@ -196,7 +198,7 @@ def test_bad_stores_are_one_line(
 
 
 @pytest.mark.timeout(60)
-def test_the_command_loads_nothing_heavy(store: Path) -> None:
+def test_the_command_imports_no_heavy_library(store: Path) -> None:
     program = (
         "import sys; from tessera.cli.main import main; main(sys.argv[1:]);"
         "print([m for m in ('torch', 'scipy.stats', 'plotly', 'pyarrow', 'psutil') if m in sys.modules])"

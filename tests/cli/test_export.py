@@ -1,3 +1,5 @@
+"""Tests of `tessera export`: JSON, CSV, Markdown and Parquet files, imports, filters, and one-line error messages."""
+
 import csv
 import re
 import subprocess
@@ -10,10 +12,10 @@ import pytest
 
 from tessera.cli.main import main
 from tessera.measure.samples import Samples
-from tessera.results.flat import COLUMNS
+from tessera.results.export import EXPORT_COLUMNS
 from tessera.results.record import Case, Record
 from tessera.results.store import Store
-from tests.results.synthetic import measured
+from tests.results.synthetic import make_measured_record
 
 GOLDEN = Path(__file__).parent / "golden"
 
@@ -47,39 +49,39 @@ def export(store: Path, capsys: pytest.CaptureFixture[str]) -> Export:
     return run
 
 
-def test_json_goes_out_and_comes_back(export: Export, store: Path, tmp_path: Path) -> None:
+def test_an_exported_json_file_can_be_imported(export: Export, store: Path, tmp_path: Path) -> None:
     file = str(tmp_path / "run.json")
     assert export("main", "-o", file) == (0, "", f"2 records of main in {file}\n")
     assert export("--import", file, "--as", "copy") == (0, "", f"2 records of copy in {store}\n")
     with Store(store) as opened:
-        original, copy = opened.run("main"), opened.run("copy")
-        assert list(opened.records(original)) == list(opened.records(copy))
+        original, copy = opened.get_run("main"), opened.get_run("copy")
+        assert list(opened.read_records(original)) == list(opened.read_records(copy))
         assert (copy.command, copy.started, copy.finished) == (
             *(original.command, original.started),
             original.finished,
         )
 
 
-def test_an_import_makes_its_store(tmp_path: Path, store: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_import_creates_its_store(tmp_path: Path, store: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["export", "main", "--store", str(store), "-o", str(tmp_path / "run.json")]) == 0
     fresh = tmp_path / "deep" / "new.sqlite"
     assert main(["export", "--import", str(tmp_path / "run.json"), "--store", str(fresh)]) == 0
     with Store(fresh, create=False) as opened:
-        assert [run.name for run in opened.runs()] == ["main"]
+        assert [run.name for run in opened.list_runs()] == ["main"]
 
 
 def test_csv_has_a_row_for_each_record(export: Export, tmp_path: Path) -> None:
     export("main", "-o", str(tmp_path / "run.csv"))
     with (tmp_path / "run.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
-    assert list(rows[0]) == list(COLUMNS)
+    assert list(rows[0]) == list(EXPORT_COLUMNS)
     assert [(row["key"], row["status"], row["median"]) for row in rows] == [
         ("ops/add[size=small]", "ok", "2e-05"),
         ("halo/ring", "timed_out", ""),
     ]
 
 
-def test_tables_to_read(export: Export, tmp_path: Path) -> None:
+def test_markdown_and_terminal_tables(export: Export, tmp_path: Path) -> None:
     export("main", "-o", str(tmp_path / "run.md"))
     assert (tmp_path / "run.md").read_text() == (GOLDEN / "export.md").read_text()
     assert export("main", "-o", "-") == (0, (GOLDEN / "export.txt").read_text(), "")
@@ -110,21 +112,21 @@ def test_filters(export: Export, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("argv", "message"),
     [
-        ([], "what to export, and where to?"),
-        (["main"], "what to export, and where to?"),
+        ([], "a run and an output file are required"),
+        (["main"], "a run and an output file are required"),
         (
             ["main", "-o", "x.xlsx"],
-            r"unknown form of export: got 'x.xlsx'; allowed: FILE.json, FILE.csv, FILE.md",
+            r"unknown export format: got 'x.xlsx'; allowed: FILE.json, FILE.csv, FILE.md",
         ),
         (["main", "-o", "/nowhere/x.csv"], "cannot write the output: No such file or directory"),
         (["mian", "-o", "x.json"], r"no such run in .*: got 'mian'; did you mean main\?"),
-        (["empty", "-o", "x.json"], "the run has no such records: got 'empty'"),
-        (["main", "-o", "x.json", "--as", "y"], "--as names an imported run"),
+        (["empty", "-o", "x.json"], "the run has no records that match --feature and --name: got 'empty'"),
+        (["main", "-o", "x.json", "--as", "y"], "--as applies only to --import"),
         (["--import", "absent.json"], "cannot read the file: No such file"),
-        (["--import", "x.json", "-o", "y.json"], "one thing at a time"),
+        (["--import", "x.json", "-o", "y.json"], "--import cannot be combined with RUN or -o"),
     ],
 )
-def test_bad_input_is_one_line(export: Export, argv: list[str], message: str) -> None:
+def test_bad_input_is_a_one_line_error(export: Export, argv: list[str], message: str) -> None:
     code, out, err = export(*argv)
     assert (code, out) == (2, "")
     assert err.startswith("tessera: ")
@@ -132,11 +134,11 @@ def test_bad_input_is_one_line(export: Export, argv: list[str], message: str) ->
     assert re.search(message, err)
 
 
-def test_a_name_that_is_taken_changes_nothing(export: Export, store: Path, tmp_path: Path) -> None:
+def test_an_import_under_an_existing_name_changes_nothing(export: Export, store: Path, tmp_path: Path) -> None:
     with Store(store) as opened:
-        opened.add(opened.run("empty"), measured("x", 1.0, np.random.default_rng()))
+        opened.add(opened.get_run("empty"), make_measured_record("x", 1.0, np.random.default_rng()))
     export("empty", "-o", str(tmp_path / "run.json"))
     code, _, err = export("--import", str(tmp_path / "run.json"), "--as", "main")
-    assert (code, "already a finished run of this name" in err) == (2, True)
+    assert (code, "a finished run of this name exists" in err) == (2, True)
     with Store(store) as opened:
-        assert opened.counts(opened.run("main")) == {"ok": 1, "timed_out": 1}
+        assert opened.count_statuses(opened.get_run("main")) == {"ok": 1, "timed_out": 1}

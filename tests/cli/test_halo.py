@@ -1,4 +1,4 @@
-"""`tessera halo` as a user types it: options, sweeps, real ranks, joining a job, and one line for every mistake."""
+"""Tests of `tessera halo`: options, sweeps, real ranks, joining a job, and one-line error messages."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from tessera.cli.main import main
 from tessera.errors import TesseraError
 from tessera.results.store import Store
 from tessera.suites.features import FEATURES, Feature
-from tests.cli.typed import in_a_job, tessera
+from tests.cli.run_command import run_tessera, run_tessera_in_job
 
 pytestmark = pytest.mark.timeout(120)
-TWO = ("--num-spatial-parts", "2", "--slice-method", "vertical", "--image-size", "32", "--in-channels", "4")
+TWO_PARTS = ("--num-spatial-parts", "2", "--slice-method", "vertical", "--image-size", "32", "--in-channels", "4")
 
 
 @pytest.mark.parametrize("name", ["exchange", "compute", "validate", "scale", "plan"])
@@ -36,26 +36,26 @@ def test_the_benchmarks_are_listed(capsys):
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        ([], "no halo benchmark named"),
+        ([], "no halo benchmark is given"),
         (["exchnge"], "invalid choice: 'exchnge'"),
         (["exchange", "--image-size", "big"], "not a size"),
         (["exchange", "--image-size", "0"], "--image-size"),
         (["exchange", "--num-spatial-parts", "100"], "more parts than pixels"),
-        (["exchange", "--num-spatial-parts", "many"], "not a number"),
+        (["exchange", "--num-spatial-parts", "many"], "not a whole number"),
         (["exchange", "--slice-method", "diagonal"], "unknown slice method 'diagonal'"),
-        (["exchange", "--num-spatial-parts", "6"], "possible are 1x6, 2x3, 3x2, 6x1"),
+        (["exchange", "--num-spatial-parts", "6"], "allowed: 1x6, 2x3, 3x2, 6x1"),
         (["exchange", "--kernel", "11", "--padding", "0"], "does not fit an image of 8"),
-        (["exchange", "--kernel", "3", "--halo-len", "2"], "both say how large"),
-        (["exchange", "--iterations", "0"], "iterations is too small"),
+        (["exchange", "--kernel", "3", "--halo-len", "2"], "both set the kernel size"),
+        (["exchange", "--iterations", "0"], "--iterations: got 0; allowed: 1 or more"),
         (["exchange", "--dtype", "int3"], "unknown dtype"),
         (["exchange", "--transport", "pigeon"], "unknown transport"),
         (["exchange", "--overlap", "none"], "unrecognized arguments: --overlap"),
-        (["exchange", "--sweep", "overlap=none,split"], "--overlap has no meaning for exchange"),
+        (["exchange", "--sweep", "overlap=none,split"], "--overlap applies only to compute and validate"),
         (["exchange", "--sweep", "image-sise=3"], "did you mean image-size"),
         (["exchange", "--sweep", "image-size"], "OPTION=A,B"),
         (["exchange", "--sweep", "image-size=,"], "no values"),
-        (["exchange", "--sweep", "image-size=8,9", "--image-size", "8"], "a value and a sweep"),
-        (["exchange", "--channels-last", "--layout", "contiguous"], "say two things"),
+        (["exchange", "--sweep", "image-size=8,9", "--image-size", "8"], "--image-size is given twice"),
+        (["exchange", "--channels-last", "--layout", "contiguous"], "not allowed with argument"),
         (["compute", "--overlap", "none,most"], "unknown overlap"),
         (["compute", "--overlap", ","], "overlap has no values"),
         (["validate", "--overlap", ""], "overlap has no values"),
@@ -74,15 +74,15 @@ def test_a_mistake_is_one_line_and_exit_code_2(words, says, capsys):
     assert captured.out == ""
 
 
-def test_ranks_of_a_job_have_to_be_as_many_as_the_parts(monkeypatch, capsys):
+def test_a_job_must_have_as_many_ranks_as_parts(monkeypatch, capsys):
     for name, value in (("OMPI_COMM_WORLD_SIZE", "2"), ("OMPI_COMM_WORLD_RANK", "0")):
         monkeypatch.setenv(name, value)
     monkeypatch.delenv("TESSERA_WORKER", raising=False)
     assert main(["halo", "exchange"]) == 2
-    assert "this mpiexec job has 2 ranks: got '4 parts'; cut into --num-spatial-parts 2" in capsys.readouterr().err
+    assert "this mpiexec job has 2 ranks: got '4 parts'; use --num-spatial-parts 2" in capsys.readouterr().err
 
 
-def test_a_transport_that_cannot_be_used_is_one_line(monkeypatch, capsys):
+def test_an_unusable_transport_is_a_one_line_error(monkeypatch, capsys):
     real = importlib.util.find_spec
     monkeypatch.setattr(
         importlib.util, "find_spec", lambda name, *more: None if name == "mpi4py" else real(name, *more)
@@ -93,7 +93,7 @@ def test_a_transport_that_cannot_be_used_is_one_line(monkeypatch, capsys):
     assert captured.err.count("\n") == 1
 
 
-def test_a_sweep_makes_all_combinations(capsys):
+def test_a_sweep_expands_to_all_combinations(capsys):
     words = ("--sweep", "image-size=32,48x64", "--sweep", "slice-method=vertical,2x2", "--sweep", "halo-len=1,3")
     assert main(["halo", "exchange", *words, "--list", "--json"]) == 0
     keys = [row["case"] for row in json.loads(capsys.readouterr().out)]
@@ -101,13 +101,13 @@ def test_a_sweep_makes_all_combinations(capsys):
     assert sum("image_size=[48,64]" in key and "kernel=7" in key for key in keys) == 2
 
 
-def test_what_has_no_effect_is_said_and_not_swallowed(capsys):
+def test_options_without_effect_are_noted(capsys):
     words = ("--out-channels", "4", "--fp16-allreduce", "--list")
     assert main(["halo", "exchange", *words]) == 0
     assert main(["halo", "compute", "--fp16-allreduce", "--list"]) == 0
     assert main(["halo", "validate", "--warmup", "3", "--fp16-allreduce", "--list"]) == 0
-    said = capsys.readouterr().err.splitlines()
-    assert [line.removeprefix("note: ").split()[0] for line in said] == [
+    notes = capsys.readouterr().err.splitlines()
+    assert [line.removeprefix("note: ").split()[0] for line in notes] == [
         "--out-channels",
         "--fp16-allreduce",
         "--fp16-allreduce",
@@ -117,7 +117,7 @@ def test_what_has_no_effect_is_said_and_not_swallowed(capsys):
 
 
 @pytest.mark.parametrize("name", ["exchange", "compute", "validate"])
-def test_the_name_of_a_file_says_its_form(name, tmp_path):
+def test_the_file_suffix_selects_the_format(name, tmp_path):
     plain, listed, marked = (tmp_path / f"cases.{suffix}" for suffix in ("csv", "json", "md"))
     for path in (plain, listed, marked):
         assert main(["halo", name, "--list", "-o", str(path)]) == 0
@@ -125,7 +125,7 @@ def test_the_name_of_a_file_says_its_form(name, tmp_path):
     assert keys == [row["case"] for row in json.loads(listed.read_text())]
     assert marked.read_text().startswith("| case")
     assert main(["halo", name, "--list", "--json", "-o", str(plain)]) == 0
-    assert [row["case"] for row in json.loads(plain.read_text())] == keys, "what an option says comes first"
+    assert [row["case"] for row in json.loads(plain.read_text())] == keys, "--json overrides the suffix"
 
 
 @pytest.mark.parametrize(
@@ -141,78 +141,82 @@ def test_the_name_of_a_file_says_its_form(name, tmp_path):
     ],
 )
 def test_every_benchmark_has_a_time_limit(words, limit, monkeypatch):
-    """Where a budget ends the sampling, the run itself reckons with it."""
-    found = []
+    """With adaptive sampling the plan has no time limit: it is derived from the budget when the run starts."""
+    limits = []
 
     def stop(plan, **options):
-        found.append(plan.launch.time_limit)
+        limits.append(plan.launch.time_limit)
         raise TesseraError("stopped")
 
-    monkeypatch.setattr(halo_command, "execute", stop)
+    monkeypatch.setattr(halo_command, "execute_plan", stop)
     assert main(["halo", *words]) == 2
-    assert found == [limit if limit is None else pytest.approx(limit, abs=1)]
+    assert limits == [limit if limit is None else pytest.approx(limit, abs=1)]
 
 
 @pytest.mark.ranks
 def test_an_exchange_is_stored_and_shown_with_its_neighbours():
-    done = tessera("halo", "exchange", *TWO, "--launches", "2", "--iterations", "20", "--run-name", "one")
+    done = run_tessera("halo", "exchange", *TWO_PARTS, "--launches", "2", "--iterations", "20", "--run-name", "one")
     assert done.returncode == 0, done.stderr
     assert "halo exchange" in done.stdout
     assert "per neighbour" in done.stdout
     assert "stored as run one" in done.stdout
     with Store() as store:
-        (record,) = store.records(store.run("one"))
+        (record,) = store.read_records(store.get_run("one"))
     assert [(len(s.warmups), len(s.values), len(s.ranks)) for s in record.launches] == [(10, 20, 2)] * 2
-    page = tessera("report", "one", "-o", "one.html")
+    page = run_tessera("report", "one", "-o", "one.html")
     assert page.returncode == 0, page.stderr
     assert "Halo exchange" in Path("one.html").read_text()
 
 
 @pytest.mark.ranks
-def test_a_sweep_of_computations_is_a_table():
+def test_a_sweep_of_compute_cases():
     words = ("--out-channels", "4", "--overlap", "none,recompute", "--sweep", "halo-len=1,2", "--quick")
-    done = tessera("halo", "compute", *TWO, *words, "--transport", "gloo", "-o", "out.csv")
+    done = run_tessera("halo", "compute", *TWO_PARTS, *words, "--transport", "gloo", "-o", "out.csv")
     assert done.returncode == 0, done.stderr
     rows = list(csv.DictReader(Path("out.csv").read_text().splitlines()))
-    found = [(json.loads(row["params"]), json.loads(row["metrics"])) for row in rows]
-    assert [(params["overlap"], params["kernel"]) for params, _ in found] == [
+    cases = [(json.loads(row["params"]), json.loads(row["metrics"])) for row in rows]
+    assert [(params["overlap"], params["kernel"]) for params, _ in cases] == [
         ("none", 3),
         ("recompute", 3),
         ("none", 5),
         ("recompute", 5),
     ]
     assert all(row["status"] == "ok" for row in rows)
-    assert [("hidden" in metrics, "efficiency" in metrics) for _, metrics in found] == [(False, True), (True, True)] * 2
+    assert [("hidden" in metrics, "efficiency" in metrics) for _, metrics in cases] == [(False, True), (True, True)] * 2
 
 
 @pytest.mark.ranks
-def test_a_validation_speaks_for_every_rank():
-    done = tessera("halo", "validate", "--image-size", "21x34", "--num-spatial-parts", "4", "--out-channels", "3")
+def test_a_validation_prints_a_line_per_rank():
+    done = run_tessera("halo", "validate", "--image-size", "21x34", "--num-spatial-parts", "4", "--out-channels", "3")
     assert done.returncode == 0, done.stderr
     for rank in range(4):
         assert f"Validation passed for rank: {rank}\n" in done.stdout
 
 
 @pytest.mark.ranks
-def test_a_failed_validation_exits_with_1_and_says_which_rank_box_and_how_far_off(monkeypatch, capsys):
+def test_a_failed_validation_exits_with_1_and_prints_rank_box_and_error(monkeypatch, capsys):
     real = FEATURES["halo"]
     broken = Feature(
-        title=real.title, cases=real.cases, run="tests.spatial.broken:run_case", section="", launch=real.launch
+        title=real.title,
+        cases=real.cases,
+        run="tests.spatial.faulty_transport:run_case",
+        section="",
+        launch=real.launch,
     )
     monkeypatch.setitem(FEATURES, "halo", broken)
-    assert main(["halo", "validate", *TWO, "--out-channels", "2", "--overlap", "none"]) == 1
+    assert main(["halo", "validate", *TWO_PARTS, "--out-channels", "2", "--overlap", "none"]) == 1
     shown = capsys.readouterr().out
     assert "Validation failed for rank: 1: received pixels of Box(0:1, 0:32, 15:16) off by 1 (round 2" in shown
 
 
 @pytest.mark.ranks
 def test_inside_a_job_the_command_joins_it():
-    done = in_a_job("halo", "validate", *TWO, "--out-channels", "2", "--run-name", "joined")
+    done = run_tessera_in_job("halo", "validate", *TWO_PARTS, "--out-channels", "2", "--run-name", "joined")
     assert done.returncode == 0, done.stderr
     assert [line for line in done.stdout.splitlines() if line.startswith("Validation")] == [
         "Validation passed for rank: 0",
         "Validation passed for rank: 1",
     ]
     with Store() as store:
-        (record,) = store.records(store.run("joined"))
-    assert record.conditions["transport"] == "gloo"
+        (record,) = store.read_records(store.get_run("joined"))
+    assert record.chosen["transport"] == "shm"

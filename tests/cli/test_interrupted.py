@@ -1,4 +1,4 @@
-"""Ctrl-C and kill -9 in the middle of a real run: nothing finished is lost, nothing is left running."""
+"""Tests of SIGINT, SIGTERM and SIGKILL in a run: finished launches are kept, no process is left, --resume continues."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ OPERATORS = ["add", "matmul", "--backend", "numpy", "--size", "small", "--pass",
 COMMAND = ["ops", *OPERATORS, "--launches", "40", "--run-name", "cut"]
 
 
-def start(folder: Path) -> tuple[subprocess.Popen[str], list[psutil.Process]]:
-    """The command once it has finished two launches, with all the processes it has started."""
+def start_command(folder: Path) -> tuple[subprocess.Popen[str], list[psutil.Process]]:
+    """Start `tessera` in a new process; return it and its child processes after two launches have finished."""
     process = subprocess.Popen(
         [sys.executable, "-m", "tessera", *COMMAND],
         cwd=folder,
@@ -34,7 +34,8 @@ def start(folder: Path) -> tuple[subprocess.Popen[str], list[psutil.Process]]:
     return process, psutil.Process(process.pid).children(recursive=True)
 
 
-def gone(processes: list[psutil.Process]) -> bool:
+def wait_until_ended(processes: list[psutil.Process]) -> bool:
+    """Wait up to 10 s for the processes to end; return whether all of them ended."""
     deadline = time.monotonic() + 10
     while time.monotonic() < deadline:
         if not [p for p in processes if p.is_running() and p.status() != psutil.STATUS_ZOMBIE]:
@@ -44,18 +45,18 @@ def gone(processes: list[psutil.Process]) -> bool:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
-def test_a_run_that_is_cut_off_keeps_what_it_had_and_goes_on(tmp_path, number):
-    process, children = start(tmp_path)
+def test_an_interrupted_run_keeps_its_launches_and_can_be_resumed(tmp_path, number):
+    process, children = start_command(tmp_path)
     assert children
     os.kill(process.pid, number)
-    _, said = process.communicate(timeout=30)
-    assert gone(children)
+    _, message = process.communicate(timeout=30)
+    assert wait_until_ended(children)
     assert process.returncode == (130 if number == signal.SIGINT else -number)
-    assert "Traceback" not in said
+    assert "Traceback" not in message
     if number == signal.SIGINT:
-        assert "go on with --resume --run-name cut" in said
+        assert "resume with --resume --run-name cut" in message
     with Store(tmp_path / ".tessera" / "results.sqlite") as store:
-        kept = {record.case.name: len(record.launches) for record in store.records(store.run("cut"))}
+        kept = {record.case.name: len(record.launches) for record in store.read_records(store.get_run("cut"))}
     assert set(kept) == {"add", "matmul"}
     more = [word if word != "40" else str(max(kept.values()) + 1) for word in COMMAND]
     done = subprocess.run(
@@ -63,6 +64,6 @@ def test_a_run_that_is_cut_off_keeps_what_it_had_and_goes_on(tmp_path, number):
     )
     assert done.returncode == 0, done.stderr
     with Store(tmp_path / ".tessera" / "results.sqlite") as store:
-        run = store.run("cut")
+        run = store.get_run("cut")
         assert run.finished
-        assert {len(record.launches) for record in store.records(run)} == {max(kept.values()) + 1}
+        assert {len(record.launches) for record in store.read_records(run)} == {max(kept.values()) + 1}

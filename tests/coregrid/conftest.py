@@ -1,4 +1,4 @@
-"""Small cases on one thread: handing them to several takes longer than computing them."""
+"""Fixture of the core-grid tests: one torch thread, because small cases are slower on several threads."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Threads = Callable[[int], None]
 
 @pytest.fixture(autouse=True)
 def torch_threads() -> Iterator[Threads]:
-    """One thread, or as many as a test asks for."""
+    """Set torch to one thread, or to the number of threads that the test requests."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     yield torch.set_num_threads

@@ -1,4 +1,4 @@
-"""Random convolutions that are small enough for many of them."""
+"""Hypothesis strategy for small random convolutions."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tessera.errors import TesseraError
 
 @st.composite
 def convolutions(draw: st.DrawFn, most: int = 12, channels: int = 6, whole: int = 1) -> Convolution:
-    """Up to `most` pixels a side and `channels` times `whole` channels."""
+    """Draw a convolution of images with up to `most` pixels per side and up to `channels * whole` channels."""
     side, pad = st.integers(1, most), st.integers(0, 2)
     groups = draw(st.sampled_from([1, 1, 1, 2, 3]))
     per_group = st.integers(1, max(1, channels * whole // groups))

@@ -1,4 +1,4 @@
-"""A small machine for tests: few cores, so that a case takes milliseconds."""
+"""A small machine for tests, with few cores so that a case takes milliseconds."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from tessera.geometry import Mesh
 from tessera.machine.machine import Link, Machine
 
 
-def small(rows: int = 3, cols: int = 4, memory: int = 1 << 20) -> Machine:
+def make_small_machine(rows: int = 3, cols: int = 4, memory: int = 1 << 20) -> Machine:
+    """Return a machine of `rows` x `cols` cores with `memory` bytes each."""
     return Machine(
         name="small",
         title="a small grid",

@@ -1,18 +1,17 @@
-"""Configs: the defaults of the documentation, and what contradicts itself."""
+"""Tests of configs: documented defaults, and refused contradictory settings."""
 
 from __future__ import annotations
 
 import pytest
 
-from tessera.coregrid.cases import CHOICES, FIDELITIES, FORMATS, SETTINGS
-from tessera.coregrid.config import ComputeConfig, Conv2dConfig, MathFidelity, SliceAxis, SliceConfig
+from tessera.coregrid.cases import AXES, MATH_FIDELITIES, NUMBER_FORMATS, SHARD_LAYOUT_CHOICES
+from tessera.coregrid.config import ComputeConfig, Conv2dConfig, MathFidelity, ShardLayout, SliceAxis, SliceConfig
 from tessera.coregrid.formats import DTYPES, Layout, bfloat8_b, bfloat16
-from tessera.coregrid.planning.sharding import ShardLayout
 from tessera.errors import TesseraError
 from tessera.geometry import Mesh
 
 
-def test_defaults() -> None:
+def test_default_settings() -> None:
     config, compute = Conv2dConfig(), ComputeConfig()
     assert (config.dtype, config.weights_dtype, config.activation) == (bfloat16, bfloat16, "")
     assert (config.input_channels_alignment, config.act_block_h_override, config.act_block_w_div) == (32, 0, 1)
@@ -27,11 +26,11 @@ def test_defaults() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("settings", "message"),
     [
-        ({"reshard_if_not_optimal": True, "override_sharding_config": True}, "contradict"),
-        ({"override_sharding_config": True}, "needs the sharding"),
-        ({"override_sharding_config": True, "core_grid": Mesh(2, 2)}, "needs the sharding"),
+        ({"reshard_if_not_optimal": True, "override_sharding_config": True}, "mutually exclusive"),
+        ({"override_sharding_config": True}, "requires shard_layout and core_grid"),
+        ({"override_sharding_config": True, "core_grid": Mesh(2, 2)}, "requires shard_layout and core_grid"),
         ({"act_block_h_override": 33}, "multiple of 32"),
         ({"act_block_h_override": -32}, "multiple of 32"),
         ({"act_block_w_div": 0}, "1 or more"),
@@ -41,44 +40,46 @@ def test_defaults() -> None:
         ({"halo_mode": "all"}, "span, exact"),
         ({"output_layout": "tiles"}, "ROW_MAJOR, TILE"),
         ({"dtype": "bfloat16"}, "unknown dtype"),
-        ({"dtype": bfloat8_b, "output_layout": Layout.ROW_MAJOR}, "tiles only"),
+        ({"dtype": bfloat8_b, "output_layout": Layout.ROW_MAJOR}, "require the tile layout"),
     ],
 )
-def test_mistakes(given: dict[str, object], said: str) -> None:
-    with pytest.raises(TesseraError, match=said):
-        Conv2dConfig(**given)
+def test_invalid_arguments_raise(settings: dict[str, object], message: str) -> None:
+    with pytest.raises(TesseraError, match=message):
+        Conv2dConfig(**settings)
 
 
-def test_slices_are_counted_from_nought() -> None:
+def test_num_slices_must_not_be_negative() -> None:
     with pytest.raises(TesseraError, match="0"):
         SliceConfig(num_slices=-1)
 
 
 @pytest.mark.parametrize("word", ["height", "HEIGHT", SliceAxis.HEIGHT])
-def test_names_stand_for_what_they_name(word: str) -> None:
+def test_enum_settings_accept_names(word: str) -> None:
     assert SliceConfig(axis=word).axis is SliceAxis.HEIGHT
     assert ComputeConfig(math_fidelity="LoFi").math_fidelity is MathFidelity.LoFi
     assert Conv2dConfig(output_layout="row_major").output_layout is Layout.ROW_MAJOR
 
 
-def test_names_of_nothing() -> None:
-    with pytest.raises(TesseraError, match=r"unknown axis of slices.*HEIGHT, WIDTH"):
+def test_unknown_names_are_refused() -> None:
+    with pytest.raises(TesseraError, match=r"unknown slice axis.*HEIGHT, WIDTH"):
         SliceConfig(axis="depth")
     with pytest.raises(TesseraError, match=r"unknown math_fidelity.*LoFi, HiFi2"):
         ComputeConfig(math_fidelity="lofi")
 
 
-def test_configs_can_be_kept_by() -> None:
+def test_configs_are_hashable() -> None:
     assert hash(Conv2dConfig(shard_layout="HEIGHT")) == hash(Conv2dConfig(shard_layout=ShardLayout.HEIGHT))
     assert len({ComputeConfig(), ComputeConfig(packer_l1_acc=True)}) == 2
 
 
-def test_the_words_of_the_command_are_those_of_the_code() -> None:
-    assert tuple(DTYPES) == FORMATS
-    assert tuple(MathFidelity.__members__) == FIDELITIES
-    assert CHOICES[2:] == tuple(ShardLayout)
+def test_choices_of_the_command_match_the_enums() -> None:
+    assert tuple(DTYPES) == NUMBER_FORMATS
+    assert tuple(MathFidelity.__members__) == MATH_FIDELITIES
+    assert SHARD_LAYOUT_CHOICES[2:] == tuple(ShardLayout)
     usual = Conv2dConfig()
-    for name, value in SETTINGS.items():
-        if name != "grid" and hasattr(usual, name):
-            mine = getattr(usual, name)
-            assert getattr(mine, "name", mine) == value or str(getattr(mine, "value", mine)) == value, name
+    for axis in AXES:
+        if axis.group == "settings" and axis.name != "grid" and hasattr(usual, axis.name):
+            default = getattr(usual, axis.name)
+            assert axis.default in (getattr(default, "name", default), str(getattr(default, "value", default))), (
+                axis.name
+            )

@@ -1,4 +1,4 @@
-"""Plans carried out with NumPy, and the same on the uncut image: neither knows of the other's way."""
+"""Two independent NumPy references: execution of a plan worker by worker, and padding of the unsplit image."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tessera.geometry import Box, HaloPlan, Interval, Window
-from tessera.geometry.halo import Mode
+from tessera.geometry.halo import PaddingMode
 
 Array = NDArray[np.float64]
 
 
-def pixel_at(dim: Interval, size: int, mode: Mode) -> NDArray[np.int64]:
-    """Which pixel of an image stands at each coordinate, in it or around it; -1 is padding that is no pixel."""
+def find_pixels(dim: Interval, size: int, mode: PaddingMode) -> NDArray[np.int64]:
+    """Return the index of the image pixel that each coordinate shows, also in the padding; -1 for zero padding."""
     at = np.arange(dim.start, dim.stop)
     if mode == "zeros":
         return np.where((at >= 0) & (at < size), at, -1)
@@ -27,83 +27,85 @@ def pixel_at(dim: Interval, size: int, mode: Mode) -> NDArray[np.int64]:
     return np.where(turned < size, turned, 2 * (size - 1) - turned)
 
 
-def padded(image: Array, box: Box, mode: Mode, fill: float = 0.0) -> Array:
-    """What stands in a box of the image and its padding."""
-    pixels = [pixel_at(dim, size, mode) for dim, size in zip(box.dims, image.shape, strict=True)]
-    found = image[np.ix_(*(np.maximum(p, 0) for p in pixels))]
+def pad_image(image: Array, box: Box, mode: PaddingMode, fill: float = 0.0) -> Array:
+    """Return the values in a box that may extend from the image into its padding."""
+    pixels = [find_pixels(dim, size, mode) for dim, size in zip(box.dims, image.shape, strict=True)]
+    values = image[np.ix_(*(np.maximum(p, 0) for p in pixels))]
     real = np.ones(box.shape, dtype=bool)
     for axis, pixel in enumerate(pixels):
         real &= np.expand_dims(pixel >= 0, [d for d in range(len(pixels)) if d != axis])
-    return np.where(real, found, fill)
+    return np.where(real, values, fill)
 
 
-def folded(grad: Array, box: Box, sizes: Sequence[int], mode: Mode) -> Array:
-    """The adjoint of `padded`: the gradient of the image from that of what stands in a box."""
-    pixels = [pixel_at(dim, size, mode) for dim, size in zip(box.dims, sizes, strict=True)]
-    found = np.zeros([size + 1 for size in sizes])  # what falls on padding is collected in the last place
-    np.add.at(found, np.ix_(*pixels), grad)
-    return found[tuple(slice(size) for size in sizes)]
+def fold_gradient(grad: Array, box: Box, sizes: Sequence[int], mode: PaddingMode) -> Array:
+    """Apply the adjoint of `pad_image`: return the gradient of the image, given the gradient of a box."""
+    pixels = [find_pixels(dim, size, mode) for dim, size in zip(box.dims, sizes, strict=True)]
+    gradient = np.zeros([size + 1 for size in sizes])  # gradients of zero padding go to index -1, the last
+    np.add.at(gradient, np.ix_(*pixels), grad)
+    return gradient[tuple(slice(size) for size in sizes)]
 
 
-def needed(plan: HaloPlan, worker: int) -> NDArray[np.bool_]:
-    """Which pixels of a worker's need its output reads: all, unless its shard is of several boxes."""
-    mine = plan.workers[worker]
-    found = np.zeros(mine.need.shape, dtype=bool)
-    for box in filter(None, map(plan.window.needs, plan.outputs.shards[worker])):
-        found[box.within(mine.need).slices] = True
-    return found
+def find_needed(plan: HaloPlan, worker: int) -> NDArray[np.bool_]:
+    """Return a mask of the pixels in a worker's need that its output reads: all, unless its shard has several boxes."""
+    worker_plan = plan.workers[worker]
+    needed = np.zeros(worker_plan.need.shape, dtype=bool)
+    for box in filter(None, map(plan.window.compute_input_box, plan.outputs.shards[worker])):
+        needed[box.relative_to(worker_plan.need).slices] = True
+    return needed
 
 
-def tiles(plan: HaloPlan, image: Array, elsewhere: float) -> list[Array]:
-    """What every worker has; pixels between its boxes, which it has not, hold `elsewhere`."""
-    found = []
+def split_image(plan: HaloPlan, image: Array, elsewhere: float) -> list[Array]:
+    """Return every worker's tensor; pixels between its boxes, which it does not own, have the value `elsewhere`."""
+    tiles = []
     for worker, shard in zip(plan.workers, plan.inputs.shards, strict=True):
         tile = np.full(worker.owned.shape, elsewhere)
         for box in shard:
-            tile[box.within(worker.owned).slices] = image[box.slices]
-        found.append(tile)
-    return found
+            tile[box.relative_to(worker.owned).slices] = image[box.slices]
+        tiles.append(tile)
+    return tiles
 
 
-def exchanged(plan: HaloPlan, having: Sequence[Array]) -> list[Array]:
-    """What every worker's output reads; what arrives is added, so that arriving twice shows."""
-    found = []
+def run_exchange(plan: HaloPlan, having: Sequence[Array]) -> list[Array]:
+    """Execute a plan on the workers' tensors `having`; return every worker's input.
+
+    Received pixels are added instead of copied, so that duplicates are detected.
+    """
+    inputs = []
     for worker in plan.workers:
         frame = np.zeros(worker.frame.shape)
         for move in (*worker.keeps, *worker.receives):
-            taken = having[move.source][move.taken.within(plan.workers[move.source].owned).slices]
-            frame[move.placed.within(worker.frame).slices] += taken
+            pixels = having[move.source][move.source_box.relative_to(plan.workers[move.source].owned).slices]
+            frame[move.target_box.relative_to(worker.frame).slices] += pixels
         for fill in worker.fills:
             along = np.moveaxis(frame, fill.axis, 0)
             start = worker.frame.dims[fill.axis].start
-            taken = along[(fill.taken - start).slice]
-            along[(fill.placed - start).slice] = taken[::-1] if fill.mirrored else taken
-        found.append(frame[worker.need.within(worker.frame).slices] if worker.need else frame)
-    return found
+            pixels = along[(fill.source - start).slice]
+            along[(fill.target - start).slice] = pixels[::-1] if fill.mirrored else pixels
+        inputs.append(frame[worker.need.relative_to(worker.frame).slices] if worker.need else frame)
+    return inputs
 
 
-def returned(plan: HaloPlan, grads: Sequence[Array]) -> list[Array]:
-    """The adjoint: every worker's gradient of what it has, from everybody's of what they read."""
-    found = [np.zeros(worker.owned.shape) for worker in plan.workers]
+def run_adjoint(plan: HaloPlan, grads: Sequence[Array]) -> list[Array]:
+    """Execute the adjoint of a plan: return the gradient of every worker's own pixels, given the inputs' gradients."""
+    gradients = [np.zeros(worker.owned.shape) for worker in plan.workers]
     for worker, grad in zip(plan.workers, grads, strict=True):
         frame = np.zeros(worker.frame.shape)
         if worker.need:
-            frame[worker.need.within(worker.frame).slices] = grad
+            frame[worker.need.relative_to(worker.frame).slices] = grad
         for fill in reversed(worker.fills):
             along = np.moveaxis(frame, fill.axis, 0)
             start = worker.frame.dims[fill.axis].start
-            placed = along[(fill.placed - start).slice]
-            along[(fill.taken - start).slice] += placed[::-1] if fill.mirrored else placed.sum(0, keepdims=True)
+            placed = along[(fill.target - start).slice]
+            along[(fill.source - start).slice] += placed[::-1] if fill.mirrored else placed.sum(0, keepdims=True)
         for move in (*worker.keeps, *worker.receives):
-            back = move.reverse
-            into = found[back.target][back.placed.within(plan.workers[back.target].owned).slices]
-            into += frame[back.taken.within(worker.frame).slices]
-    return found
+            into = gradients[move.source][move.source_box.relative_to(plan.workers[move.source].owned).slices]
+            into += frame[move.target_box.relative_to(worker.frame).slices]
+    return gradients
 
 
-def windowed(window: Window, weight: Array, read: Array, span: Box, output: Box) -> Array:
-    """An output box, tap by tap, from an array that spans a box of the input; who reads past it fails."""
-    found = np.zeros(output.shape)
+def apply_window(window: Window, weight: Array, read: Array, span: Box, output: Box) -> Array:
+    """Compute an output box tap by tap from `read`, which spans the input box `span`; reading outside of it fails."""
+    output_values = np.zeros(output.shape)
     samples = np.arange(output.dims[0].start, output.dims[0].stop) - span.dims[0].start
     for taps in product(*map(range, window.kernel)):
         where, hit, inside = [samples], np.ones((1,) * len(output.dims), dtype=bool), True
@@ -121,5 +123,5 @@ def windowed(window: Window, weight: Array, read: Array, span: Box, output: Box)
             hit = hit & hits.reshape([-1 if d == axis + 1 else 1 for d in range(len(output.dims))])
         if hit.any():
             assert inside, "the need is too small"
-            found += np.where(hit, weight[taps] * read[np.ix_(*where)], 0.0)
-    return found
+            output_values += np.where(hit, weight[taps] * read[np.ix_(*where)], 0.0)
+    return output_values

@@ -1,4 +1,4 @@
-"""Opening small networks in engines, for tests."""
+"""Test helpers that open small networks in engines."""
 
 from __future__ import annotations
 
@@ -12,58 +12,58 @@ import torch
 
 from tessera.inference.arrays import Array
 from tessera.inference.engines import ENGINES
-from tessera.inference.opening import Opened, open_session
+from tessera.inference.opening import OpenedSession, open_session
 from tessera.inference.settings import Settings
-from tests.inference.small import IMAGE, classifier
+from tests.inference.small_networks import IMAGE, build_classifier
 
-INSTALLED = [name for name, entry in ENGINES.items() if not entry.missing()]
-QUICK = [name for name in INSTALLED if name != "torch-compile"]  # which compiles for seconds
-FILES = [name for name in INSTALLED if ENGINES[name].files]
+INSTALLED_ENGINES = [name for name, entry in ENGINES.items() if not entry.explain_missing()]
+QUICK_ENGINES = [name for name in INSTALLED_ENGINES if not ENGINES[name].slow_start]
+FILE_ENGINES = [name for name in INSTALLED_ENGINES if ENGINES[name].files]
 
 
-def small(network: str = "classifier", **given: Any) -> Settings:
-    """Settings of a small network with weights of a new seed."""
-    usual = {"image_size": IMAGE, "seed": random.randrange(2**31), "batch_size": random.randint(1, 5)}
-    settings = Settings.of({"model": f"tests.inference.small:{network}", **usual, **given})
-    print(settings)  # the seed of a failure
+def make_small_settings(network: str = "build_classifier", **given: Any) -> Settings:
+    """Return the settings of a small network with a random seed and batch size."""
+    defaults = {"image_size": IMAGE, "seed": random.randrange(2**31), "batch_size": random.randint(1, 5)}
+    settings = Settings.of({"model": f"tests.inference.small_networks:{network}", **defaults, **given})
+    print(settings)  # shows the random seed if the test fails
     return settings
 
 
-def opened(settings: Settings, **given: Any) -> Opened:
+def open_small_session(settings: Settings, **given: Any) -> OpenedSession:
     return open_session(settings, threads=1, **given)
 
 
-def random_images(session: Opened, batch_size: int) -> Array:
-    """Fresh images as they cross to the engine."""
+def draw_images(session: OpenedSession, batch_size: int) -> Array:
+    """Return random images in the engine's input format."""
     deployment = session.deployment
-    raw = np.random.default_rng().integers(0, 256, deployment.input_shape(batch_size), np.uint8)
-    out = np.empty(raw.shape, deployment.pixels.element)
-    deployment.pixels.converted(raw, out)
+    raw = np.random.default_rng().integers(0, 256, deployment.compute_input_shape(batch_size), np.uint8)
+    out = np.empty(raw.shape, deployment.pixels.dtype)
+    deployment.pixels.convert(raw, out)
     return out
 
 
-def outputs(session: Opened, images: Array) -> tuple[Array, ...]:
-    found = session.session.outputs(session.session.run(session.session.input(images)))
-    return tuple(array.copy() for array in found)
+def compute_outputs(session: OpenedSession, images: Array) -> tuple[Array, ...]:
+    arrays = session.session.read_outputs(session.session.run(session.session.prepare_input(images)))
+    return tuple(array.copy() for array in arrays)
 
 
-def eager(session: Opened, images: Array) -> tuple[Array, ...]:
-    """What the network gives in plain torch, float32."""
+def compute_eager_outputs(session: OpenedSession, images: Array) -> tuple[Array, ...]:
+    """Return the outputs of the session's network in torch eager mode in float32."""
     with torch.no_grad():
         result = session.deployment.reference(torch.from_numpy(images.copy()))
     parts = result if isinstance(result, tuple) else (result,)
     return tuple(part.float().numpy() for part in parts)
 
 
-def exported(path: Path, *, batch: str = "batch", size: str = "") -> str:
-    """A small network as an ONNX file; dims that are named are dynamic."""
+def export_small_network(path: Path, *, batch: str = "batch", size: str = "") -> str:
+    """Export a small network to an ONNX file. Non-empty `batch` and `size` are the names of dynamic dimensions."""
     dims = {0: batch} if batch else {}
     if size:
         dims |= {2: f"{size}_h", 3: f"{size}_w"}
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # that there is a newer exporter
+        warnings.simplefilter("ignore")  # warnings about the newer exporter
         torch.onnx.export(
-            classifier().eval(),
+            build_classifier().eval(),
             (torch.zeros(4, 3, IMAGE, IMAGE),),
             str(path),
             dynamo=False,

@@ -1,4 +1,4 @@
-"""Agreement: engines that give something else are found, whatever it is."""
+"""Tests that the agreement check detects engines with wrong outputs."""
 
 from __future__ import annotations
 
@@ -6,31 +6,34 @@ import numpy as np
 import pytest
 
 from tessera.errors import Refused
-from tessera.inference.agreement import agreement
-from tests.inference.sessions import QUICK, opened, small
+from tessera.inference.agreement import check_agreement
+from tests.inference.sessions import QUICK_ENGINES, make_small_settings, open_small_session
 
 
-@pytest.mark.parametrize("name", [name for name in QUICK if name.startswith("torch")])
+@pytest.mark.parametrize("name", [name for name in QUICK_ENGINES if name.startswith("torch")])
 def test_a_session_with_other_weights_is_refused(name):
-    settings = small(engine=name)
-    with opened(settings) as session, opened(small(engine=name, batch_size=settings.batch_size)) as other:
-        agreement(settings, session)
+    settings = make_small_settings(engine=name)
+    with (
+        open_small_session(settings) as session,
+        open_small_session(make_small_settings(engine=name, batch_size=settings.batch_size)) as other,
+    ):
+        check_agreement(settings, session)
         object.__setattr__(session, "session", other.session)
         with pytest.raises(Refused, match="does not agree with torch eager"):
-            agreement(settings, session)
+            check_agreement(settings, session)
 
 
-@pytest.mark.parametrize("name", QUICK)
-def test_outputs_that_are_not_numbers_are_refused(name):
-    settings = small("not_a_number", engine=name)
-    with opened(settings) as session, pytest.raises(Refused, match="finite"):
-        agreement(settings, session)
+@pytest.mark.parametrize("name", QUICK_ENGINES)
+def test_nan_outputs_are_refused(name):
+    settings = make_small_settings("build_nan_network", engine=name)
+    with open_small_session(settings) as session, pytest.raises(Refused, match="finite"):
+        check_agreement(settings, session)
 
 
-def test_a_large_batch_is_checked_in_part_and_a_small_one_several_times():
+def test_large_batches_are_checked_partly_and_small_batches_repeatedly():
     for size in (1, 3, 50):
-        settings = small(engine="torch-eager", batch_size=size)
-        with opened(settings) as session:
-            found = agreement(settings, session)
-            assert found.images == 8
-            assert np.isfinite(found.error)
+        settings = make_small_settings(engine="torch-eager", batch_size=size)
+        with open_small_session(settings) as session:
+            agreement_result = check_agreement(settings, session)
+            assert agreement_result.images == 8
+            assert np.isfinite(agreement_result.error)

@@ -1,4 +1,4 @@
-"""From axes to cases and back: every combination, configs below what is given, and names that are not axes."""
+"""Tests of the expansion of axes to cases: all combinations, options that override configs, and unknown names."""
 
 from __future__ import annotations
 
@@ -7,21 +7,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tessera.errors import TesseraError
-from tessera.inference.cases import AXES, cases, launch, task_of
-from tessera.inference.replicas.placement import ASKED
+from tessera.inference.cases import AXES, cases, get_task, launch_inline
 from tessera.launch import LaunchConfig
 
 
 def test_every_combination_is_a_case():
-    found = cases(model=["resnet18", "resnet50"], batch_size=[1, 4], engine=["torch-eager"], num_replicas=[1, 2])
-    assert len({case.key for case in found}) == 8
-    assert {case.name for case in found} == {"resnet18", "resnet50"}
-    assert all("model" not in case.params for case in found)
+    expanded = cases(model=["resnet18", "resnet50"], batch_size=[1, 4], engine=["torch-eager"], num_replicas=[1, 2])
+    assert len({case.key for case in expanded}) == 8
+    assert {case.name for case in expanded} == {"resnet18", "resnet50"}
+    assert all("model" not in case.params for case in expanded)
 
 
-def test_a_config_is_below_what_is_given():
+def test_options_override_the_config():
     (case,) = cases(["resnet50"], precision=["32.32"], batch_size=[8])
-    task = task_of(case)
+    task = get_task(case)
     assert (task.settings.model, task.settings.precision, task.settings.batch_size) == ("resnet50", "32.32", 8)
     assert task.settings.eight_bit_io
     several = cases(["resnet50", "efficientnet-b0"])
@@ -34,9 +33,9 @@ def test_a_config_is_below_what_is_given():
     st.sampled_from(["offline", "single-stream"]),
     st.sampled_from(["generated", "synthetic"]),
 )
-def test_a_case_gives_back_what_it_was_made_of(batch, replicas, mode, data):
+def test_a_case_converts_back_to_its_parameters(batch, replicas, mode, data):
     (case,) = cases(model=["resnet18"], batch_size=[batch], num_replicas=[replicas], mode=[mode], data=[data])
-    task = task_of(case)
+    task = get_task(case)
     assert (task.settings.batch_size, task.settings.data) == (batch, data)
     assert (task.placement.num_replicas, task.load.mode) == (replicas, mode)
 
@@ -45,28 +44,27 @@ def test_a_case_gives_back_what_it_was_made_of(batch, replicas, mode, data):
     ("axes", "says"),
     [
         ({"batchsize": [1]}, "did you mean batch_size"),
-        ({"batch_size": 8}, "is a list of values"),
-        ({"model": "resnet50"}, "is a list of values"),
+        ({"batch_size": 8}, "must be a list of values"),
+        ({"model": "resnet50"}, "must be a list of values"),
         ({"batch_size": [0]}, "--batch-size: got 0"),
         ({"engine": ["onnxruntme"]}, "did you mean onnxruntime"),
-        ({"mode": ["fast"]}, "--mode"),
+        ({"mode": ["fast"]}, "unknown mode"),
         ({"num_replicas": [0]}, "--num-replicas: got 0"),
-        ({"engine": []}, "engine of an inference case has no values"),
+        ({"engine": []}, "--engine has no values"),
     ],
 )
-def test_what_is_not_an_axis_or_not_a_value_is_refused(axes, says):
+def test_unknown_axes_and_values_are_refused(axes, says):
     with pytest.raises(TesseraError, match=says):
         cases(**axes)
 
 
-def test_axes_have_names_of_their_own():
-    assert len(set(AXES)) == len(AXES)
+def test_axis_names_are_unique():
+    names = [axis.name for axis in AXES]
+    assert len(set(names)) == len(names)
 
 
-def test_a_case_is_conducted_from_here_and_told_how_the_run_launches():
+def test_a_case_runs_in_the_calling_process():
     (case,) = cases(model=["resnet18"], num_replicas=[2])
     base = LaunchConfig(pin=False, tag_output=True, threads=3)
-    found = launch(case, base)
-    assert (found.spawn, found.workers) == ("inline", 1)
-    assert ASKED.get() == base
-    ASKED.set(LaunchConfig())
+    expanded = launch_inline(case, base)
+    assert (expanded.spawn, expanded.workers) == ("inline", 1)

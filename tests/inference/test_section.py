@@ -1,4 +1,4 @@
-"""The section of the report: each part where it has something to say, none where it has not."""
+"""Tests of the inference section of the report: a part appears only if there are records for it."""
 
 from __future__ import annotations
 
@@ -7,18 +7,19 @@ import random
 import pytest
 
 from tessera.inference.cases import cases
-from tessera.inference.section.section import section
+from tessera.inference.section.section import build_section
 from tessera.measure.samples import Samples
 from tessera.report.blocks import Card, Cards, Plot, Section, Table
-from tessera.report.page import page
+from tessera.report.page import build_page
 from tessera.report.runs import RunView
 from tessera.results.record import Metric, Record
 
 ENVIRONMENT = {"cpu": "AMD EPYC 9B14", "cores": 2, "fingerprint": "3f9ab2c41d77"}
 PEAK = 22.0
+REMARKS = ["operators timed by hooks", "operators 90 ms of 100 ms for the whole batch: 10 % is between operators"]
 
 
-def measured(rate: float, latency: float, *, efficiency: float | None = None, **axes) -> Record:
+def make_record(rate: float, latency: float, *, efficiency: float | None = None, **axes) -> Record:
     (case,) = cases(**{axis: [value] for axis, value in {"model": "resnet50", **axes}.items()})
     values = tuple(rate * random.gauss(1, 0.01) for _ in range(20))
     replicas = int(axes.get("num_replicas", 1))
@@ -46,7 +47,7 @@ def measured(rate: float, latency: float, *, efficiency: float | None = None, **
     )
 
 
-def by_operator(engine: str = "torch-eager") -> Record:
+def make_operator_record(engine: str = "torch-eager") -> Record:
     (case,) = cases(model=["resnet50"], engine=[engine], by_operator=[True])
     shares = [("convolution 3x3", 0.6), ("convolution 1x1", 0.3), ("relu", 0.07), ("add", 0.03)]
     kinds = [
@@ -58,13 +59,13 @@ def by_operator(engine: str = "torch-eager") -> Record:
         case=case,
         launches=(Samples(values=(0.1,) * 10),),
         metrics={"time": Metric(0.1, "s"), "operators": Metric(0.09, "s"), "between": Metric(0.01, "s")},
-        conditions={"kinds": kinds, "layers": layers},
+        details={"kinds": kinds, "layers": layers, "remarks": REMARKS},
         environment=ENVIRONMENT,
-        notes=("operators timed by hooks", "operators 90 ms of 100 ms for the whole batch: 10 % lies between them"),
+        notes=tuple(REMARKS),
     )
 
 
-def served() -> Record:
+def make_server_record() -> Record:
     (case,) = cases(model=["resnet50"], mode=["server"], max_latency=[0.1])
     trials = [
         {"rate": rate, "questions": 80, "achieved": rate, "latency_p99": rate / 100, "held": rate < 10}
@@ -76,48 +77,49 @@ def served() -> Record:
         direction="higher",
         launches=(Samples(values=(9.0,)),),
         metrics={"throughput": Metric(9.0, "images/s"), "max_latency": Metric(0.1, "s"), "held": Metric(1.0)},
-        conditions={"trials": trials, "load_generator": "Tessera's own arrivals"},
+        chosen={"load_generator": "Tessera's own arrivals"},
+        details={"trials": trials},
         environment=ENVIRONMENT,
     )
 
 
-def everything() -> list[Record]:
+def make_all_records() -> list[Record]:
     engines = {"torch-eager": 13.6, "onnxruntime": 20.5, "openvino": 20.3}
     swept = [
-        measured(rate * (1 + 0.01 * step), batch / rate, engine=engine, batch_size=batch)
+        make_record(rate * (1 + 0.01 * step), batch / rate, engine=engine, batch_size=batch)
         for engine, rate in engines.items()
         for step, batch in enumerate((1, 4, 16))
     ]
     doubled = [
-        measured(1.95 * rate, 8 / rate, engine=engine, batch_size=8, num_replicas=2, efficiency=0.975)
+        make_record(1.95 * rate, 8 / rate, engine=engine, batch_size=8, num_replicas=2, efficiency=0.975)
         for engine, rate in engines.items()
     ]
-    single = [measured(rate, 8 / rate, engine=engine, batch_size=8) for engine, rate in engines.items()]
-    others = [by_operator(), by_operator("onnxruntime"), served()]
+    single = [make_record(rate, 8 / rate, engine=engine, batch_size=8) for engine, rate in engines.items()]
+    others = [make_operator_record(), make_operator_record("onnxruntime"), make_server_record()]
     return [*swept, *doubled, *single, *others]
 
 
-def run(records, name: str = "r") -> RunView:
+def make_run_view(records, name: str = "r") -> RunView:
     return RunView(name=name, created="2026-03-01T12:00:00+00:00", command="tessera suite quick", records=records)
 
 
-def found(block: Section, kind: type) -> list:  # type: ignore[type-arg]
-    inside = [b for part in block.blocks if isinstance(part, Section) for b in found(part, kind)]
+def collect_blocks(block: Section, kind: type) -> list:  # type: ignore[type-arg]
+    inside = [b for part in block.blocks if isinstance(part, Section) for b in collect_blocks(part, kind)]
     return [part for part in block.blocks if isinstance(part, kind)] + inside
 
 
-def titles(block: Section) -> list[str]:
+def get_titles(block: Section) -> list[str]:
     return [part.title for part in block.blocks if isinstance(part, Section)]
 
 
 @pytest.fixture(autouse=True)
-def same_noise() -> None:
+def fix_seed() -> None:
     random.seed(7)
 
 
-def test_everything_has_its_part():
-    built = section([run(everything())])
-    assert titles(built) == [
+def test_every_kind_of_record_has_its_part_in_the_section():
+    built = build_section([make_run_view(make_all_records())])
+    assert get_titles(built) == [
         "Throughput against latency",
         "Batch size",
         "Replicas",
@@ -125,40 +127,43 @@ def test_everything_has_its_part():
         "Operators' shares",
         "All records",
     ]
-    (cards,) = found(built, Cards)
+    (cards,) = collect_blocks(built, Cards)
     assert cards.cards == [Card("resnet50", "40.0 images/s", cards.cards[0].remark)]
     assert "onnxruntime 32.32, 2 x 1, batch 8" in cards.cards[0].remark
 
 
-def test_the_front_holds_what_no_other_one_beats():
-    built = section([run(everything())])
-    plot = next(plot for plot in found(built, Plot) if "the line joins" in plot.caption)
+def test_the_pareto_front_contains_only_undominated_records():
+    built = build_section([make_run_view(make_all_records())])
+    plot = next(plot for plot in collect_blocks(built, Plot) if "the line joins" in plot.caption)
     line = plot.figure["data"][0]
     assert line["x"] == sorted(line["x"])
     assert line["y"] == sorted(line["y"]), "more images cost more time"
-    table = next(table for table in found(built, Table) if table.caption == "Every way it was run")
+    table = next(table for table in collect_blocks(built, Table) if table.caption == "All measured settings")
     assert 0 < sum(row[-1] == "yes" for row in table.rows) < len(table.rows)
 
 
-def test_a_curve_differs_in_its_axis_alone():
-    built = section([run(everything())])
+def test_cases_of_a_curve_differ_only_in_its_axis():
+    built = build_section([make_run_view(make_all_records())])
     batch, replicas = (
         next(part for part in built.blocks if isinstance(part, Section) and part.title == title)
         for title in ("Batch size", "Replicas")
     )
-    assert [trace["x"] for trace in found(batch, Plot)[0].figure["data"]] == [[1, 4, 8, 16]] * 3
-    assert [trace["x"] for trace in found(replicas, Plot)[0].figure["data"]] == [[1, 2]] * 3
+    assert [trace["x"] for trace in collect_blocks(batch, Plot)[0].figure["data"]] == [[1, 4, 8, 16]] * 3
+    assert [trace["x"] for trace in collect_blocks(replicas, Plot)[0].figure["data"]] == [[1, 2]] * 3
 
 
-def test_nothing_measured_is_no_plot():
+def test_without_records_there_is_no_plot():
     (case,) = cases(model=["resnet50"])
     broken = Record(case=case, status="failed", reason="rank 1 of 2 died", environment=ENVIRONMENT)
-    built = section([run([broken])])
-    assert titles(built) == ["All records"]
-    assert section([run([])]).blocks == []
+    built = build_section([make_run_view([broken])])
+    assert get_titles(built) == ["All records"]
+    assert build_section([make_run_view([])]).blocks == []
 
 
-def test_the_page_takes_the_section():
-    text = page([run(everything(), "before"), run(everything(), "after")], {"infer": section})
+def test_the_report_page_contains_the_section():
+    text = build_page(
+        [make_run_view(make_all_records(), "before"), make_run_view(make_all_records(), "after")],
+        {"infer": build_section},
+    )
     assert "Throughput against latency" in text
     assert "Of 2 runs, the newest is shown" in text

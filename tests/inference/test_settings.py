@@ -1,4 +1,4 @@
-"""Settings: what is checked, what is refused, and that they go through the parameters of a case unchanged."""
+"""Tests of inference settings: validation, refusals, and conversion to and from the parameters of a case."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tessera.errors import Refused, TesseraError
-from tessera.inference import meanings
+from tessera.inference import option_notes
 from tessera.inference.engines import ENGINES
 from tessera.inference.replicas.placement import Placement
-from tessera.inference.settings import LOCATIONS, Settings
+from tessera.inference.settings import NORMALIZATION_LOCATIONS, Settings
 from tessera.inference.task import Task
 from tessera.models import MODELS
 
@@ -28,7 +28,7 @@ drawn = st.sampled_from(sorted(ENGINES)).flatmap(
         device_iterations=st.integers(1, 256),
         data=st.sampled_from(["generated", "synthetic"]),
         eight_bit_io=st.booleans(),
-        normalization_location=st.sampled_from(LOCATIONS),
+        normalization_location=st.sampled_from(NORMALIZATION_LOCATIONS),
         norm_type=st.sampled_from(["", "batch", "group", "none"]),
         half_partial=st.booleans(),
         num_io_tiles=st.integers(0, 64),
@@ -40,7 +40,7 @@ drawn = st.sampled_from(sorted(ENGINES)).flatmap(
 
 
 @given(drawn)
-def test_settings_go_through_the_parameters_of_a_case_unchanged(settings):
+def test_settings_convert_to_case_parameters_and_back(settings):
     assert Settings.of(json.loads(json.dumps(settings.params()))) == settings
 
 
@@ -53,18 +53,18 @@ def test_settings_go_through_the_parameters_of_a_case_unchanged(settings):
         ({"model": "resnet5"}, "did you mean resnet50 or"),
         ({"model": ""}, "unknown model"),
         ({"engine": "onxruntime"}, "did you mean onnxruntime?"),
-        ({"precision": "8.8"}, "unknown --precision: got '8.8'; allowed: 32.32"),
+        ({"precision": "8.8"}, "unknown precision: got '8.8'; allowed: 32.32"),
         ({"data": "/no/such/folder"}, "a folder of images"),
         ({"data": "sythetic"}, "did you mean synthetic?"),
         ({"normalization_location": "gpu"}, "allowed: host, device, none"),
         ({"norm_type": "layer"}, "allowed: batch, group, none"),
         ({"num_io_tiles": -1}, "0 or more"),
         ({"device_iterations": 0}, "1 or more"),
-        ({"min_agreement": 1.5}, "between 0 and 1"),
+        ({"min_agreement": 1.5}, "from 0 to 1"),
         ({"batchsize": 4}, "did you mean batch_size?"),
     ],
 )
-def test_a_mistake_is_told_in_one_line(given, words):
+def test_an_invalid_setting_is_an_error_in_one_line(given, words):
     with pytest.raises(TesseraError) as caught:
         Settings.of(given)
     assert words in str(caught.value)
@@ -74,18 +74,18 @@ def test_a_mistake_is_told_in_one_line(given, words):
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        ({"engine": "torch-eager", "precision": "int8"}, "it is in onnxruntime, openvino"),
-        ({"engine": "onnxruntime", "precision": "bf16"}, "it is in torch-eager"),
-        ({"engine": "onnxruntime", "streams": 2}, "they are in openvino"),
-        ({"engine": "torch-compile", "hint": "throughput"}, "they are in openvino"),
+        ({"engine": "torch-eager", "precision": "int8"}, "use --engine onnxruntime or openvino"),
+        ({"engine": "onnxruntime", "precision": "bf16"}, "use --engine torch-eager"),
+        ({"engine": "onnxruntime", "streams": 2}, "use --engine openvino"),
+        ({"engine": "torch-compile", "hint": "throughput"}, "use --engine openvino"),
     ],
 )
-def test_what_an_engine_cannot_do_is_refused_with_those_that_can(given, words):
+def test_the_error_for_an_unsupported_setting_names_engines_that_support_it(given, words):
     with pytest.raises(Refused, match=words):
         Settings.of(given)
 
 
-def test_the_seeds_words_are_read():
+def test_aliases_of_other_projects_are_accepted():
     settings = Settings(model="resnext101", precision="fp32", normalization_location="ipu")
     assert (settings.model, settings.precision, settings.normalization_location) == (
         "resnext101_32x8d",
@@ -94,44 +94,46 @@ def test_the_seeds_words_are_read():
     )
 
 
-def test_eight_bits_are_normalised_on_the_device_and_that_is_told():
+def test_8_bit_input_is_normalised_on_the_device_with_a_note():
     settings = Settings(eight_bit_io=True, normalization_location="host")
-    assert meanings.normalised_on(settings) == "device"
-    assert "normalised on the device" in " ".join(meanings.notes(settings))
-    assert meanings.normalised_on(Settings(eight_bit_io=True, normalization_location="none")) == "none"
-    assert meanings.normalised_on(Settings()) == "host"
+    assert option_notes.get_normalization_location(settings) == "device"
+    assert "normalised on the device" in " ".join(option_notes.make_option_notes(settings))
+    assert option_notes.get_normalization_location(Settings(eight_bit_io=True, normalization_location="none")) == "none"
+    assert option_notes.get_normalization_location(Settings()) == "host"
 
 
-def test_what_has_nothing_to_act_on_is_told():
-    told = " ".join(meanings.notes(Settings(data="synthetic", num_io_tiles=64)))
+def test_options_without_effect_are_noted():
+    told = " ".join(option_notes.make_option_notes(Settings(data="synthetic", num_io_tiles=64)))
     assert "--num-io-tiles and --prefetch have no effect" in told
-    assert "--dataloader-worker has no effect" in " ".join(meanings.notes(Settings(dataloader_worker=4)))
+    assert "--dataloader-worker has no effect" in " ".join(
+        option_notes.make_option_notes(Settings(dataloader_worker=4))
+    )
     many = Settings(device_iterations=128)
-    assert meanings.sampling_notes(many, mode="offline", iterations=20) == ()
-    assert "without --iterations" in " ".join(meanings.sampling_notes(many, mode="offline", iterations=None))
-    assert len(meanings.sampling_notes(many, mode="server", iterations=20)) == 2
+    assert option_notes.make_sampling_notes(many, mode="offline", iterations=20) == ()
+    assert "without --iterations" in " ".join(option_notes.make_sampling_notes(many, mode="offline", iterations=None))
+    assert len(option_notes.make_sampling_notes(many, mode="server", iterations=20)) == 2
 
 
-def test_io_tiles_are_threads_never_more_than_cores_and_none_without_prefetching():
-    assert meanings.io_threads(Settings(num_io_tiles=10_000)) < 10_000
-    assert meanings.io_threads(Settings(num_io_tiles=0)) == 0
-    assert meanings.io_threads(Settings(num_io_tiles=64, prefetch=False)) == 0
-    assert "threads that prepare input" in " ".join(meanings.notes(Settings(num_io_tiles=64)))
+def test_io_threads_are_limited_to_the_cores_and_zero_without_prefetching():
+    assert option_notes.count_io_threads(Settings(num_io_tiles=10_000)) < 10_000
+    assert option_notes.count_io_threads(Settings(num_io_tiles=0)) == 0
+    assert option_notes.count_io_threads(Settings(num_io_tiles=64, prefetch=False)) == 0
+    assert "threads that prepare input" in " ".join(option_notes.make_option_notes(Settings(num_io_tiles=64)))
 
 
 def test_settings_import_no_torch_and_no_engine():
     code = (
-        "import sys, tessera.inference.settings, tessera.inference.configs, tessera.inference.meanings;"
+        "import sys, tessera.inference.settings, tessera.inference.configs, tessera.inference.option_notes;"
         "bad = {'torch', 'numpy', 'onnx', 'onnxruntime', 'openvino'} & set(sys.modules); assert not bad, bad"
     )
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
 
 
-def test_streams_need_cores_of_their_replica():
+def test_streams_require_one_core_each():
     settings = Settings(engine="openvino", streams=2)
-    with pytest.raises(TesseraError, match=r"--streams share the cores.*add --cores-per-replica 2"):
+    with pytest.raises(TesseraError, match=r"--streams requires one core per stream.*add --cores-per-replica 2"):
         Task(settings=settings)
     Task(settings=settings, placement=Placement(cores_per_replica=2))
-    assert "--hint throughput has no effect with one stream: add --streams" in meanings.notes(
+    assert "--hint throughput has no effect with one stream: add --streams" in option_notes.make_option_notes(
         Settings(engine="openvino", hint="throughput")
     )

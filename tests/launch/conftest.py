@@ -1,4 +1,4 @@
-"""A temporary directory of one's own, so that what a launch leaves there can be seen."""
+"""Fixture of the launch tests: an empty temporary directory, which shows the files that a launch leaves behind."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ import pytest
 
 @pytest.fixture
 def own_temp(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """Short, because the paths of sockets are limited."""
-    tmp_path_factory.getbasetemp()  # made at first use, and not in here
-    with tempfile.TemporaryDirectory(prefix="t-") as made:
-        monkeypatch.setenv("TMPDIR", made)
-        monkeypatch.setattr(tempfile, "tempdir", made)
-        yield Path(made)
+    """Use a new temporary directory with a short path, because socket paths are limited in length."""
+    tmp_path_factory.getbasetemp()  # create pytest's own directory elsewhere
+    with tempfile.TemporaryDirectory(prefix="t-") as directory:
+        monkeypatch.setenv("TMPDIR", directory)
+        monkeypatch.setattr(tempfile, "tempdir", directory)
+        yield Path(directory)

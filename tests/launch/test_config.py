@@ -1,4 +1,4 @@
-"""A launch that cannot work is refused in one line that says what would."""
+"""Tests of invalid launch configurations, which are refused with a one-line message."""
 
 from __future__ import annotations
 
@@ -11,30 +11,30 @@ from tessera.launch import LaunchConfig, Workers
 
 
 @pytest.mark.parametrize(
-    ("wrong", "said"),
+    ("wrong", "message"),
     [
         (
             {"spawn": "threads"},
-            "unknown way to launch: got 'threads'; allowed: inline, processes, torchrun, mpiexec",
+            "unknown launcher: got 'threads'; allowed: inline, processes, torchrun, mpiexec",
         ),
-        ({"workers": 0}, "a launch needs workers: got 0; allowed: 1 or more"),
-        ({"threads": 0}, "a worker needs threads: got 0; allowed: 1 or more"),
+        ({"workers": 0}, "invalid number of workers: got 0; allowed: 1 or more"),
+        ({"threads": 0}, "invalid number of threads per worker: got 0; allowed: 1 or more"),
         (
             {"spawn": "inline", "workers": 2},
-            "inline is one worker: got 2; allowed: 1; use processes or torchrun",
+            "the launcher inline runs one worker: got 2; allowed: 1; use the launcher processes",
         ),
-        ({"time_limit": 0.0}, "a time limit is positive: got 0.0; allowed: seconds above 0"),
+        ({"time_limit": 0.0}, "invalid time limit: got 0.0; allowed: seconds above 0"),
         ({"allocator": "jemalloc"}, "unknown allocator setting: got 'jemalloc'; allowed: steady, system"),
     ],
 )
-def test_bad_configs(wrong: dict[str, Any], said: str) -> None:
+def test_invalid_configurations_are_errors(wrong: dict[str, Any], message: str) -> None:
     with pytest.raises(TesseraError) as caught:
         LaunchConfig(**wrong)
-    assert str(caught.value) == said
+    assert str(caught.value) == message
 
 
 @pytest.mark.parametrize("target", ["no_colon", ":function", "module:", ""])
-def test_bad_targets(target: str) -> None:
+def test_invalid_function_names_are_errors(target: str) -> None:
     with (
         Workers(LaunchConfig(spawn="inline")) as workers,
         pytest.raises(TesseraError, match=r"package\.module:function"),
@@ -42,11 +42,11 @@ def test_bad_targets(target: str) -> None:
         workers.run(target)
 
 
-def test_workers_need_a_with_block() -> None:
-    with pytest.raises(TesseraError, match="`with` block"):
-        Workers(LaunchConfig(spawn="inline")).run("tests.launch.chores:count")
+def test_workers_require_a_with_block() -> None:
+    with pytest.raises(TesseraError, match="use `with Workers"):
+        Workers(LaunchConfig(spawn="inline")).run("tests.launch.worker_functions:count")
 
 
-def test_a_python_that_is_not_there() -> None:
-    with pytest.raises(TesseraError, match=r"does not start: got '/no/python'"):
+def test_a_missing_interpreter_is_an_error() -> None:
+    with pytest.raises(TesseraError, match=r"cannot start a worker: No such file or directory: got '/no/python'"):
         Workers(LaunchConfig(python="/no/python")).__enter__()

@@ -1,4 +1,4 @@
-"""Forked launches: new memory, state kept between calls, deaths reported, nothing left behind."""
+"""Tests of forked launches: new memory, state kept between calls, reported crashes, and no remaining process."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def die(number: int) -> None:
     os.kill(os.getpid(), number)
 
 
-def leave() -> None:
+def exit_with_code() -> None:
     os._exit(7)
 
 
@@ -34,11 +34,11 @@ def refuse() -> None:
     raise Refused("no such thing", got=1, allowed="2")
 
 
-def stumble() -> None:
+def raise_error() -> None:
     raise ZeroDivisionError("by zero\nand more")
 
 
-def unpicklable() -> object:
+def return_unpicklable() -> object:
     return lambda: None
 
 
@@ -47,38 +47,38 @@ def hang() -> None:
 
 
 @pytest.mark.timeout(30)
-def test_a_child_keeps_its_state_and_the_parent_its_own():
+def test_state_is_kept_between_calls_and_not_shared_with_other_processes():
     with FreshProcess() as fresh:
         assert fresh.call(f"{HERE}:remember", 1) == [1]
         assert fresh.call(f"{HERE}:remember", 2) == [1, 2]
-    with FreshProcess() as other:
-        assert other.call(f"{HERE}:remember", 3) == [3]
+    with FreshProcess() as second:
+        assert second.call(f"{HERE}:remember", 3) == [3]
     assert state == []
 
 
 @pytest.mark.timeout(30)
-def test_a_death_is_told_with_its_cause():
+def test_the_end_of_a_process_is_reported_with_its_cause():
     with FreshProcess() as fresh, pytest.raises(BenchmarkFailed, match="killed by SIGSEGV"):
         fresh.call(f"{HERE}:die", int(signal.SIGSEGV))
     with FreshProcess() as fresh, pytest.raises(BenchmarkFailed, match="exit code 7"):
-        fresh.call(f"{HERE}:leave")
+        fresh.call(f"{HERE}:exit_with_code")
 
 
 @pytest.mark.timeout(30)
-def test_errors_come_back_as_what_they_are():
+def test_errors_keep_their_type():
     with FreshProcess() as fresh:
         with pytest.raises(Refused, match="got 1; allowed: 2"):
             fresh.call(f"{HERE}:refuse")
-        told = r"raised ZeroDivisionError: by zero and more \(test_fresh.py:\d+ in stumble\)$"
-        with pytest.raises(BenchmarkFailed, match=told):
-            fresh.call(f"{HERE}:stumble")
+        message = r"raised ZeroDivisionError: by zero and more \(test_fresh.py:\d+ in raise_error\)$"
+        with pytest.raises(BenchmarkFailed, match=message):
+            fresh.call(f"{HERE}:raise_error")
         with pytest.raises(BenchmarkFailed, match="pickle"):
-            fresh.call(f"{HERE}:unpicklable")
+            fresh.call(f"{HERE}:return_unpicklable")
         assert fresh.call("os:getpid") != os.getpid()
 
 
 @pytest.mark.timeout(30)
-def test_nothing_is_left_behind():
+def test_no_process_is_left_after_close():
     fresh = FreshProcess()
     child = psutil.Process(fresh.call("os:getpid"))
     fresh.close()
@@ -86,21 +86,21 @@ def test_nothing_is_left_behind():
 
 
 @pytest.mark.timeout(60)
-def test_memory_lies_elsewhere_in_every_launch():
+def test_memory_addresses_differ_between_processes():
     with Workers(LaunchConfig()) as workers:
-        (places,) = workers.run(f"{HERE}:addresses")
+        (places,) = workers.run(f"{HERE}:list_addresses")
     assert len(set(places)) > 4
 
 
-def addresses(worker: Worker) -> list[int]:
-    found = []
+def list_addresses(worker: Worker) -> list[int]:
+    addresses = []
     for _ in range(8):
         with FreshProcess() as fresh:
-            found.append(fresh.call(f"{HERE}:address"))
-    return found
+            addresses.append(fresh.call(f"{HERE}:get_address"))
+    return addresses
 
 
-def address() -> int:
+def get_address() -> int:
     import ctypes
 
     return ctypes.addressof(ctypes.create_string_buffer(8 << 20))

@@ -1,14 +1,14 @@
-"""A clock that only advances when a test's callable says so."""
+"""A synthetic clock that advances only when a test advances it."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from tessera.measure.clock import Clock, Counters
+from tessera.measure.clock import Clock, KernelCounters
 
 
 class SyntheticClock:
-    """Time, switches, faults and steal under a test's control; reading it costs `cost` nanoseconds."""
+    """A clock with time, context switches, page faults and steal time set by a test; one reading takes `cost` ns."""
 
     def __init__(self, cost: int = 0) -> None:
         self.now = 0
@@ -18,20 +18,20 @@ class SyntheticClock:
         self.stolen = 0.0
         self.cost = cost
 
-    def wall(self) -> int:
+    def read_wall(self) -> int:
         self.now += self.cost
         return self.now
 
-    def clock(self) -> Clock:
+    def make_clock(self) -> Clock:
         return Clock(
-            wall=self.wall,
+            wall=self.read_wall,
             cpu=lambda: self.busy,
-            counters=lambda: Counters(self.switches, self.faults),
+            counters=lambda: KernelCounters(self.switches, self.faults),
             steal=lambda: self.stolen,
         )
 
-    def call(self, duration: Callable[[], float]) -> Callable[[], None]:
-        """A callable that takes `duration()` nanoseconds of wall and CPU time."""
+    def make_call(self, duration: Callable[[], float]) -> Callable[[], None]:
+        """Return a callable that takes `duration()` nanoseconds of wall and CPU time."""
 
         def fn() -> None:
             took = round(duration())

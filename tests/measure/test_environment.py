@@ -1,4 +1,4 @@
-"""What is recorded of the machine, and which records may be compared."""
+"""Tests of the recorded environment of a machine, and of the comparability of environments."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ import sys
 import pytest
 
 from tessera.errors import TesseraError
-from tessera.measure.allocator import ALLOCATORS, allocator_env
-from tessera.measure.environment import environment, fingerprint, host_fingerprint
-from tessera.measure.noise import Noise, advice, measure_noise
+from tessera.measure.allocator import ALLOCATORS, get_allocator_env
+from tessera.measure.environment import compute_fingerprint, compute_host_fingerprint, describe_environment
+from tessera.measure.noise import NoiseReport, list_noise_advice, measure_noise
 
 
-def in_a_process(code: str, **env: str) -> str:
+def run_python(code: str, **env: str) -> str:
     kept = {k: v for k, v in os.environ.items() if not k.startswith("MALLOC_")}
     return subprocess.run(
         [sys.executable, "-c", code], env=kept | env, capture_output=True, text=True, check=True, timeout=60
     ).stdout.strip()
 
 
-def test_the_environment_is_plain_json_and_names_what_matters():
-    seen = environment()
-    assert json.loads(json.dumps(seen)) == seen
+def test_the_environment_is_plain_json_with_the_important_fields():
+    environment = describe_environment()
+    assert json.loads(json.dumps(environment)) == environment
     for name in (
         "cpu",
         "cores",
@@ -36,24 +36,24 @@ def test_the_environment_is_plain_json_and_names_what_matters():
         "fingerprint",
         "kind",
     ):
-        assert seen[name], name
-    assert seen["libraries"]["torch"].startswith("2.13")
+        assert environment[name], name
+    assert environment["libraries"]["torch"].startswith("2.13")
 
 
 def test_library_versions_may_differ_and_machines_may_not():
-    seen = environment()
-    assert fingerprint(seen | {"libraries": {"torch": "9"}, "python": "4"}) == seen["fingerprint"]
+    environment = describe_environment()
+    assert compute_fingerprint(environment | {"libraries": {"torch": "9"}, "python": "4"}) == environment["fingerprint"]
     for name in ("cpu", "cores", "allocator", "threads", "pinned_to"):
-        assert fingerprint(seen | {name: "other"}) != seen["fingerprint"], name
-    assert host_fingerprint(seen | {"threads": 64}) == host_fingerprint(seen)
-    assert host_fingerprint(seen | {"cpu": "other"}) != host_fingerprint(seen)
+        assert compute_fingerprint(environment | {name: "other"}) != environment["fingerprint"], name
+    assert compute_host_fingerprint(environment | {"threads": 64}) == compute_host_fingerprint(environment)
+    assert compute_host_fingerprint(environment | {"cpu": "other"}) != compute_host_fingerprint(environment)
 
 
 @pytest.mark.parametrize("name", list(ALLOCATORS))
 def test_a_process_knows_the_allocator_setting_it_was_started_with(name):
-    code = "from tessera.measure.allocator import current_allocator as c; print(c())"
-    assert in_a_process(code, **allocator_env(name)) == name
-    assert in_a_process(code, MALLOC_TOP_PAD_="1") == "custom"
+    code = "from tessera.measure.allocator import detect_allocator as c; print(c())"
+    assert run_python(code, **get_allocator_env(name)) == name
+    assert run_python(code, MALLOC_TOP_PAD_="1") == "custom"
 
 
 def test_the_steady_allocator_stops_page_fault_storms():
@@ -63,14 +63,14 @@ def test_the_steady_allocator_stops_page_fault_storms():
         "x = torch.randn(4096, 4096)\n"
         "print(sample(lambda: torch.relu(x + x) * 2, Sampling(warmup=3, iterations=3)).faults_per_call)"
     )
-    # now and then the heap still grows during one of the three calls
-    assert any(float(in_a_process(code, **allocator_env("steady"))) < 100 for _ in range(3))
-    assert float(in_a_process(code)) > 500
+    # occasionally the heap still grows during one of the three calls
+    assert any(float(run_python(code, **get_allocator_env("steady"))) < 100 for _ in range(3))
+    assert float(run_python(code)) > 500
 
 
 def test_an_unknown_allocator_is_refused():
     with pytest.raises(TesseraError, match="allowed: steady, system"):
-        allocator_env("jemalloc")
+        get_allocator_env("jemalloc")
 
 
 def test_noise_is_measured_on_real_work():
@@ -80,7 +80,7 @@ def test_noise_is_measured_on_real_work():
     assert noise.spread >= 0
 
 
-QUIET = Noise(
+QUIET = NoiseReport(
     seconds=1,
     pieces=1000,
     median=1e-4,
@@ -94,20 +94,20 @@ QUIET = Noise(
 )
 
 
-def test_advice_names_each_trouble_and_keeps_silent_otherwise():
+def test_advice_names_each_problem_and_is_empty_without_problems():
     from dataclasses import replace
 
-    seen = {"governor": "performance", "threads": 1, "pinned_to": 2}
-    assert advice(QUIET, seen) == []
+    environment = {"governor": "performance", "threads": 1, "pinned_to": 2}
+    assert list_noise_advice(QUIET, environment) == []
     for change, word in [
         ({"load": 3.0}, "load"),
         ({"steal": 0.2}, "hypervisor"),
-        ({"hidden": 0.3}, "off its core"),
-        ({"spread": 0.2}, "spread"),
+        ({"hidden": 0.3}, "did not run"),
+        ({"spread": 0.2}, "interquartile range"),
         ({"drift": -0.1}, "drifted"),
         ({"tail": 2.0}, "one repetition in a hundred"),
     ]:
-        (line,) = advice(replace(QUIET, **change), seen)
+        (line,) = list_noise_advice(replace(QUIET, **change), environment)
         assert word in line
-    assert "governor" in advice(QUIET, seen | {"governor": "powersave"})[0]
-    assert "threads" in advice(QUIET, seen | {"threads": 8})[0]
+    assert "governor" in list_noise_advice(QUIET, environment | {"governor": "powersave"})[0]
+    assert "threads" in list_noise_advice(QUIET, environment | {"threads": 8})[0]

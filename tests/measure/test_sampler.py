@@ -1,4 +1,4 @@
-"""The sampler on synthetic clocks, where the truth is known, and on the real one."""
+"""Tests of the sampler on synthetic clocks with known durations, and on the real clock."""
 
 from __future__ import annotations
 
@@ -11,15 +11,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tessera.errors import TesseraError
-from tessera.measure.sampler import joined, sample
+from tessera.measure.joins import join_samples
+from tessera.measure.sampler import sample
 from tessera.measure.samples import Samples, Sampling
-from tessera.measure.statistics import median_interval
+from tessera.measure.statistics import estimate_median
 from tests.measure.synthetic import SyntheticClock
 
 
 def run(duration, sampling=None, cost=0):
     synthetic = SyntheticClock(cost)
-    samples = sample(synthetic.call(duration), sampling, clock=synthetic.clock())
+    samples = sample(synthetic.make_call(duration), sampling, clock=synthetic.make_clock())
     return samples, synthetic
 
 
@@ -35,7 +36,7 @@ def test_a_constant_duration_is_measured_exactly_whatever_its_length(ns):
 @given(st.floats(50.0, 1e5))
 @settings(max_examples=30, deadline=None)
 def test_the_timers_own_cost_is_negligible(ns):
-    """A clock that takes 100 ns to read adds under one per cent to calls of any length."""
+    """Check that a clock that takes 100 ns to read adds less than 1 % to calls of any length."""
     samples, _ = run(lambda: ns, cost=100)
     assert samples.values[0] == pytest.approx(round(ns) / 1e9, rel=0.01)
 
@@ -69,7 +70,7 @@ def test_stops_at_the_target_and_says_so():
     assert samples.interval <= 0.02
 
 
-def test_what_was_disturbed_is_left_behind_once_the_last_half_is_steady():
+def test_disturbed_samples_become_warm_up_once_the_last_half_is_steady():
     noise, calls = random.Random(), itertools.count()
 
     def duration() -> float:
@@ -77,34 +78,34 @@ def test_what_was_disturbed_is_left_behind_once_the_last_half_is_steady():
 
     samples, _ = run(duration, Sampling(target=0.03, budget=10.0))
     assert samples.stopped_by == "target"
-    assert len(samples.values) + len(samples.warmups) < 900, "as many again as were unsteady, and no more"
+    assert len(samples.values) + len(samples.warmups) < 900, "at most about twice the unsteady samples"
     assert samples.interval is not None
     assert samples.interval <= 0.03
     assert len(samples.values) == len(samples.cpu) == len(samples.switches) == len(samples.steal)
     assert sorted(samples.values)[len(samples.values) // 2] == pytest.approx(1e-4, rel=0.02)
 
 
-def test_a_call_that_becomes_slower_is_not_taken_for_steady():
-    """Two paces, as beside a neighbour: the fast samples are never thrown away for the slow ones after them."""
+def test_fast_samples_are_kept_if_a_call_becomes_slower():
+    """Check that the first, fast samples are kept if later calls are slower, as they are next to a busy process."""
     noise, calls = random.Random(), itertools.count()
 
     def duration() -> float:
-        pace = noise.uniform(0.5, 1.5) if next(calls) < 100 else 3.0
-        return 1e6 * pace * noise.uniform(0.99, 1.01)
+        speed = noise.uniform(0.5, 1.5) if next(calls) < 100 else 3.0
+        return 1e6 * speed * noise.uniform(0.99, 1.01)
 
     samples, _ = run(duration, Sampling(target=0.03, budget=0.5))
     assert min(samples.values) < 2e-3
 
 
 @pytest.mark.parametrize("sigma", [0.02, 0.1, 0.3])
-def test_the_interval_holds_the_median_as_often_as_looking_again_and_again_lets_it(sigma):
-    """Nominal 95 %: less is left where sampling ends at the first look that is narrow enough, and not much less."""
+def test_coverage_of_the_interval_with_repeated_looks(sigma):
+    """Check the coverage of the 95 % interval; stopping at the first narrow interval lowers it slightly."""
     noise = random.Random()
     held = 0
     for _ in range(200):
         samples, _ = run(lambda: 1e5 * noise.lognormvariate(0, sigma), Sampling(target=0.03, budget=10.0))
-        found = median_interval(samples.values)
-        held += found.low <= 1e-4 <= found.high
+        estimate = estimate_median(samples.values)
+        held += estimate.low <= 1e-4 <= estimate.high
     assert held >= 160
 
 
@@ -115,7 +116,7 @@ def test_stops_at_the_budget_and_says_so():
     assert 0.4e9 < synthetic.now < 0.7e9
 
 
-def test_stops_at_the_most_samples_and_says_so():
+def test_stops_at_the_maximum_number_of_samples_and_says_so():
     noise = random.Random()
     samples, _ = run(lambda: 1e5 * noise.lognormvariate(0, 1.0), Sampling(target=1e-6, budget=100.0, max_samples=500))
     assert samples.stopped_by == "samples"
@@ -137,7 +138,7 @@ def test_fixed_counts_are_taken_as_given():
     assert samples.values[0] == pytest.approx(1010e-9)
 
 
-def test_disturbances_are_charged_to_the_sample_they_hit():
+def test_disturbances_are_counted_in_their_sample():
     synthetic = SyntheticClock()
     calls = itertools.count(1)
 
@@ -149,7 +150,7 @@ def test_disturbances_are_charged_to_the_sample_they_hit():
             synthetic.switches += 2
             synthetic.stolen += 0.01
 
-    samples = sample(fn, Sampling(warmup=0, iterations=10), clock=synthetic.clock())
+    samples = sample(fn, Sampling(warmup=0, iterations=10), clock=synthetic.make_clock())
     assert samples.switches == (0,) * 6 + (2,) + (0,) * 3
     assert samples.steal == pytest.approx((0,) * 6 + (0.01,) + (0,) * 3)
     assert samples.disturbed == 0.1
@@ -157,22 +158,22 @@ def test_disturbances_are_charged_to_the_sample_they_hit():
     assert samples.cpu[0] == pytest.approx(0.019)
 
 
-def test_page_faults_are_those_of_the_calls_that_count():
+def test_page_faults_exclude_warm_up_and_preparation():
     synthetic = SyntheticClock()
     calls = itertools.count()
 
     def fn() -> None:
         synthetic.now += 1_000_000
-        synthetic.faults += 100 if next(calls) < 5 else 2  # the first calls touch fresh memory
+        synthetic.faults += 100 if next(calls) < 5 else 2  # the first calls access new memory pages
 
     def before() -> None:
         synthetic.faults += 1000
 
-    assert sample(fn, Sampling(budget=0.5), clock=synthetic.clock()).faults_per_call == 2
-    assert sample(fn, Sampling(budget=0.5), clock=synthetic.clock(), before=before).faults_per_call == 2
+    assert sample(fn, Sampling(budget=0.5), clock=synthetic.make_clock()).faults_per_call == 2
+    assert sample(fn, Sampling(budget=0.5), clock=synthetic.make_clock(), before=before).faults_per_call == 2
 
 
-def test_iterations_without_a_number_of_warmups_are_warm():
+def test_fixed_iterations_are_warmed_up_adaptively():
     calls = itertools.count()
     samples, _ = run(lambda: 1e6 if next(calls) < 8 else 1e5, Sampling(iterations=20))
     assert set(samples.values) == {1e-4}
@@ -192,7 +193,7 @@ def test_the_real_clock_sees_a_sleep():
 
 
 class Rank0Sync:
-    """Collects what rank 0 decides."""
+    """A synchronisation of ranks that records the decisions of rank 0, or replays recorded decisions."""
 
     def __init__(self, script=None):
         self.script = script
@@ -210,20 +211,20 @@ class Rank0Sync:
 
 
 def test_ranks_follow_rank_0_call_by_call():
-    """A slower rank that replays rank 0's decisions makes exactly as many calls: collectives cannot get stuck."""
+    """Check that a slower rank that replays the decisions of rank 0 makes as many calls, so collectives cannot hang."""
     noise = random.Random()
     counts = []
     sync = Rank0Sync()
     for factor in (1.0, 3.0):
         synthetic = SyntheticClock()
         calls = itertools.count()
-        step = synthetic.call(lambda f=factor: 1e5 * f * noise.lognormvariate(0, 0.2))
+        step = synthetic.make_call(lambda f=factor: 1e5 * f * noise.lognormvariate(0, 0.2))
 
         def fn(step=step, calls=calls):
             next(calls)
             step()
 
-        samples = sample(fn, Sampling(budget=0.2), clock=synthetic.clock(), sync=sync)
+        samples = sample(fn, Sampling(budget=0.2), clock=synthetic.make_clock(), sync=sync)
         counts.append((next(calls), len(samples.values), sync.barriers))
         sync = Rank0Sync(script=list(sync.agreed))
     assert counts[0] == counts[1]
@@ -234,13 +235,13 @@ def test_joining_ranks_takes_the_slowest_per_iteration_and_keeps_all():
         Samples(values=(1.0, 4.0), cpu=(1.0, 1.0), switches=(0, 1), steal=(0.0, 0.0)),
         Samples(values=(2.0, 3.0), cpu=(0.5, 0.5), switches=(0, 0), steal=(0.1, 0.0)),
     ]
-    both = joined(ranks)
-    assert both.values == (2.0, 4.0)
-    assert both.cpu == (1.5, 1.5)
-    assert both.switches == (0, 1)
-    assert both.steal == (0.1, 0.0)
-    assert both.ranks == ((1.0, 4.0), (2.0, 3.0))
-    assert both.joined_by == "max over ranks"
+    joined = join_samples(ranks)
+    assert joined.values == (2.0, 4.0)
+    assert joined.cpu == (1.5, 1.5)
+    assert joined.switches == (0, 1)
+    assert joined.steal == (0.1, 0.0)
+    assert joined.ranks == ((1.0, 4.0), (2.0, 3.0))
+    assert joined.joined_by == "max over ranks"
 
 
 @pytest.mark.parametrize(
@@ -256,12 +257,12 @@ def test_joining_ranks_takes_the_slowest_per_iteration_and_keeps_all():
         {"min_samples": 50, "max_samples": 40},
     ],
 )
-def test_settings_without_meaning_are_refused(bad):
+def test_invalid_settings_are_refused(bad):
     with pytest.raises(TesseraError, match="got"):
         Sampling(**bad)
 
 
-def test_what_comes_before_a_call_is_not_in_its_time_and_makes_it_a_sample_of_its_own():
+def test_preparation_is_not_timed_and_each_call_is_one_sample():
     clock = SyntheticClock()
     order = []
 
@@ -273,7 +274,7 @@ def test_what_comes_before_a_call_is_not_in_its_time_and_makes_it_a_sample_of_it
         order.append("fn")
         clock.now += 700
 
-    samples = sample(fn, Sampling(budget=0.1), clock=clock.clock(), before=before)
+    samples = sample(fn, Sampling(budget=0.1), clock=clock.make_clock(), before=before)
     assert samples.loops == 1
     assert order == ["before", "fn"] * (len(order) // 2)
     assert max(samples.values) < 2e-6

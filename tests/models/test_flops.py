@@ -1,4 +1,4 @@
-"""Counts on the meta device against published figures and against plain arithmetic."""
+"""Tests of FLOP and byte counts on the meta device, compared with published and hand-computed values."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 from torch import nn
 
 from tessera.errors import TesseraError
-from tessera.models import MODELS, build, count, model_info
+from tessera.models import MODELS, build, compute_model_info, model_info
 from tessera.models.activations import ActivationBytes
 
-# torchvision's published parameters and GMACs at the image size that each was made for
+# torchvision's published parameters and GMACs, at the default image size of each model
 PUBLISHED = {
     "resnet18": (11_689_512, 1.81),
     "resnet34": (21_797_672, 3.66),
@@ -44,11 +44,11 @@ PUBLISHED = {
 
 
 def test_every_model_has_a_published_count_or_a_reason() -> None:
-    assert set(MODELS) - set(PUBLISHED) == {"unet"}  # the padded variant has none
+    assert set(MODELS) - set(PUBLISHED) == {"unet"}  # nothing is published for the padded variant
 
 
 @pytest.mark.parametrize("name", PUBLISHED)
-def test_counts_are_the_published_ones(name: str) -> None:
+def test_counts_equal_the_published_ones(name: str) -> None:
     info = model_info(name)
     params, gmacs = PUBLISHED[name]
     assert info.params == params
@@ -69,9 +69,11 @@ def test_counts_are_the_published_ones(name: str) -> None:
     st.integers(7, 20),
     st.sampled_from(["float32", "float64", "bfloat16"]),
 )
-def test_counts_of_a_convolution(batch: int, channels: int, groups: int, stride: int, size: int, dtype: str) -> None:
+def test_the_counts_of_a_convolution_are_exact(
+    batch: int, channels: int, groups: int, stride: int, size: int, dtype: str
+) -> None:
     conv = nn.Conv2d(channels * groups, 2 * groups, 3, stride, padding=1, groups=groups)
-    info = count(conv, (batch, channels * groups, size, size), dtype=dtype)
+    info = compute_model_info(conv, (batch, channels * groups, size, size), dtype=dtype)
     side = (size - 1) // stride + 1
     width = {"float32": 4, "float64": 8, "bfloat16": 2}[dtype]
     assert info.params == 2 * groups * channels * 9 + 2 * groups
@@ -81,35 +83,34 @@ def test_counts_of_a_convolution(batch: int, channels: int, groups: int, stride:
     assert info.output_shape == (batch, 2 * groups, side, side)
 
 
-def test_views_and_changes_in_place_make_no_activations() -> None:
+def test_views_and_in_place_calls_have_no_activations() -> None:
     net = nn.Sequential(nn.ReLU(inplace=True), nn.Flatten(), nn.ReLU(), nn.Unflatten(1, (2, 3)))
-    assert count(net, (5, 6)).activation_bytes == 5 * 6 * 4
+    assert compute_model_info(net, (5, 6)).activation_bytes == 5 * 6 * 4
 
 
-def test_a_count_scales_with_the_batch_and_touches_nothing() -> None:
+def test_counts_scale_with_the_batch_and_leave_the_model_unchanged() -> None:
     net = build("resnet18", seed=5)
     before = {k: v.clone() for k, v in net.state_dict().items()}
-    one, four = count(net, (1, 3, 96, 64)), count(net, (4, 3, 96, 64))
-    assert four.flops == 4 * one.flops
-    assert four.activation_bytes == 4 * one.activation_bytes
-    assert four.intensity == pytest.approx(4 * one.intensity)
+    single, four = compute_model_info(net, (1, 3, 96, 64)), compute_model_info(net, (4, 3, 96, 64))
+    assert four.flops == 4 * single.flops
+    assert four.activation_bytes == 4 * single.activation_bytes
     assert all(torch.equal(v, before[k]) for k, v in net.state_dict().items())
-    assert count(net.double(), (1, 3, 96, 64), dtype="bfloat16").weight_bytes == pytest.approx(
-        one.weight_bytes / 2, rel=1e-3
+    assert compute_model_info(net.double(), (1, 3, 96, 64), dtype="bfloat16").weight_bytes == pytest.approx(
+        single.weight_bytes / 2, rel=1e-3
     )
 
 
 @pytest.mark.parametrize("name", ["resnet18", "resnext50_32x4d"])
-def test_activations_on_paper_are_those_of_a_real_pass(name: str) -> None:
+def test_counted_activations_equal_those_of_a_real_pass(name: str) -> None:
     net, shape = build(name), (2, 3, 64, 48)
-    made = ActivationBytes()
-    with torch.no_grad(), made:
+    activations = ActivationBytes()
+    with torch.no_grad(), activations:
         net(torch.randn(shape))
-    # The input was made inside; it is not an activation of the network.
-    assert made.total - 2 * 3 * 64 * 48 * 4 == count(net, shape).activation_bytes
+    # The input is created inside the block, but it is not an activation of the network.
+    assert activations.total - 2 * 3 * 64 * 48 * 4 == compute_model_info(net, shape).activation_bytes
 
 
-def test_a_model_of_your_own_is_counted_too() -> None:
+def test_a_user_defined_model_is_counted() -> None:
     info = model_info("torch.nn:Conv2d", image_size=10, in_channels=3, out_channels=2, kernel_size=1)
     assert info.macs == 100 * 6
 
@@ -123,8 +124,8 @@ def test_a_model_of_your_own_is_counted_too() -> None:
         ({"dtype": "float31"}, "unknown dtype"),
     ],
 )
-def test_bad_input_is_one_line(options: dict[str, int], word: str) -> None:
+def test_bad_input_is_a_one_line_error(options: dict[str, int], word: str) -> None:
     with pytest.raises(TesseraError, match=word):
         model_info("resnet18", **options)
-    with pytest.raises(TesseraError, match="does not take this input"):
-        count(build("resnet18"), (1, 4, 32, 32))
+    with pytest.raises(TesseraError, match="does not accept this input shape"):
+        compute_model_info(build("resnet18"), (1, 4, 32, 32))

@@ -1,4 +1,4 @@
-"""The registry: listing without torch, building by name and by module:callable, and what users get wrong."""
+"""Tests of the model registry: listing without torch, building by name and by module:callable, and error messages."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from tessera.errors import TesseraError
 from tessera.models import MODELS, build, list_models, model
 
 
-def state_equal(a: torch.nn.Module, b: torch.nn.Module) -> bool:
-    one, other = a.state_dict(), b.state_dict()
-    return one.keys() == other.keys() and all(torch.equal(one[k], other[k]) for k in one)
+def has_equal_state(a: torch.nn.Module, b: torch.nn.Module) -> bool:
+    state_a, state_b = a.state_dict(), b.state_dict()
+    return state_a.keys() == state_b.keys() and all(torch.equal(state_a[k], state_b[k]) for k in state_a)
 
 
 @pytest.fixture
@@ -51,16 +51,16 @@ def test_a_name_is_registered_once() -> None:
         return torch.nn.Sequential(torch.nn.Conv2d(3, width, 3), torch.nn.BatchNorm2d(width))
 
     assert build("tiny", width=5)(torch.randn(1, 3, 8, 8)).shape == (1, 5, 6, 6)
-    with pytest.raises(TesseraError, match="registered already: got 'tiny'"):
+    with pytest.raises(TesseraError, match="already registered: got 'tiny'"):
         model("tiny", "again")(tiny)
     with pytest.raises(TesseraError, match="colon"):
         model("a:b", "")(tiny)
 
 
 @pytest.mark.usefixtures("_restored_registry")
-def test_a_layer_without_a_rule_is_not_left_unfilled() -> None:
+def test_a_layer_without_an_initialisation_rule_is_an_error() -> None:
     model("odd", "")(lambda: torch.nn.Sequential(torch.nn.LayerNorm(4)))
-    with pytest.raises(TesseraError, match="no rule for random weights of 0: got 'LayerNorm'"):
+    with pytest.raises(TesseraError, match="no initialisation rule for the random weights of 0: got 'LayerNorm'"):
         build("odd")
 
 
@@ -70,12 +70,12 @@ def test_a_seed_gives_the_same_weights_and_leaves_the_global_state_alone(seed: i
     before = torch.get_rng_state()
     first = build("resnet18", seed=seed, num_classes=3)
     assert torch.equal(torch.get_rng_state(), before)
-    torch.rand(7)  # the global state must not matter
-    assert state_equal(first, build("resnet18", seed=seed, num_classes=3))
-    assert not state_equal(first, build("resnet18", seed=seed ^ 1, num_classes=3))
+    torch.rand(7)  # the seed must override the global random state
+    assert has_equal_state(first, build("resnet18", seed=seed, num_classes=3))
+    assert not has_equal_state(first, build("resnet18", seed=seed ^ 1, num_classes=3))
 
 
-def test_models_are_built_to_evaluate() -> None:
+def test_models_are_in_evaluation_mode() -> None:
     net = build("resnet18", num_classes=7, in_channels=1)
     assert not any(m.training for m in net.modules())
     assert not any(p.is_meta for p in net.parameters())
@@ -89,22 +89,22 @@ def test_models_are_built_to_evaluate() -> None:
         ("resnet5", {}, "unknown model: got 'resnet5'.*did you mean resnet50"),
         ("alexnet", {}, "allowed: resnet18.*module:callable"),
         ("resnet18", {"classes": 3}, "'classes'.*allowed: num_classes, in_channels"),
-        (":build", {}, "written module:callable"),
-        ("torch:", {}, "written module:callable"),
+        (":build", {}, "must be written as module:callable"),
+        ("torch:", {}, "must be written as module:callable"),
         ("no_such_module_here:f", {}, "no module named no_such_module_here"),
-        ("torch.nn:Conv2", {}, "has no Conv2.*Conv2d"),
+        ("torch.nn:Conv2", {}, "has no attribute Conv2.*Conv2d"),
         ("torch.nn:Conv2d", {"channels": 1}, "torch.nn:Conv2d.*allowed: in_channels"),
-        ("torch:pi", {}, "cannot be called"),
-        ("builtins:dict", {}, "gives no torch.nn.Module: got 'dict'"),
+        ("torch:pi", {}, "is not callable"),
+        ("builtins:dict", {}, "does not return a torch.nn.Module: got 'dict'"),
     ],
 )
-def test_what_users_get_wrong_is_one_line(name: str, options: dict[str, int], word: str) -> None:
+def test_user_errors_are_one_line(name: str, options: dict[str, int], word: str) -> None:
     with pytest.raises(TesseraError, match=word) as caught:
         build(name, **options)
     assert "\n" not in str(caught.value)
 
 
-def test_a_model_of_your_own_from_the_current_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_user_defined_model_from_the_current_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "my_net.py").write_text(
         "import torch\n"
         "class Nets:\n"
@@ -121,8 +121,15 @@ def test_a_model_of_your_own_from_the_current_directory(tmp_path: Path, monkeypa
     assert torch.equal(torch.get_rng_state(), before)
     assert sys.path == path
     assert not net.training
-    assert state_equal(net, build("my_net:Nets.small", seed=3, width=4))
-    assert not state_equal(net, build("my_net:Nets.small", seed=4, width=4))
+    assert has_equal_state(net, build("my_net:Nets.small", seed=3, width=4))
+    assert not has_equal_state(net, build("my_net:Nets.small", seed=4, width=4))
     with pytest.raises(TesseraError, match="cannot import broken_net: ZeroDivisionError"):
         build("broken_net:f")
     sys.modules.pop("my_net")
+
+
+def test_the_docs_list_every_model() -> None:
+    rows = [f"| `{entry.name}` | {entry.image_size} | {entry.description} |" for entry in MODELS.values()]
+    page = (Path(__file__).parents[2] / "docs" / "models.md").read_text()
+    listed = [line for line in page.splitlines() if line.startswith("| `")]
+    assert listed == rows, "the table of docs/models.md should be:\n" + "\n".join(rows)

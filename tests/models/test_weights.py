@@ -1,4 +1,4 @@
-"""Weights from files: exact, of the right model, and never running code."""
+"""Tests of weight files: exact values, checks of names and shapes, and no code execution."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def save(net: torch.nn.Module, path: Path) -> Path:
 
 
 @pytest.mark.parametrize("suffix", [".safetensors", ".pt"])
-def test_a_saved_model_is_the_same_bit_for_bit(tmp_path: Path, suffix: str) -> None:
+def test_a_saved_model_loads_bit_for_bit(tmp_path: Path, suffix: str) -> None:
     net = build("resnet50", seed=torch.seed() % 2**32)
     path = save(net, tmp_path / f"w{suffix}")
     again = build("resnet50", weights=path, seed=1)
@@ -47,14 +47,14 @@ def test_a_saved_model_is_the_same_bit_for_bit(tmp_path: Path, suffix: str) -> N
     assert all(p.requires_grad for p in again.parameters())
 
 
-def test_loaded_weights_do_not_follow_the_file(trained: torch.nn.Module, tmp_path: Path) -> None:
+def test_loaded_weights_do_not_change_with_the_file(trained: torch.nn.Module, tmp_path: Path) -> None:
     path = save(trained, tmp_path / "w.safetensors")
     net = build(NAME, weights=path, **OPTIONS)
     path.write_bytes(b"\0" * path.stat().st_size)
     assert torch.equal(net.state_dict()["fc.weight"], trained.state_dict()["fc.weight"])
 
 
-def test_the_kind_of_file_is_told_by_its_content(trained: torch.nn.Module, tmp_path: Path) -> None:
+def test_the_file_format_is_detected_from_its_content(trained: torch.nn.Module, tmp_path: Path) -> None:
     path = save(trained, tmp_path / "w.safetensors")
     path.rename(tmp_path / "w.bin")
     assert read_weights(tmp_path / "w.bin").keys() == trained.state_dict().keys()
@@ -82,7 +82,7 @@ def test_files_without_batch_counts_load(trained: torch.nn.Module, tmp_path: Pat
     assert not any(t.is_meta for t in net.state_dict().values())
 
 
-def test_weights_for_a_model_of_your_own(tmp_path: Path) -> None:
+def test_weights_load_into_a_user_defined_model(tmp_path: Path) -> None:
     layer = torch.nn.Conv2d(3, 4, 3)
     torch.save(layer.state_dict(), tmp_path / "w.pt")
     options = {"in_channels": 3, "out_channels": 4, "kernel_size": 3}
@@ -95,7 +95,7 @@ class Harmful:
         return print, ("code was run",)
 
 
-def test_files_that_are_not_weights_of_this_model(
+def test_files_that_are_not_weights_of_this_model_are_errors(
     trained: torch.nn.Module, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     good = trained.state_dict()
@@ -109,13 +109,13 @@ def test_files_that_are_not_weights_of_this_model(
             good | {"extra": torch.ones(1), "head.bias": torch.ones(1)},
         ),
         "shape.pt": (
-            r"fc.weight has another shape: got \(7, 512\)",
+            r"wrong shape of fc.weight: got \(7, 512\)",
             good | {"fc.weight": torch.ones(7, 512)},
         ),
         "wrapped.pt": ("not a plain state_dict: got 'model, epoch'", {"model": good, "epoch": 3}),
         "list.pt": ("not a plain state_dict: got 'list'", [torch.ones(1)]),
-        "code.pt": ("holds pickled code", {"a": Harmful()}),
-        "module.pt": ("holds pickled code", trained),
+        "code.pt": ("contains pickled code", {"a": Harmful()}),
+        "module.pt": ("contains pickled code", trained),
     }
     for name, (word, content) in files.items():
         torch.save(content, tmp_path / name)
@@ -123,10 +123,10 @@ def test_files_that_are_not_weights_of_this_model(
             build(NAME, weights=tmp_path / name, **OPTIONS)
         assert "\n" not in str(caught.value), name
     (tmp_path / "code.pkl").write_bytes(pickle.dumps({"a": Harmful()}, protocol=2))
-    with pytest.raises(TesseraError, match="holds pickled code"):
+    with pytest.raises(TesseraError, match="contains pickled code"):
         build(NAME, weights=tmp_path / "code.pkl", **OPTIONS)
     assert "code was run" not in capsys.readouterr().out
-    with pytest.raises(TesseraError, match="no such file of weights"):
+    with pytest.raises(TesseraError, match="weights file not found"):
         build(NAME, weights=tmp_path / "absent.pt", **OPTIONS)
     with pytest.raises(TesseraError, match="cannot read weights"):
         build(NAME, weights=tmp_path, **OPTIONS)
@@ -134,9 +134,9 @@ def test_files_that_are_not_weights_of_this_model(
 
 @pytest.mark.parametrize("suffix", [".safetensors", ".pt"])
 @pytest.mark.parametrize("keep", [0, 1, 8, 9, 100, 5_000, 1_000_000, -1])
-def test_torn_files_are_one_line(trained: torch.nn.Module, tmp_path: Path, suffix: str, keep: int) -> None:
+def test_truncated_files_are_a_one_line_error(trained: torch.nn.Module, tmp_path: Path, suffix: str, keep: int) -> None:
     path = save(trained, tmp_path / f"w{suffix}")
     path.write_bytes(path.read_bytes()[:keep])
-    with pytest.raises(TesseraError, match="torn") as caught:
+    with pytest.raises(TesseraError, match="truncated") as caught:
         build(NAME, weights=path, **OPTIONS)
     assert "\n" not in str(caught.value)

@@ -1,4 +1,4 @@
-"""The Python API: classes of operators, functions of categories, and the driver."""
+"""Tests of the Python API of operators: operator classes, category functions, and the driver."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 import tessera.operators
 from tessera.errors import TesseraError
 from tessera.measure.samples import Sampling
-from tessera.operators.catalogue import OPERATORS, categories
+from tessera.operators.catalogue import OPERATORS, group_by_category
 from tessera.operators.draws import Draw
 
 QUICK = Sampling(budget=0.02, target=0.5)
@@ -19,7 +19,7 @@ LINE = r"PT_\w+_(Forward|Backward|Forward_Backward)_Time - \d+\.\d{6} seconds"
 
 
 @pytest.mark.timeout(60)
-def test_an_operator_as_a_class(capsys):
+def test_operator_class_measures_and_prints(capsys):
     from tessera.operators import Add
 
     add = Add(inputs={"dtype": "float64", "lhs": (32, 32), "rhs": (32, 32)}, sampling=QUICK)
@@ -50,18 +50,18 @@ def test_other_backends_other_values_and_no_backward(capsys):
 
 
 @pytest.mark.timeout(60)
-def test_a_backend_without_gradients_runs_forward_of_itself(capsys):
+def test_backend_without_gradients_defaults_to_forward(capsys):
     from tessera.operators import Add, run_all_powers_operations_benchmarks
 
     assert Add(backend="numpy").inputs["run_backward"] is False
     assert Add(backend="jax").inputs["run_backward"] is True
     run_all_powers_operations_benchmarks(backend="numpy", size="small", sampling=QUICK)
     lines = capsys.readouterr().out.splitlines()
-    assert len(lines) == len(categories()["powers"])
+    assert len(lines) == len(group_by_category()["powers"])
     assert "NP_Sqrt_Forward_Time" in {line.partition(" ")[0] for line in lines}
 
 
-def test_inputs_tell_how_they_are_drawn_and_can_be_given_again():
+def test_inputs_include_the_initializer_and_can_be_reused():
     from tessera.operators import Add, Embedding, Log
 
     assert Add().inputs["initializer"] == Draw("rng.standard_normal(shape)")
@@ -74,15 +74,15 @@ def test_inputs_tell_how_they_are_drawn_and_can_be_given_again():
     assert changed.case.params["initializer"] == "rng.uniform(2, 3, shape)"
 
 
-def test_classes_are_the_same_every_time_and_can_be_found():
+def test_benchmark_classes_are_cached_and_listed():
     assert tessera.operators.Conv2d is tessera.operators.Conv2d
     assert {"Add", "InplaceAdd", "run_all_gemm_operations_benchmarks"} <= set(dir(tessera.operators))
 
 
-def test_what_an_operator_does_not_have_is_refused():
+def test_unknown_inputs_and_invalid_values_are_errors():
     from tessera.operators import Add
 
-    with pytest.raises(TesseraError, match="add has no such input: got 'left'"):
+    with pytest.raises(TesseraError, match="add has no input or argument of this name: got 'left'"):
         Add(inputs={"left": (3, 3)})
     with pytest.raises(TesseraError, match="unknown dtype"):
         Add(inputs={"dtype": "float31"})
@@ -92,11 +92,11 @@ def test_what_an_operator_does_not_have_is_refused():
         tessera.operators.Addd  # noqa: B018
 
 
-def test_every_operator_and_every_category_has_its_name():
+def test_every_operator_has_a_class_and_every_category_a_runner():
     for name in OPERATORS:
         made = getattr(tessera.operators, "".join(part.capitalize() for part in name.split("_")))
         assert made.operator == name
-    for category in categories():
+    for category in group_by_category():
         assert callable(getattr(tessera.operators, f"run_all_{category}_operations_benchmarks"))
 
 
@@ -106,12 +106,12 @@ def test_a_category_prints_a_line_for_every_operator(capsys):
 
     records = run_all_rounding_operations_benchmarks(size="small", sampling=QUICK)
     lines = capsys.readouterr().out.splitlines()
-    assert len(lines) == len(records) == len(categories()["rounding"])
+    assert len(lines) == len(records) == len(group_by_category()["rounding"])
     assert all(re.fullmatch(LINE, line) for line in lines)
 
 
 @pytest.mark.timeout(60)
-def test_the_driver_ends_as_the_command_does():
+def test_driver_exit_codes_match_the_command():
     command = [sys.executable, "-m", "tessera.operators", "conv2d", "--backend", "numpy"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 2

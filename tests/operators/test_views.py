@@ -1,73 +1,73 @@
-"""Views and copies: a record says which of the two it is, and the one is never held against the other."""
+"""Tests of views and copies: a record has a note if its output is a view, and views are not compared with copies."""
 
 from __future__ import annotations
 
 import pytest
 
-from tessera.cli.ops_tables import print_backends
+from tessera.launch.worker import RunContext
 from tessera.measure.samples import Sampling
 from tessera.operators.bench import run_case
 from tessera.operators.cases import cases
-from tessera.operators.section.backends import backends_section
-from tessera.operators.views import COPY, VIEW, alike, given_as
+from tessera.operators.check import COPY_NOTE, VIEW_NOTE, get_output_kind, same_work
+from tessera.operators.section.backends import build_backends_section
+from tessera.operators.tables import print_backends
 from tessera.report.blocks import Plot, Table
 from tessera.results.record import Record
-from tests.operators.test_operators import WORKER
 
 
-def measured(name: str, backend: str, which: str = "forward") -> Record:
+def measure(name: str, backend: str, which: str = "forward") -> Record:
     (case,) = cases([name], backend=[backend], size=["small"], passes=[which])
-    return run_case(WORKER, case, Sampling(warmup=0, iterations=3))
+    return run_case(RunContext(), case, Sampling(warmup=0, iterations=3))
 
 
 @pytest.mark.parametrize(
     ("name", "which", "notes"),
     [
-        ("transpose", "forward", (VIEW,)),
-        ("transpose", "backward", (VIEW,)),
-        ("to_numpy", "forward", (VIEW,)),
-        ("reshape", "both", (VIEW,)),
-        ("add", "backward", (VIEW,)),  # the gradient of a sum is handed on
+        ("transpose", "forward", (VIEW_NOTE,)),
+        ("transpose", "backward", (VIEW_NOTE,)),
+        ("to_numpy", "forward", (VIEW_NOTE,)),
+        ("reshape", "both", (VIEW_NOTE,)),
+        ("add", "backward", (VIEW_NOTE,)),  # the gradient of a sum is the output gradient itself
         ("add", "forward", ()),
-        ("inplace_add", "forward", ()),  # its output is its input, but it computes
+        ("inplace_add", "forward", ()),  # the output shares the memory of the input, but is computed
         ("transpose_contiguous", "forward", ()),
         ("empty", "forward", ()),
     ],
 )
-def test_torch_says_what_is_a_view(name, which, notes):
-    assert measured(name, "torch", which).notes == notes
+def test_torch_records_note_views(name, which, notes):
+    assert measure(name, "torch", which).notes == notes
 
 
-def test_other_backends_say_it_too():
-    assert measured("transpose", "numpy").notes == (VIEW,)
+def test_other_backends_note_views_and_copies():
+    assert measure("transpose", "numpy").notes == (VIEW_NOTE,)
     pytest.importorskip("jax")
-    assert measured("transpose", "jax").notes == (COPY,)
-    assert measured("exp", "jax").notes == ()
+    assert measure("transpose", "jax").notes == (COPY_NOTE,)
+    assert measure("exp", "jax").notes == ()
 
 
-def test_a_copy_is_not_held_against_a_view(capsys):
+def test_copy_is_not_compared_with_a_view(capsys):
     pytest.importorskip("jax")
-    records = [measured(name, backend) for name in ("transpose", "exp") for backend in ("torch", "numpy", "jax")]
+    records = [measure(name, backend) for name in ("transpose", "exp") for backend in ("torch", "numpy", "jax")]
     view, other_view, copy = records[:3]
-    assert alike(view, other_view)
-    assert not alike(view, copy)
-    assert (given_as(view), given_as(copy), given_as(records[-1])) == ("view", "copy", "")
+    assert same_work(view, other_view)
+    assert not same_work(view, copy)
+    assert (get_output_kind(view), get_output_kind(copy), get_output_kind(records[-1])) == ("view", "copy", "")
     print_backends(records, "time", "csv", None)
     rows = {line.split(",")[0]: line.split(",") for line in capsys.readouterr().out.splitlines()}
     assert rows["transpose"][-1] == "copy"
     assert rows["transpose"][-2].endswith("x")
     assert rows["exp"][-1].endswith("x")
-    section = backends_section(records)
+    section = build_backends_section(records)
     assert section is not None
-    assert "nothing is compared" in section.intro
+    assert "are not compared" in section.intro
     (plot,) = (block for block in section.blocks if isinstance(block, Plot))
     assert {trace["name"]: trace["y"] for trace in plot.figure["data"]}["jax"] == ["exp"]
     table = next(b for b in section.blocks if isinstance(b, Table) and "several backends" in b.caption)
     assert table.rows[0][-2].text == "copy"  # type: ignore[union-attr]
 
 
-def test_where_nothing_can_be_compared_there_is_a_table_and_no_plot():
+def test_section_without_comparable_cases_has_a_table_and_no_plot():
     pytest.importorskip("jax")
-    section = backends_section([measured("transpose", "torch"), measured("transpose", "jax")])
+    section = build_backends_section([measure("transpose", "torch"), measure("transpose", "jax")])
     assert section is not None
     assert [type(block) for block in section.blocks] == [Table]

@@ -1,4 +1,4 @@
-"""Real ranks; the fixtures of the launch tests apply here too."""
+"""Fixtures for tests on real ranks, shared with the launch tests."""
 
 from tests.launch.conftest import own_temp
 

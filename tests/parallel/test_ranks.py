@@ -1,4 +1,4 @@
-"""Ranks of torchrun and mpiexec behave like pinned processes: results, failures, nothing left behind."""
+"""Tests of ranks started by torchrun and mpiexec: results, core pinning, failures, and no leftover processes."""
 
 from __future__ import annotations
 
@@ -12,113 +12,113 @@ import pytest
 
 from tessera.errors import BenchmarkFailed, MissingExtra, TesseraError, TimedOut
 from tessera.launch import LaunchConfig, Workers
-from tessera.launch.config import Spawn
-from tessera.launch.placement import available_cpus, numa_nodes, placement
-from tessera.launch.spawns import launchers
-from tests.launch.leftovers import alive, gone_within, hanging_parent
+from tessera.launch.commands import list_launchers
+from tessera.launch.config import SpawnMethod
+from tessera.launch.placement import get_available_cpus, place_workers, read_numa_nodes
+from tests.launch.process_checks import end_within, find_running, start_hanging_parent
 
-CHORES = "tests.launch.chores"
-SPAWNS: list[Spawn] = ["torchrun", "mpiexec"]
+FUNCTIONS = "tests.launch.worker_functions"
+SPAWN_METHODS: list[SpawnMethod] = ["torchrun", "mpiexec"]
 pytestmark = [pytest.mark.timeout(100), pytest.mark.ranks]
 
 
-@pytest.fixture(scope="module", params=SPAWNS)
-def four(request: pytest.FixtureRequest) -> Iterator[Workers]:
-    """Four ranks, most likely on fewer cores."""
+@pytest.fixture(scope="module", params=SPAWN_METHODS)
+def four_ranks(request: pytest.FixtureRequest) -> Iterator[Workers]:
+    """Workers with four ranks, usually more than there are cores."""
     with Workers(LaunchConfig(spawn=request.param, workers=4)) as workers:
         yield workers
 
 
-def test_results_by_rank(four: Workers) -> None:
-    found = [four.run(f"{CHORES}:times", factor) for factor in (3, 5)]
-    assert [[value for value, _, _ in ranks] for ranks in found] == [[0, 3, 6, 9], [0, 5, 10, 15]]
-    assert len({pid for _, _, pid in found[0]}) == 4
-    assert [pid for *_, pid in found[0]] == [pid for *_, pid in found[1]]
+def test_results_are_ordered_by_rank(four_ranks: Workers) -> None:
+    calls = [four_ranks.run(f"{FUNCTIONS}:multiply_rank", factor) for factor in (3, 5)]
+    assert [[value for value, _, _ in ranks] for ranks in calls] == [[0, 3, 6, 9], [0, 5, 10, 15]]
+    assert len({pid for _, _, pid in calls[0]}) == 4
+    assert [pid for *_, pid in calls[0]] == [pid for *_, pid in calls[1]]
 
 
-def test_surroundings(four: Workers) -> None:
-    expected = placement(4, 1, available_cpus(), numa_nodes())
-    for rank, seen in enumerate(four.run(f"{CHORES}:surroundings")):
-        assert seen["affinity"] == seen["cpus"] == expected[rank]
-        assert seen["env"]["OMP_NUM_THREADS"] == "1"
-        assert seen["allocator"] == "steady"
-        assert seen["job"] is None, "a worker of ours took itself for a user's job"
+def test_ranks_have_their_affinity_and_environment(four_ranks: Workers) -> None:
+    expected = place_workers(4, 1, get_available_cpus(), read_numa_nodes())
+    for rank, worker in enumerate(four_ranks.run(f"{FUNCTIONS}:describe_surroundings")):
+        assert worker["affinity"] == worker["cpus"] == expected[rank]
+        assert worker["env"]["OMP_NUM_THREADS"] == "1"
+        assert worker["allocator"] == "steady"
+        assert worker["job"] is None, "a worker of ours took itself for a user's job"
 
 
-def test_ranks_keep_step(four: Workers) -> None:
-    found = four.run(f"{CHORES}:keep_step", 40, 0.3)
-    assert [agreed for agreed, _, _ in found] == [40] * 4
-    assert min(left for _, _, left in found) >= max(came for _, came, _ in found)
+def test_ranks_are_synchronised_and_agree_on_values(four_ranks: Workers) -> None:
+    steps = four_ranks.run(f"{FUNCTIONS}:keep_step", 40, 0.3)
+    assert [agreed for agreed, _, _ in steps] == [40] * 4
+    assert min(left for _, _, left in steps) >= max(came for _, came, _ in steps)
 
 
-def test_errors_leave_the_ranks_usable(four: Workers) -> None:
-    before = four.run(f"{CHORES}:times", 1)
-    with pytest.raises(BenchmarkFailed, match=r"rank 2 of 4 raised ZeroDivisionError: nothing left \(chores"):
-        four.run(f"{CHORES}:stumble", 2)
-    assert four.run(f"{CHORES}:times", 1) == before
+def test_errors_leave_the_ranks_usable(four_ranks: Workers) -> None:
+    before = four_ranks.run(f"{FUNCTIONS}:multiply_rank", 1)
+    with pytest.raises(BenchmarkFailed, match=r"rank 2 of 4 raised ZeroDivisionError: nothing left \(worker_functions"):
+        four_ranks.run(f"{FUNCTIONS}:raise_on_rank", 2)
+    assert four_ranks.run(f"{FUNCTIONS}:multiply_rank", 1) == before
 
 
-@pytest.mark.parametrize("spawn", SPAWNS)
-def test_two_ranks_start_without_their_library(spawn: Spawn, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("spawn", SPAWN_METHODS)
+def test_two_ranks_do_not_import_their_library_at_start(spawn: SpawnMethod, capsys: pytest.CaptureFixture[str]) -> None:
     with Workers(LaunchConfig(spawn=spawn, workers=2, tag_output=True)) as workers:
-        seen = workers.run(f"{CHORES}:surroundings")
-        workers.run(f"{CHORES}:talk", "hello")
-    assert [(s["torch"], s["mpi"]) for s in seen] == [(False, False)] * 2
+        workers_seen = workers.run(f"{FUNCTIONS}:describe_surroundings")
+        workers.run(f"{FUNCTIONS}:print_words", "hello")
+    assert [(s["torch"], s["mpi"]) for s in workers_seen] == [(False, False)] * 2
     shown = capsys.readouterr().err
     assert all(f"[{rank}/2] native hello from {rank}\n" in shown for rank in (0, 1))
 
 
-@pytest.mark.parametrize("spawn", SPAWNS)
-def test_a_rank_that_dies_takes_the_others_down(spawn: Spawn, own_temp: Path) -> None:
+@pytest.mark.parametrize("spawn", SPAWN_METHODS)
+def test_a_dead_rank_ends_the_other_ranks(spawn: SpawnMethod, own_temp: Path) -> None:
     with Workers(LaunchConfig(spawn=spawn, workers=2)) as workers:
-        before = [pid for *_, pid in workers.run(f"{CHORES}:times", 1)]
-        workers.run(f"{CHORES}:keep_step", 1, 0.0)  # the library is loaded: its start does not count
+        before = [pid for *_, pid in workers.run(f"{FUNCTIONS}:multiply_rank", 1)]
+        workers.run(f"{FUNCTIONS}:keep_step", 1, 0.0)  # load the library before the time is measured
         began = time.monotonic()
         with pytest.raises(BenchmarkFailed) as caught:
-            workers.run(f"{CHORES}:die", 1, int(signal.SIGKILL))
+            workers.run(f"{FUNCTIONS}:kill_one_rank", 1, int(signal.SIGKILL))
         assert time.monotonic() - began < 10
-        assert not alive(before)
-    assert str(caught.value) == "rank 1 of 2 died of SIGKILL; last words: so long, and thanks"
+        assert not find_running(before)
+    assert str(caught.value) == "rank 1 of 2 died of SIGKILL; last output: so long, and thanks"
     assert not list(own_temp.glob("tessera-*"))
 
 
-@pytest.mark.parametrize("spawn", SPAWNS)
-def test_the_time_limit_ends_the_whole_tree(spawn: Spawn, tmp_path: Path, own_temp: Path) -> None:
+@pytest.mark.parametrize("spawn", SPAWN_METHODS)
+def test_the_time_limit_ends_the_whole_process_tree(spawn: SpawnMethod, tmp_path: Path, own_temp: Path) -> None:
     note = tmp_path / "pids"
     with Workers(LaunchConfig(spawn=spawn, workers=2)) as workers:
         began = time.monotonic()
         with pytest.raises(TimedOut, match="time limit of 1 s from rank 0, 1 of 2"):
-            workers.run(f"{CHORES}:hold_interpreter", str(note), time_limit=1.0)
+            workers.run(f"{FUNCTIONS}:hold_interpreter", str(note), time_limit=1.0)
         assert time.monotonic() - began < 15
-        left = [int(pid) for rank in (0, 1) for pid in Path(f"{note}.{rank}").read_text().split()]
-        assert len(left) == 4
-        assert not alive(left)
+        pids = [int(pid) for rank in (0, 1) for pid in Path(f"{note}.{rank}").read_text().split()]
+        assert len(pids) == 4
+        assert not find_running(pids)
     assert not list(own_temp.glob("tessera-*"))
 
 
-@pytest.mark.parametrize("spawn", SPAWNS)
-def test_nothing_outlives_a_killed_parent(spawn: Spawn, tmp_path: Path) -> None:
+@pytest.mark.parametrize("spawn", SPAWN_METHODS)
+def test_ranks_end_with_a_killed_parent(spawn: SpawnMethod, tmp_path: Path) -> None:
     import psutil
 
-    parent, started = hanging_parent(spawn, tmp_path / "pids")
+    parent, started = start_hanging_parent(spawn, tmp_path / "pids")
     tree = [child.pid for child in psutil.Process(parent.pid).children(recursive=True)]
     assert set(started) <= set(tree)
     parent.kill()
     parent.wait(20)
-    assert gone_within(tree, 10)
+    assert end_within(tree, 10)
 
 
-def test_what_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     import importlib.util
 
     real = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "mpi4py" else real(name))
     with pytest.raises(MissingExtra, match=r"mpi4py is not installed: pip install 'tessera\[mpi\]'"):
         Workers(LaunchConfig(spawn="mpiexec")).__enter__()
-    assert {name: usable for name, usable, _ in launchers()}["mpiexec"] is False
+    assert {name: usable for name, usable, _ in list_launchers()}["mpiexec"] is False
 
 
-def test_an_mpiexec_that_is_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_mpiexec_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     python = tmp_path / "python"
     python.symlink_to(sys.executable)
     monkeypatch.setenv("PATH", str(tmp_path))
@@ -126,14 +126,14 @@ def test_an_mpiexec_that_is_not_there(tmp_path: Path, monkeypatch: pytest.Monkey
         Workers(LaunchConfig(spawn="mpiexec", python=str(python))).__enter__()
 
 
-def test_an_mpiexec_that_does_not_work(tmp_path: Path) -> None:
+def test_a_broken_mpiexec_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "mpiexec").write_text("not a program")
     (tmp_path / "mpiexec").chmod(0o755)
-    with pytest.raises(TesseraError, match="mpiexec does not start"):
+    with pytest.raises(TesseraError, match="cannot run mpiexec"):
         Workers(LaunchConfig(spawn="mpiexec", python=str(tmp_path / "python"))).__enter__()
 
 
 def test_all_launchers_are_listed() -> None:
-    found = launchers()
-    assert [name for name, _, _ in found] == ["inline", "processes", "torchrun", "mpiexec"]
-    assert all(usable and how for _, usable, how in found)
+    launchers = list_launchers()
+    assert [name for name, _, _ in launchers] == ["inline", "processes", "torchrun", "mpiexec"]
+    assert all(usable and how for _, usable, how in launchers)

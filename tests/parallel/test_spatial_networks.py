@@ -1,4 +1,4 @@
-"""ResNets on real ranks give what they give uncut: output, gradient of the image and of every weight, statistics."""
+"""Tests of ResNets on real ranks: output, gradients and running statistics equal the unsplit network's."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from tessera.launch import LaunchConfig, Worker, Workers
 from tessera.models import build
 from tessera.spatial import parallelize
-from tessera.transport.choose import open_transport
+from tessera.transport.registry import open_transport
 
 pytestmark = [pytest.mark.timeout(300), pytest.mark.ranks]
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
@@ -25,51 +25,54 @@ OTHERS = [("torchrun", 4), ("mpiexec", 2)]
 Tensors = dict[str, Tensor]
 
 
-def image_of(size: int, dtype: torch.dtype) -> Tensor:
+def make_image(size: int, dtype: torch.dtype) -> Tensor:
     drawn = torch.randn(SAMPLES, 3, size, size, dtype=torch.float64, generator=torch.Generator().manual_seed(size))
     return drawn.to(dtype).requires_grad_()
 
 
-def tensors_of(model: nn.Module, image: Tensor, output: Tensor) -> Tensors:
-    """Everything that has to agree, after a backward pass along a fixed direction."""
+def collect_tensors(model: nn.Module, image: Tensor, output: Tensor) -> Tensors:
+    """Run backward with a fixed output gradient; return all tensors that must equal the unsplit network's."""
     direction = torch.randn(output.shape, dtype=torch.float64, generator=torch.Generator().manual_seed(5))
     (output * direction.to(output.dtype)).sum().backward()
     assert image.grad is not None
-    found = {"output": output.detach(), "gradient of the image": image.grad}
-    found |= {
+    tensors = {"output": output.detach(), "gradient of the image": image.grad}
+    tensors |= {
         f"gradient of {name}": weight.grad for name, weight in model.named_parameters() if weight.grad is not None
     }
-    return found | {name: buffer for name, buffer in model.named_buffers() if buffer.is_floating_point()}
+    return tensors | {name: buffer for name, buffer in model.named_buffers() if buffer.is_floating_point()}
 
 
-def errors(found: Tensors, truth: Tensors) -> dict[str, float]:
-    """How far each tensor is off, relative to its largest entry."""
-    assert found.keys() == truth.keys()
-    off = {name: (found[name].double() - truth[name]).abs().max() for name in truth}
+def compute_errors(tensors: Tensors, truth: Tensors) -> dict[str, float]:
+    """Return the largest error of each tensor, relative to the largest value of the reference."""
+    assert tensors.keys() == truth.keys()
+    off = {name: (tensors[name].double() - truth[name]).abs().max() for name in truth}
     return {name: float(off[name] / truth[name].abs().max()) for name in truth}
 
 
-def cut(worker: Worker, name: str, size: int, dtype: str, truth: str, options: dict[str, Any]) -> dict[str, float]:
-    """Worker function: the network on ranks, and how far it is from the truth."""
+def run_split(
+    worker: Worker, name: str, size: int, dtype: str, truth: str, options: dict[str, Any]
+) -> dict[str, float]:
+    """Worker function: run the split network, and return the error of each tensor."""
     transport, (weights, expected) = open_transport("auto", worker), torch.load(truth)
-    model, image = build(name).to(DTYPES[dtype]).train(), image_of(size, DTYPES[dtype])
+    model, image = build(name).to(DTYPES[dtype]).train(), make_image(size, DTYPES[dtype])
     model.load_state_dict(weights)
     parallel = parallelize(model, MESHES[worker.size], image_size=size, transport=transport, **options)
     output = parallel.gather(parallel(parallel.scatter(image)))
-    found = errors(tensors_of(model, image, output), expected)
+    errors = compute_errors(collect_tensors(model, image, output), expected)
     transport.close()
-    return found
+    return errors
 
 
-def uncut(model: nn.Module, size: int, dtype: torch.dtype) -> Tensors:
-    model, image = deepcopy(model).to(dtype), image_of(size, dtype)
-    return tensors_of(model, image, model(image))
+def run_unsplit(model: nn.Module, size: int, dtype: torch.dtype) -> Tensors:
+    model, image = deepcopy(model).to(dtype), make_image(size, dtype)
+    return collect_tensors(model, image, model(image))
 
 
-def keep_clear_of_kinks(model: nn.Module, image: Tensor) -> None:
-    """Shift the biases until no ReLU of this image has an input near zero, channel by channel.
+def move_away_from_kinks(model: nn.Module, image: Tensor) -> None:
+    """Shift the biases, channel by channel, until no ReLU has an input near zero for this image.
 
-    There, two gradients are right, and rounding decides between them: nothing to hold a float32 network to.
+    ReLU is not differentiable at zero: rounding would decide between two gradients, so float32 gradients could not be
+    compared.
     """
     last: list[nn.Module] = []
 
@@ -97,17 +100,20 @@ def keep_clear_of_kinks(model: nn.Module, image: Tensor) -> None:
 
 
 @pytest.fixture(scope="module")
-def truths(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, int], tuple[Path, dict[str, float]]]:
-    """Weights and what the uncut network makes of them in float64, on file, and how far its own float32 is off."""
+def references(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, int], tuple[Path, dict[str, float]]]:
+    """Return a function that computes the unsplit network's references for a model name and image size.
+
+    It returns the path of a file with weights and float64 results, and the errors of the float32 results.
+    """
     folder, known = tmp_path_factory.mktemp("truth"), {}
 
     def find(name: str, size: int) -> tuple[Path, dict[str, float]]:
         if (name, size) not in known:
             model = build(name, seed=3).double().train()
-            keep_clear_of_kinks(model, image_of(size, torch.float64))
-            truth, path = uncut(model, size, torch.float64), folder / f"{name}-{size}"
+            move_away_from_kinks(model, make_image(size, torch.float64))
+            truth, path = run_unsplit(model, size, torch.float64), folder / f"{name}-{size}"
             torch.save((model.state_dict(), truth), path)
-            known[name, size] = path, errors(uncut(model, size, torch.float32), truth)
+            known[name, size] = path, compute_errors(run_unsplit(model, size, torch.float32), truth)
         return known[name, size]
 
     return find
@@ -120,30 +126,32 @@ def truths(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, int], tup
 )
 def workers(request: pytest.FixtureRequest) -> Iterator[Workers]:
     spawn, count = request.param
-    with Workers(LaunchConfig(spawn=spawn, workers=count, time_limit=200)) as found:
-        yield found
+    with Workers(LaunchConfig(spawn=spawn, workers=count, time_limit=200)) as workers:
+        yield workers
 
 
-def check(workers: Workers, truths: Any, name: str, size: int, dtype: str, **options: Any) -> None:
-    """Within the limit on every rank; where torch's own float32 is not, at most twice as far off as that."""
-    path, own = truths(name, size)
-    for rank, found in enumerate(workers.run(f"{__name__}:cut", name, size, dtype, str(path), options)):
-        for what, off in found.items():
-            limit = max(LIMITS[dtype], 2 * own[what] if dtype == "float32" else 0.0)
-            assert off <= limit, f"rank {rank}: {what} is off by {off:.2g}, uncut float32 by {own[what]:.2g}"
+def check(workers: Workers, references: Any, name: str, size: int, dtype: str, **options: Any) -> None:
+    """Check the errors of every rank. The limit is fixed or, if larger, twice the unsplit float32 network's error."""
+    path, baseline = references(name, size)
+    for rank, errors in enumerate(workers.run(f"{__name__}:run_split", name, size, dtype, str(path), options)):
+        for tensor, error in errors.items():
+            limit = max(LIMITS[dtype], 2 * baseline[tensor] if dtype == "float32" else 0.0)
+            assert error <= limit, (
+                f"rank {rank}: {tensor} has error {error:.2g}, unsplit float32 has {baseline[tensor]:.2g}"
+            )
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_resnet18(workers: Workers, truths: Any, dtype: str) -> None:
-    check(workers, truths, "resnet18", 96, dtype)  # 3 pixels a side are left at the end, of which ranks have 2 or 1
+def test_split_resnet18_equals_unsplit(workers: Workers, references: Any, dtype: str) -> None:
+    check(workers, references, "resnet18", 96, dtype)  # the last layers have 3x3 pixels: 2 or 1 per rank and dim
 
 
-def test_resnet18_gathered_and_channels_last(workers: Workers, truths: Any) -> None:
-    check(workers, truths, "resnet18", 96, "float64", gather_at="layer4", channels_last=True, overlap="split")
+def test_split_resnet18_with_gathering_and_channels_last_equals_unsplit(workers: Workers, references: Any) -> None:
+    check(workers, references, "resnet18", 96, "float64", gather_at="layer4", channels_last=True)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("gather_at", [None, "layer4"])
-def test_resnet50(workers: Workers, truths: Any, dtype: str, gather_at: str | None) -> None:
-    check(workers, truths, "resnet50", 160, dtype, gather_at=gather_at)
+def test_split_resnet50_equals_unsplit(workers: Workers, references: Any, dtype: str, gather_at: str | None) -> None:
+    check(workers, references, "resnet50", 160, dtype, gather_at=gather_at)

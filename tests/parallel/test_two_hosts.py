@@ -1,4 +1,4 @@
-"""The same command on two hosts, which are two network namespaces with a wire of 200 microseconds and 1 Gbit/s."""
+"""Tests of commands on two simulated hosts, connected by a link of 1 Gbit/s with a latency of 200 microseconds."""
 
 from __future__ import annotations
 
@@ -13,36 +13,36 @@ from tests.parallel.two_hosts import NotAllowed, TwoHosts
 
 pytestmark = [pytest.mark.timeout(240), pytest.mark.ranks]
 
-CUT = ("--num-spatial-parts", "2", "--slice-method", "vertical", "--transport", "gloo")
+SPLIT = ("--num-spatial-parts", "2", "--slice-method", "vertical", "--transport", "gloo")
 
 
 @pytest.fixture(scope="module")
 def hosts() -> Iterator[TwoHosts]:
     try:
-        with TwoHosts() as made:
-            yield made
+        with TwoHosts() as hosts:
+            yield hosts
     except NotAllowed as why:
-        pytest.skip(f"two hosts cannot be made here: {why}")
+        pytest.skip(f"two hosts cannot be created here: {why}")
 
 
-def test_the_wire_is_slow(hosts: TwoHosts) -> None:
-    assert 2 * hosts.delay <= hosts.round_trip() < 50 * hosts.delay
+def test_the_simulated_network_has_its_delay(hosts: TwoHosts) -> None:
+    assert 2 * hosts.delay <= hosts.measure_round_trip() < 50 * hosts.delay
 
 
-def test_a_cut_convolution_is_exact_across_hosts(hosts: TwoHosts, tmp_path: Path) -> None:
+def test_a_split_convolution_is_exact_across_hosts(hosts: TwoHosts, tmp_path: Path) -> None:
     words = ("--image-size", "37x50", "--in-channels", "3", "--out-channels", "4", "--kernel", "5", "--stride", "2")
     store = ("--store", str(tmp_path / "results.sqlite"))
-    ends = hosts.torchrun(["tessera", "halo", "validate", *CUT, *words, *store], timeout=200)
+    ends = hosts.torchrun(["tessera", "halo", "validate", *SPLIT, *words, *store], timeout=200)
     assert [end.returncode for end in ends] == [0, 0], ends
     for rank in (0, 1):
         assert f"Validation passed for rank: {rank}" in ends[0].stdout
-    assert ends[1].stdout.strip() == "", "one rank speaks for all"
+    assert ends[1].stdout.strip() == "", "only rank 0 prints"
 
 
 def test_the_exchange_is_timed_across_hosts(hosts: TwoHosts, tmp_path: Path) -> None:
     words = ("--image-size", "256", "--in-channels", "64", "--out-channels", "8", "--overlap", "none,recompute")
     few = ("--warmup", "2", "--iterations", "10", "--launches", "1", "--store", str(tmp_path / "results.sqlite"))
-    ends = hosts.torchrun(["tessera", "halo", "compute", *CUT, *words, *few, "--json"], timeout=200)
+    ends = hosts.torchrun(["tessera", "halo", "compute", *SPLIT, *words, *few, "--json"], timeout=200)
     assert [end.returncode for end in ends] == [0, 0], ends
     records = json.loads(ends[0].stdout)["records"]
     assert [record["case"]["params"]["overlap"] for record in records] == ["none", "recompute"]
@@ -52,12 +52,12 @@ def test_the_exchange_is_timed_across_hosts(hosts: TwoHosts, tmp_path: Path) -> 
         assert record["metrics"]["exchange"]["value"] >= wire, "faster than the wire"
 
 
-def test_nothing_is_left_behind_even_after_a_failure() -> None:
+def test_namespaces_are_removed_after_a_failure() -> None:
     names: tuple[str, ...] = ()
     try:
-        with TwoHosts() as made:
-            names = made.names
-            made.torchrun(["no_such_module"], timeout=100)
+        with TwoHosts() as hosts:
+            names = hosts.names
+            hosts.torchrun(["no_such_module"], timeout=100)
             raise KeyError("in the middle")
     except NotAllowed as why:
         pytest.skip(f"two hosts cannot be made here: {why}")
@@ -68,7 +68,7 @@ def test_nothing_is_left_behind_even_after_a_failure() -> None:
     assert not any(name in listed for name in names)
 
 
-def test_what_a_killed_run_left_is_removed_by_the_next() -> None:
+def test_namespaces_of_a_killed_run_are_removed_by_the_next_run() -> None:
     with subprocess.Popen(["true"]) as dead:
         pass
     name = f"tessera-{dead.pid}-1a"

@@ -1,7 +1,7 @@
-"""Two hosts made of two network namespaces of this machine, with a slow wire between them.
+"""Two simulated hosts for tests: two network namespaces of this machine, with a slow link between them.
 
-The wire is a pair of virtual devices that `tc netem` slows down or, where the kernel has no netem, a process that
-carries the packets (wire.py). Namespaces, devices and processes are removed again whatever happens.
+The link is a pair of virtual devices with `tc netem`. If the kernel has no netem, a process forwards the packets
+(wire.py). Namespaces, devices and processes are always removed again.
 """
 
 from __future__ import annotations
@@ -47,11 +47,11 @@ print(statistics.median(took))
 
 
 class NotAllowed(Exception):
-    """This machine does not let us make hosts, and why."""
+    """Raised, with the reason, if this machine does not allow creating the hosts."""
 
 
 class TwoHosts:
-    """`with TwoHosts() as hosts: hosts.torchrun([...])` runs a module on both, one rank each."""
+    """Context manager with two simulated hosts: `hosts.torchrun([...])` runs a module with one rank on each host."""
 
     def __init__(self, *, delay: float = 200e-6, rate: float = 1e9) -> None:
         self.delay, self.rate = delay, rate
@@ -65,8 +65,8 @@ class TwoHosts:
         for tool in ("ip", "taskset"):
             if shutil.which(tool) is None:
                 raise NotAllowed(f"there is no `{tool}` here")
-        for left in _left_behind():
-            _remove(left)
+        for name in _find_abandoned():
+            _remove(name)
         try:
             self._make()
         except BaseException:
@@ -83,7 +83,7 @@ class TwoHosts:
             self._wire.communicate("")
 
     def torchrun(self, words: Sequence[str], *, timeout: float) -> list[subprocess.CompletedProcess[str]]:
-        """`python -m words` as one rank on each host, each on a core of its own; what both said, by rank."""
+        """Run `python -m WORDS` with one rank per host, each pinned to a core; return the ended processes by rank."""
         cores = sorted(os.sched_getaffinity(0))
         self._running = []
         for rank, name in enumerate(self.names):
@@ -114,13 +114,13 @@ class TwoHosts:
                     start_new_session=True,
                 )
             )
-        with ThreadPoolExecutor() as pool:  # both at once: a full pipe would stop the one that is not read
-            said = list(pool.map(lambda process: process.communicate(timeout=timeout), self._running))
-        ended = zip(self._running, said, strict=True)
+        with ThreadPoolExecutor() as pool:  # read both outputs at once: a full pipe would block its process
+            outputs = list(pool.map(lambda process: process.communicate(timeout=timeout), self._running))
+        ended = zip(self._running, outputs, strict=True)
         return [subprocess.CompletedProcess(p.args, p.returncode, out, err) for p, (out, err) in ended]
 
-    def round_trip(self) -> float:
-        """Seconds of a small packet there and back, the middle one of some."""
+    def measure_round_trip(self) -> float:
+        """Return the median round-trip time of a small packet in seconds."""
         python = (sys.executable, "-c")
         echo = subprocess.Popen(
             ["ip", "netns", "exec", self.names[1], *python, ECHO, ADDRESSES[1]], stdout=subprocess.PIPE, text=True
@@ -136,27 +136,27 @@ class TwoHosts:
     def _make(self) -> None:
         for name in self.names:
             _do("ip", "netns", "add", name)
-        self.how = self._shaped() or self._carried()
+        self.how = self._make_netem_link() or self._start_forwarder()
         for name, address in zip(self.names, ADDRESSES, strict=True):
             _do("ip", "-n", name, "addr", "add", f"{address}/24", "dev", DEVICE)
             _do("ip", "-n", name, "link", "set", DEVICE, "up")
             _do("ip", "-n", name, "link", "set", "lo", "up")
 
-    def _shaped(self) -> str:
-        """A pair of devices, slowed down by the kernel; nothing where it cannot."""
-        one, other = self.names
+    def _make_netem_link(self) -> str:
+        """Create a pair of devices with delay and rate set by netem; return "" if the kernel has no netem."""
+        first, second = self.names
         try:
-            _do("ip", "link", "add", DEVICE, "netns", one, "type", "veth", "peer", "name", DEVICE, "netns", other)
+            _do("ip", "link", "add", DEVICE, "netns", first, "type", "veth", "peer", "name", DEVICE, "netns", second)
             for name in self.names:
                 slow = ("delay", f"{self.delay * 1e6:.0f}us", "rate", f"{self.rate:.0f}bit", "limit", "10000")
                 _do("tc", "-n", name, "qdisc", "add", "dev", DEVICE, "root", "netem", *slow)
         except NotAllowed:
-            subprocess.run(["ip", "-n", one, "link", "del", DEVICE], capture_output=True, check=False)
+            subprocess.run(["ip", "-n", first, "link", "del", DEVICE], capture_output=True, check=False)
             return ""
         return "tc netem"
 
-    def _carried(self) -> str:
-        """A process that carries the packets."""
+    def _start_forwarder(self) -> str:
+        """Start a process that forwards the packets."""
         script, figures = Path(__file__).with_name("wire.py"), (str(self.delay), str(self.rate))
         self._wire = subprocess.Popen(
             [sys.executable, str(script), *self.names, DEVICE, *figures],
@@ -168,24 +168,24 @@ class TwoHosts:
         assert self._wire.stdout is not None
         if self._wire.stdout.readline() != "ready\n":
             _, why = self._wire.communicate(timeout=10)
-            raise NotAllowed(f"neither netem nor a device of our own: {why.strip().splitlines()[-1]}")
-        return "a process that carries the packets, as this kernel has no netem"
+            raise NotAllowed(f"neither netem nor a tun device: {why.strip().splitlines()[-1]}")
+        return "a process that forwards the packets, as this kernel has no netem"
 
 
 def _remove(name: str) -> None:
-    """A namespace and whatever runs in it: that was started here."""
-    found = subprocess.run(["ip", "netns", "pids", name], capture_output=True, text=True, check=False).stdout
-    for pid in map(int, found.split()):
+    """Remove a namespace and kill the processes in it, which were all started by these tests."""
+    pids = subprocess.run(["ip", "netns", "pids", name], capture_output=True, text=True, check=False).stdout
+    for pid in map(int, pids.split()):
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
     subprocess.run(["ip", "netns", "del", name], capture_output=True, check=False)
 
 
-def _left_behind() -> list[str]:
-    """Namespaces of processes like this one that were killed before they could remove them."""
+def _find_abandoned() -> list[str]:
+    """Return the namespaces left by test processes that were killed before their cleanup."""
     listed = subprocess.run(["ip", "netns", "list"], capture_output=True, text=True, check=False).stdout
-    found = re.findall(r"^(tessera-(\d+)-\d+[ab])\b", listed, re.MULTILINE)
-    return [name for name, owner in found if not Path(f"/proc/{owner}").exists()]
+    namespaces = re.findall(r"^(tessera-(\d+)-\d+[ab])\b", listed, re.MULTILINE)
+    return [name for name, owner in namespaces if not Path(f"/proc/{owner}").exists()]
 
 
 def _do(*argv: str) -> str:

@@ -1,11 +1,12 @@
-"""A wire between two network namespaces, for kernels without netem: python wire.py ONE OTHER DEVICE SECONDS BITS/S
+"""A link between two network namespaces for kernels without netem: python wire.py FIRST SECOND DEVICE SECONDS BITS/S
 
-It makes a device in each namespace, says `ready`, and carries packets from one to the other: each leaves at the rate
-of the wire and arrives after its delay. It ends, and the devices with it, when its standard input is closed.
+The program creates a tun device in each namespace, prints `ready`, and forwards packets between them. Every packet
+is sent at the rate of the link and arrives after its delay. The program ends, and its devices are removed, when its
+standard input is closed.
 
-A wire of copper takes no time of the hosts' cores; this one does, and should take little. As network cards do, its
-devices take many packets as one large one that they would cut themselves, without checksums, so that a read and a
-write carry 64 KB. And it never waits for its turn: it goes before everything else on the cores.
+Forwarding takes CPU time that a real link would not take. To keep it small, the devices use segmentation offload
+without checksums, as network cards do, so one read and one write move up to 64 KB. The process runs with real-time
+priority, so that it never waits for a core.
 """
 
 from __future__ import annotations
@@ -26,13 +27,15 @@ TUNSETOFFLOAD, TUN_F_CSUM, TUN_F_TSO4 = 0x400454D0, 0x01, 0x02
 CLONE_NEWNET = 0x40000000
 PR_SET_TIMERSLACK = 29
 M_TRIM_THRESHOLD = -1
-ABOUT = struct.Struct("=BBHHHH")  # before every packet: flags, kind, bytes of headers, bytes of a piece, checksum
-HEADERS = 52  # bytes before each piece: of IP, and of TCP with its times
-LARGEST = ABOUT.size + (1 << 16)
+PACKET_HEADER = struct.Struct(
+    "=BBHHHH"
+)  # header of a packet: flags, offload type, header bytes, segment bytes, checksum
+HEADERS = 52  # header bytes of each segment: IP, and TCP with time stamps
+LARGEST = PACKET_HEADER.size + (1 << 16)
 
 
-def device_in(namespace: str, name: str) -> int:
-    """A device in a namespace; its file carries the packets, whatever namespace this process is in."""
+def open_device(namespace: str, name: str) -> int:
+    """Create a tun device in a namespace; its file works from any namespace."""
     libc = ctypes.CDLL(None, use_errno=True)
     with open(f"/var/run/netns/{namespace}") as where:
         if libc.setns(where.fileno(), CLONE_NEWNET):
@@ -43,52 +46,52 @@ def device_in(namespace: str, name: str) -> int:
     return device
 
 
-def carry(ends: Sequence[int], delay: float, rate: float) -> None:
-    """Until standard input is closed."""
+def forward_packets(ends: Sequence[int], delay: float, rate: float) -> None:
+    """Forward packets between the devices until standard input is closed."""
     free, under_way = [0.0, 0.0], (deque[tuple[float, bytes]](), deque[tuple[float, bytes]]())
     while True:
         now = time.monotonic()
-        for way, packets in enumerate(under_way):
+        for direction, packets in enumerate(under_way):
             while packets and packets[0][0] <= now:
-                deliver(ends[1 - way], packets.popleft()[1])
+                write_packet(ends[1 - direction], packets.popleft()[1])
         due = [packets[0][0] for packets in under_way if packets]
         ready, _, _ = select.select([*ends, sys.stdin], [], [], max(0.0, min(due) - now) if due else None)
         if sys.stdin in ready:
             return
         now = time.monotonic()
-        for way, end in enumerate(ends):
-            while end in ready and (packet := taken(end)):
-                free[way] = max(now, free[way]) + size_on_the_wire(packet) * 8 / rate
-                under_way[way].append((free[way] + delay, packet))
+        for direction, end in enumerate(ends):
+            while end in ready and (packet := read_packet(end)):
+                free[direction] = max(now, free[direction]) + compute_wire_size(packet) * 8 / rate
+                under_way[direction].append((free[direction] + delay, packet))
 
 
-def size_on_the_wire(packet: bytes) -> int:
-    """Bytes of the pieces that a large packet is cut into, each with the headers before it."""
-    _, kind, _, piece, _, _ = ABOUT.unpack_from(packet)
-    size = len(packet) - ABOUT.size
-    return size + HEADERS * (-(-size // piece) - 1) if kind else size
+def compute_wire_size(packet: bytes) -> int:
+    """Return the bytes of all segments that a large packet is split into, with a header for each."""
+    _, offload, _, segment, _, _ = PACKET_HEADER.unpack_from(packet)
+    size = len(packet) - PACKET_HEADER.size
+    return size + HEADERS * (-(-size // segment) - 1) if offload else size
 
 
-def taken(end: int) -> bytes | None:
+def read_packet(end: int) -> bytes | None:
     try:
         return os.read(end, LARGEST)
     except BlockingIOError:
         return None
 
 
-def deliver(end: int, packet: bytes) -> None:
+def write_packet(end: int, packet: bytes) -> None:
     try:
         os.write(end, packet)
     except OSError:
-        """The device is down, or full: packets get lost on wires."""
+        """The device is down or full: the packet is lost, as on a real link."""
 
 
 if __name__ == "__main__":
-    one, other, device, seconds, bits = sys.argv[1:]
-    ctypes.CDLL(None).prctl(PR_SET_TIMERSLACK, 1)  # a delay of microseconds would be rounded to 50 of them
-    ctypes.CDLL(None).mallopt(M_TRIM_THRESHOLD, 1 << 26)  # or every packet would be read into new pages
+    first, second, device, seconds, bits = sys.argv[1:]
+    ctypes.CDLL(None).prctl(PR_SET_TIMERSLACK, 1)  # the default would delay wake-ups by up to 50 microseconds
+    ctypes.CDLL(None).mallopt(M_TRIM_THRESHOLD, 1 << 26)  # keep freed pages, and reuse them for later packets
     with contextlib.suppress(PermissionError):
         os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))
-    files = [device_in(one, device), device_in(other, device)]
+    files = [open_device(first, device), open_device(second, device)]
     print("ready", flush=True)
-    carry(files, float(seconds), float(bits))
+    forward_packets(files, float(seconds), float(bits))

@@ -1,4 +1,4 @@
-"""Files that are damaged or change, devices that die: a clear error, no hang, nothing left behind."""
+"""Tests of damaged and changing files and of killed devices: a clear error, no hang, no leaked resources."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import torch
 
 from tessera.errors import TesseraError
 from tessera.phased import MatrixChain, PhasedModel, write_weights
-from tessera.phased.store.lease import Lease
+from tessera.phased.store.lease import FileLease
 from tessera.phased.store.weights_file import WeightsFile
 
 LAYERS, SIZE = 6, 64
@@ -23,33 +23,33 @@ STREAMING = ["sequential", "overlapped", "phased", "data-parallel"]
 
 
 @pytest.fixture
-def stored(tmp_path) -> Path:
+def weights_path(tmp_path) -> Path:
     path = tmp_path / "weights.safetensors"
     write_weights(path, MatrixChain(SIZE, LAYERS), checksums=True)
     return path
 
 
-def bare() -> MatrixChain:
+def build_skeleton() -> MatrixChain:
     with torch.device("meta"):
         return MatrixChain(SIZE, LAYERS)
 
 
-def open_on(path: Path, schedule: str, **options) -> PhasedModel:
-    model = bare()
-    budget = PhasedModel.least_budget(model, schedule=schedule)
+def open_from(path: Path, schedule: str, **options) -> PhasedModel:
+    model = build_skeleton()
+    budget = PhasedModel.compute_min_budget(model, schedule=schedule)
     return PhasedModel(model, path=path, schedule=schedule, budget=budget, keep=False, threads=1, **options)
 
 
-def lease_granted(path: Path) -> bool:
+def is_lease_granted(path: Path) -> bool:
     file = WeightsFile(path)
-    lease = Lease(file, file.fd)
+    lease = FileLease(file, file.fd)
     lease.close()
     file.close()
     return lease.held
 
 
 def call_often(phased: PhasedModel, x: torch.Tensor, times: int = 3) -> None:
-    """Once is not enough: phases that were loaded ahead of a fault may be used first."""
+    """Call a model several times, because phases that were loaded before the fault may be used first."""
     for _ in range(times):
         phased(x)
 
@@ -57,65 +57,65 @@ def call_often(phased: PhasedModel, x: torch.Tensor, times: int = 3) -> None:
 @pytest.mark.parametrize("options", [{}, {"cold": True}, {"store": "mapped"}], ids=str)
 @pytest.mark.parametrize("schedule", STREAMING)
 @pytest.mark.timeout(60)
-def test_a_file_that_changes_under_the_run(stored, schedule, options):
+def test_a_file_that_changes_during_the_run_is_an_error(weights_path, schedule, options):
     x = torch.randn(2, SIZE, SIZE)
-    with open_on(stored, schedule, **options) as phased:
+    with open_from(weights_path, schedule, **options) as phased:
         phased(x)
-        time.sleep(0.02)  # the clock of a file system has ticks
-        with open(stored, "r+b") as file:
+        time.sleep(0.02)  # file systems have coarse time stamps
+        with open(weights_path, "r+b") as file:
             file.seek(-5, os.SEEK_END)
             file.write(b"\xff\xff")
-        with pytest.raises(TesseraError, match="changed under the run"):
+        with pytest.raises(TesseraError, match="changed while it was in use"):
             call_often(phased, x)
-        with pytest.raises(TesseraError, match="changed under the run"):
+        with pytest.raises(TesseraError, match="changed while it was in use"):
             phased(x)
 
 
-@pytest.mark.parametrize("change", ["cut off", "replaced", "removed"])
-def test_a_file_that_is_cut_off_replaced_or_removed(stored, change, tmp_path):
+@pytest.mark.parametrize("change", ["truncated", "replaced", "removed"])
+def test_a_file_that_is_truncated_replaced_or_removed_is_an_error(weights_path, change, tmp_path):
     x = torch.randn(2, SIZE, SIZE)
-    with open_on(stored, "overlapped") as phased:
+    with open_from(weights_path, "overlapped") as phased:
         phased(x)
-        if change == "cut off":
-            os.truncate(stored, stored.stat().st_size // 2)
+        if change == "truncated":
+            os.truncate(weights_path, weights_path.stat().st_size // 2)
         elif change == "replaced":
             write_weights(tmp_path / "new", MatrixChain(SIZE, LAYERS, seed=1), checksums=True)
-            os.replace(tmp_path / "new", stored)
+            os.replace(tmp_path / "new", weights_path)
         else:
-            stored.unlink()
-        with pytest.raises(TesseraError, match="changed under the run"):
+            weights_path.unlink()
+        with pytest.raises(TesseraError, match="changed while it was in use"):
             call_often(phased, x)
 
 
 @pytest.mark.parametrize("schedule", [*STREAMING, "resident"])
 @pytest.mark.timeout(60)
-def test_a_mapped_file_that_is_cut_off_is_an_error_and_not_the_end(stored, schedule):
-    """Pages of a file that is cut off vanish, and the system ends who touches them: this test would not come back."""
-    if not lease_granted(stored):
+def test_truncation_of_a_mapped_file_is_an_error_and_not_a_crash(weights_path, schedule):
+    """Without a lease, the process would receive SIGBUS and this test would not return."""
+    if not is_lease_granted(weights_path):
         pytest.skip("no leases on this file system")
     x = torch.randn(2, SIZE, SIZE)
-    with open_on(stored, schedule, store="mapped") as phased:
+    with open_from(weights_path, schedule, store="mapped") as phased:
         phased(x)
-        other = subprocess.Popen(["sh", "-c", 'head -c 5000 /dev/zero > "$0"', str(stored)])
-        with pytest.raises(TesseraError, match="changed under the run"):
+        program = subprocess.Popen(["sh", "-c", 'head -c 5000 /dev/zero > "$0"', str(weights_path)])
+        with pytest.raises(TesseraError, match="changed while it was in use"):
             call_often(phased, x, 100_000)
-        assert other.wait(10) == 0
-        with pytest.raises(TesseraError, match="changed under the run"):
+        assert program.wait(10) == 0
+        with pytest.raises(TesseraError, match="changed while it was in use"):
             phased(x)
 
 
 @pytest.mark.parametrize("schedule", STREAMING)
 @pytest.mark.timeout(60)
-def test_a_flipped_bit_is_found_by_checksums(stored, schedule):
-    data = bytearray(stored.read_bytes())
+def test_a_flipped_bit_is_detected_by_checksums(weights_path, schedule):
+    data = bytearray(weights_path.read_bytes())
     data[-SIZE * SIZE * 2] ^= 1
-    stored.write_bytes(data)
+    weights_path.write_bytes(data)
     x = torch.randn(2, SIZE, SIZE)
-    with open_on(stored, schedule) as phased:
+    with open_from(weights_path, schedule) as phased:
         phased(x)
     with (
-        open_on(stored, schedule, checksums=True) as phased,
-        pytest.raises(TesseraError, match=f"layers.{LAYERS - 1}.weight is damaged"),
+        open_from(weights_path, schedule, checksums=True) as phased,
+        pytest.raises(TesseraError, match=f"layers.{LAYERS - 1}.weight has a wrong checksum"),
     ):
         phased(x)
 
@@ -128,28 +128,28 @@ def test_a_file_on_a_full_disk_is_an_error_and_leaves_nothing():
         PhasedModel(model, path="/proc/nowhere")
 
 
-def open_files() -> int:
+def count_open_files() -> int:
     return len(os.listdir("/proc/self/fd"))
 
 
 @pytest.mark.parametrize("store", ["disk", "host", "mapped"])
 @pytest.mark.timeout(60)
 def test_closing_leaves_no_thread_no_file_and_no_memory(store, tmp_path):
-    for schedule in STREAMING:  # torch's own threads are started here
-        use(schedule, store, tmp_path, fails=False)
-    gc.collect()  # what earlier tests left to the collector is not ours
-    before = set(threading.enumerate()), open_files(), shared_memory()
+    for schedule in STREAMING:  # warm-up, which starts torch's own threads
+        run_model(schedule, store, tmp_path, fails=False)
+    gc.collect()  # collect garbage of earlier tests
+    before = set(threading.enumerate()), count_open_files(), list_shared_memory()
     for schedule in STREAMING:
         for fails in (False, True):
-            use(schedule, store, tmp_path, fails=fails)
-    gc.collect()  # errors hold on to the frames that they came through
-    assert (set(threading.enumerate()), open_files(), shared_memory()) == before
+            run_model(schedule, store, tmp_path, fails=fails)
+    gc.collect()  # errors keep references to frames, and so to models
+    assert (set(threading.enumerate()), count_open_files(), list_shared_memory()) == before
     assert list(tmp_path.iterdir()) == []
 
 
-def use(schedule: str, store: str, directory: Path, *, fails: bool) -> None:
+def run_model(schedule: str, store: str, directory: Path, *, fails: bool) -> None:
     model = MatrixChain(SIZE, LAYERS)
-    budget = PhasedModel.least_budget(model, schedule=schedule)
+    budget = PhasedModel.compute_min_budget(model, schedule=schedule)
     place = None if store == "host" else directory
     with PhasedModel(model, schedule=schedule, budget=budget, store=store, directory=place, threads=1) as phased:
         x = torch.randn(2, SIZE, SIZE - fails)
@@ -160,13 +160,13 @@ def use(schedule: str, store: str, directory: Path, *, fails: bool) -> None:
             phased(x)
 
 
-def shared_memory() -> list[str]:
-    """What lies in shared memory, but for that of MPI jobs, which other tests may run meanwhile."""
+def list_shared_memory() -> list[str]:
+    """List shared memory segments, except segments of MPI jobs, which other tests may run concurrently."""
     return sorted(name for name in os.listdir("/dev/shm") if not name.startswith("sm_segment"))
 
 
 @pytest.mark.timeout(60)
-def test_a_model_that_nobody_closes_does_not_keep_the_interpreter(tmp_path):
+def test_an_unclosed_model_does_not_block_the_exit_of_the_interpreter(tmp_path):
     code = (
         "import torch\nfrom tessera.phased import MatrixChain, PhasedModel\n"
         "model = MatrixChain(16, 4)\n"

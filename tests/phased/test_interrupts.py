@@ -1,4 +1,4 @@
-"""Ctrl-C in the middle of a pass: the devices come to rest, and the next call is like any other."""
+"""Tests of Ctrl-C during a pass: the devices stop, and the next call works."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from torch import fx, nn
 
 from tessera.phased import PhasedModel
 from tessera.phased.choices import SCHEDULES
-from tests.phased.drawn import one_thread
+from tests.phased.random_networks import use_one_thread
 
 entered, go_on = threading.Event(), threading.Event()
 
 
 @fx.wrap
-def held(x):
-    """Keeps a device at it until it may go on."""
+def hold_device(x):
+    """Block the device until the test lets it continue."""
     entered.set()
     go_on.wait(20)
     return x
@@ -32,16 +32,16 @@ class Held(nn.Module):
 
     def forward(self, x):
         for number, layer in enumerate(self.layers):
-            x = held(layer(x)) if number == 1 else layer(x)
+            x = hold_device(layer(x)) if number == 1 else layer(x)
         return x
 
 
-def interrupt() -> None:
-    """As Ctrl-C does; by another signal, because those who run tests may ignore that one."""
+def send_interrupt() -> None:
+    """Interrupt the main thread as Ctrl-C does, but by SIGUSR1, because SIGINT may be ignored in test runs."""
     entered.wait(20)
-    time.sleep(0.05)  # until the caller waits
+    time.sleep(0.05)  # give the main thread time to start waiting
     signal.pthread_kill(threading.main_thread().ident, signal.SIGUSR1)
-    time.sleep(0.1)  # whoever does not wait for the devices calls again meanwhile
+    time.sleep(0.1)  # a main thread that does not wait for the devices would start the next call here
     go_on.set()
 
 
@@ -56,7 +56,7 @@ def interruptible():
 @pytest.mark.parametrize(
     ("schedule", "dtype"), [*((schedule, "float32") for schedule in SCHEDULES), ("data-parallel", "float16")]
 )
-def test_the_next_call_after_an_interruption_is_like_any_other(schedule, dtype, interruptible):
+def test_the_next_call_after_an_interrupt_works(schedule, dtype, interruptible):
     torch.manual_seed(0)
     model = Held()
     kind = getattr(torch, dtype)
@@ -64,16 +64,16 @@ def test_the_next_call_after_an_interruption_is_like_any_other(schedule, dtype, 
         value.data.copy_(value.data.to(kind))
     batches = [torch.randn(3, 4) for _ in range(2)]
     go_on.set()
-    with one_thread(), torch.no_grad():
+    with use_one_thread(), torch.no_grad():
         expected = [model(batch) for batch in batches]
-    budget = PhasedModel.least_budget(model, schedule=schedule, dtype=dtype)
+    budget = PhasedModel.compute_min_budget(model, schedule=schedule, dtype=dtype)
     with PhasedModel(model, schedule=schedule, budget=budget, dtype=dtype, keep=False, threads=1) as phased:
         entered.clear()
         go_on.clear()
-        other = threading.Thread(target=interrupt)
-        other.start()
+        sender = threading.Thread(target=send_interrupt)
+        sender.start()
         with pytest.raises(KeyboardInterrupt):
             phased.run(batches)
         for _ in range(2):
             assert all(map(torch.equal, phased.run(batches), expected))
-        other.join()
+        sender.join()

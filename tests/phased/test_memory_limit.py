@@ -1,6 +1,6 @@
-"""A network with weights of four times the memory that its process may have runs, and gives the right answer.
+"""Tests under a memory limit: a network whose weights are four times the limit runs with the right output.
 
-Most of the weights are zeros in holes of the file, so that gigabytes take no room on disk; they are read all the same.
+Most of the weights are zeros in holes of the file, which take no disk space but are read.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 import torch
 
-SIZE, ROWS = 2048, 32  # of every weight only the first rows are not zero
+SIZE, ROWS = 2048, 32  # number of rows of every weight that are not zero
 LAYER = 4 * SIZE * SIZE
-ROOM = 400 << 20  # address space beyond what the interpreter and torch have taken
+EXTRA_MEMORY = 400 << 20  # limit of the address space in addition to the interpreter and torch
 
 PROGRAM = """
 import resource, sys
@@ -40,8 +40,8 @@ with PhasedModel(model, path=path, budget="96MB", cold=True) as phased:
 """
 
 
-def address_space() -> int:
-    """Bytes of addresses that a process has taken once it has everything imported and computed something."""
+def measure_address_space() -> int:
+    """Return the peak address space, in bytes, of a process that imports torch and computes a matrix product."""
     code = (
         "import torch, tessera.phased.model; torch.set_num_threads(1); torch.randn(64, 64) @ torch.randn(64, 64);"
         "print([line.split()[1] for line in open('/proc/self/status') if line.startswith('VmPeak')][0])"
@@ -65,21 +65,21 @@ def write_mostly_holes(path: Path, blocks: list[torch.Tensor]) -> None:
 
 
 @pytest.mark.timeout(180)
-def test_weights_of_four_times_the_limit(tmp_path):
-    limit = address_space() + ROOM
+def test_weights_of_four_times_the_memory_limit_can_be_used(tmp_path):
+    limit = measure_address_space() + EXTRA_MEMORY
     layers = -(-4 * limit // LAYER)
     blocks = [torch.randn(ROWS, SIZE) / ROWS**0.5 for _ in range(layers)]
-    path, given, result = (tmp_path / name for name in ("weights", "given", "result"))
+    path, input_path, result = (tmp_path / name for name in ("weights", "given", "result"))
     write_mostly_holes(path, blocks)
     x = torch.randn(3, SIZE)
-    torch.save(x, given)
+    torch.save(x, input_path)
     command = [
         sys.executable,
         "-c",
         PROGRAM.replace("{size}", str(SIZE)),
-        *map(str, (path, given, result, layers, limit)),
+        *map(str, (path, input_path, result, layers, limit)),
     ]
-    # else malloc sets 64 MB or more of addresses aside for every thread, which the limit counts though nobody uses them
+    # otherwise malloc reserves 64 MB or more of addresses for every thread, which count towards the limit
     env = os.environ | {"MALLOC_ARENA_MAX": "1"}
     done = subprocess.run(command, capture_output=True, text=True, timeout=150, check=False, env=env)
     assert done.returncode == 0, done.stderr[-2000:]
@@ -97,7 +97,7 @@ def test_weights_of_four_times_the_limit(tmp_path):
 GROWTH = """
 import sys
 import torch
-from tessera.measure.memory import resident_growth
+from tessera.measure.memory import measure_resident_growth
 from tessera.phased import MatrixChain, PhasedModel
 
 path, layers, budget = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
@@ -106,15 +106,15 @@ x = torch.randn(1, {size})
 with torch.device("meta"):
     model = MatrixChain({size}, layers)
 
-def passes(**options):
+def run_passes(**options):
     with PhasedModel(model, path=path, budget=budget, keep=False, **options) as phased:
         for _ in range(3):
             phased(x)
 
 for options in ({}, {"cold": True}, {"store": "mapped"}):
     for schedule in ("overlapped", "phased"):
-        passes(schedule=schedule, **options)  # what libraries take at their first use is not the network's
-        print(resident_growth(lambda: passes(schedule=schedule, **options)))
+        run_passes(schedule=schedule, **options)  # memory that libraries allocate once does not count
+        print(measure_resident_growth(lambda: run_passes(schedule=schedule, **options)))
 """
 
 
@@ -127,6 +127,6 @@ def test_resident_memory_stays_within_the_budget(tmp_path):
     command = [sys.executable, "-c", program, *map(str, (path, layers, budget))]
     grown = subprocess.run(command, capture_output=True, text=True, check=True, timeout=100).stdout.split()
     if "None" in grown:
-        pytest.skip("this kernel does not tell the peak of a process")
+        pytest.skip("this kernel does not report the peak memory of a process")
     assert len(grown) == 6
     assert max(map(int, grown)) <= 1.1 * budget

@@ -1,4 +1,4 @@
-"""Whatever the schedule, the budget, the store and the dtype: the outputs are those of the plain model."""
+"""Tests of outputs: they equal the outputs of the plain model for every schedule, budget, store and dtype."""
 
 from __future__ import annotations
 
@@ -12,36 +12,36 @@ from safetensors.torch import save_file
 from torch import nn
 
 from tessera.errors import TesseraError
-from tessera.models import build, lay_out
+from tessera.models import build, build_layers
 from tessera.phased import MatrixChain, PhasedModel
-from tessera.phased.choices import HOLD_ALL, ONE_DEVICE, SCHEDULES
-from tests.phased.drawn import as_tuple, networks, one_thread
+from tessera.phased.choices import SCHEDULES
+from tests.phased.random_networks import as_tuple, draw_networks, use_one_thread
 
 SLACK = settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
-def plain(model: nn.Module, batches: list[torch.Tensor]) -> list[tuple[torch.Tensor, ...]]:
-    with one_thread(), torch.no_grad():
+def run_plain(model: nn.Module, batches: list[torch.Tensor]) -> list[tuple[torch.Tensor, ...]]:
+    with use_one_thread(), torch.no_grad():
         return [as_tuple(model(batch.clone())) for batch in batches]
 
 
-def same(found, expected, exact: bool) -> None:
-    for one, other in zip(as_tuple(found), expected, strict=True):
+def check_same(output, expected, exact: bool) -> None:
+    for actual, reference in zip(as_tuple(output), expected, strict=True):
         if exact:
-            assert torch.equal(one, other)
+            assert torch.equal(actual, reference)
         else:
-            torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)
+            torch.testing.assert_close(actual, reference, rtol=1e-4, atol=1e-5)
 
 
-def mixes(model: nn.Module) -> bool:
-    """Whether some call of a drawn network is not known to keep samples apart: means are not."""
+def may_mix_samples(model: nn.Module) -> bool:
+    """Return whether a random network has calls that may mix samples, such as a mean."""
     return any(kind in ("add", "grow") and len(sources) > 1 for kind, sources in model.steps)
 
 
 @pytest.mark.timeout(400)
 @SLACK
 @given(
-    drawn=networks(),
+    drawn=draw_networks(),
     schedule=st.sampled_from(list(SCHEDULES)),
     devices=st.integers(1, 3),
     room=st.floats(0, 1.2),
@@ -51,12 +51,14 @@ def mixes(model: nn.Module) -> bool:
     store=st.sampled_from(["disk", "host", "mapped"]),
     limited=st.booleans(),
 )
-def test_random_networks_on_any_budget(drawn, schedule, devices, room, batches, samples, keep, store, limited):
+def test_random_networks_equal_torch_on_any_budget(
+    drawn, schedule, devices, room, batches, samples, keep, store, limited
+):
     model, width = drawn
-    devices = 1 if schedule in ONE_DEVICE else devices
+    devices = devices if SCHEDULES[schedule].several_devices else 1
     given_batches = [torch.randn(samples, width) for _ in range(batches)]
-    expected = plain(model, given_batches)
-    least = PhasedModel.least_budget(model, schedule=schedule, devices=devices)
+    expected = run_plain(model, given_batches)
+    least = PhasedModel.compute_min_budget(model, schedule=schedule, devices=devices)
     whole = sum(p.nbytes for p in model.parameters()) + 4096 * 40
     with PhasedModel(
         model,
@@ -68,72 +70,72 @@ def test_random_networks_on_any_budget(drawn, schedule, devices, room, batches, 
         threads=1,
         activations=100 if limited else None,
     ) as phased:
-        if schedule not in HOLD_ALL:
+        if not SCHEDULES[schedule].holds_all_weights:
             assert phased.working_bytes <= phased.budget
-        for _ in range(2):  # what is loaded ahead for the second pass has to be right as well
-            if schedule == "data-parallel" and batches % devices and batches < devices and mixes(model):
-                with pytest.raises(TesseraError, match="divided"):
+        for _ in range(2):  # the second pass checks phases that were loaded in advance
+            if schedule == "data-parallel" and batches % devices and batches < devices and may_mix_samples(model):
+                with pytest.raises(TesseraError, match="cannot split the samples"):
                     phased.run(given_batches)
                 return
-            outputs = phased.run([batch.clone() for batch in given_batches])  # what is given may be written into
-            for found, wanted in zip(outputs, expected, strict=True):
-                same(found, wanted, exact=schedule != "data-parallel")
+            outputs = phased.run([batch.clone() for batch in given_batches])  # networks may write to their inputs
+            for output, expected_output in zip(outputs, expected, strict=True):
+                check_same(output, expected_output, exact=schedule != "data-parallel")
         streamed = [phase.index for phase in phased.phases if not phase.resident]
-        if schedule not in HOLD_ALL:
+        if not SCHEDULES[schedule].holds_all_weights:
             assert sorted(e.phase for e in phased.events if e.kind == "load") == streamed
 
 
 @pytest.mark.parametrize("schedule", SCHEDULES)
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
-def test_every_dtype_and_schedule(schedule, dtype):
+def test_outputs_equal_torch_for_every_dtype_and_schedule(schedule, dtype):
     model = MatrixChain(dsize=17, num_layers=5, seed=3)
-    kind = getattr(torch, dtype)
-    rounded = copy.deepcopy(model).to(kind).to(torch.float64 if kind == torch.float64 else torch.float32)
+    torch_dtype = getattr(torch, dtype)
+    rounded = copy.deepcopy(model).to(torch_dtype).to(torch.float64 if torch_dtype == torch.float64 else torch.float32)
     batches = [torch.randn(model.input_shape(4)).to(next(rounded.parameters()).dtype) for _ in range(2)]
-    expected = plain(rounded, batches)
-    budget = PhasedModel.least_budget(model, schedule=schedule, dtype=dtype)
+    expected = run_plain(rounded, batches)
+    budget = PhasedModel.compute_min_budget(model, schedule=schedule, dtype=dtype)
     with PhasedModel(model, schedule=schedule, dtype=dtype, budget=budget, threads=1, keep=False) as phased:
-        assert ("float32 computed" in phased.arithmetic) == (kind.itemsize == 2)
-        assert phased.weight_bytes == 5 * 17 * 17 * kind.itemsize
-        if schedule not in HOLD_ALL:
+        assert ("float32 computed" in phased.arithmetic) == (torch_dtype.itemsize == 2)
+        assert phased.weight_bytes == 5 * 17 * 17 * torch_dtype.itemsize
+        if not SCHEDULES[schedule].holds_all_weights:
             assert phased.stream_bytes == phased.weight_bytes
             assert [len(phase.modules) for phase in phased.phases] == [1] * 5
-        for found, wanted in zip(phased.run(batches), expected, strict=True):
-            same(found, wanted, exact=True)
+        for output, expected_output in zip(phased.run(batches), expected, strict=True):
+            check_same(output, expected_output, exact=True)
 
 
 @pytest.mark.parametrize("schedule", SCHEDULES)
-def test_a_residual_network_in_few_buffers(schedule):
+def test_a_residual_network_equals_torch_with_few_buffers(schedule):
     model = build("resnet18", num_classes=10)
     images = torch.randn(2, 3, 64, 64)
-    expected = plain(model, [images])
-    budget = PhasedModel.least_budget(model, schedule=schedule)
+    expected = run_plain(model, [images])
+    budget = PhasedModel.compute_min_budget(model, schedule=schedule)
     with PhasedModel(model, schedule=schedule, budget=budget, input_shape=images.shape, threads=1) as phased:
         assert sum(phase.flops or 0 for phase in phased.phases) > 100e6
-        same(phased(images), expected[0], exact=schedule != "data-parallel")
+        check_same(phased(images), expected[0], exact=schedule != "data-parallel")
 
 
-def test_a_budget_for_everything_streams_nothing():
+def test_a_budget_for_all_weights_streams_none():
     model = MatrixChain(dsize=8, num_layers=4)
     with PhasedModel(model, budget="1MB") as phased:
         x = torch.randn(model.input_shape(2))
-        same(phased(x), plain(model, [x])[0], exact=True)
+        check_same(phased(x), run_plain(model, [x])[0], exact=True)
         assert phased.stream_bytes == 0
         assert all(phase.resident for phase in phased.phases)
         assert {event.kind for event in phased.events} == {"compute"}
 
 
-def test_a_budget_between_keeps_some_phases_and_streams_the_others():
+def test_a_medium_budget_keeps_some_phases_and_streams_the_others():
     model = MatrixChain(dsize=64, num_layers=8)
     names = [f"layers.{number}" for number in range(8)]
     with PhasedModel(model, budget=7 * 64 * 64 * 4, phases=names) as phased:
         x = torch.randn(model.input_shape(2))
-        same(phased(x), plain(model, [x])[0], exact=True)
+        check_same(phased(x), run_plain(model, [x])[0], exact=True)
         assert [phase.resident for phase in phased.phases].count(True) == 4
         assert phased.working_bytes <= phased.budget
 
 
-def test_phases_begin_where_a_user_says():
+def test_phases_begin_at_the_modules_named_by_the_user():
     model = MatrixChain(dsize=8, num_layers=6)
     with PhasedModel(model, phases=["layers.2", "layers.3"]) as phased:
         assert [phase.modules for phase in phased.phases] == [
@@ -144,7 +146,7 @@ def test_phases_begin_where_a_user_says():
 
 
 class Returns(nn.Module):
-    """Gives its weight, a part of it, its input and a number besides."""
+    """A network that returns a weight, a view of a weight, its input and a number."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -156,68 +158,68 @@ class Returns(nn.Module):
         return {"y": y, "all": [x, part, self.second.weight], "size": x.shape[0], "late": part * 1.0}
 
 
-def test_what_lies_in_working_memory_does_not_leave_it():
+def test_outputs_do_not_alias_working_memory():
     model = Returns().eval()
     x = torch.randn(3, 4)
     with PhasedModel(model, budget=4 * 4096, phases=["first", "second"], keep=False) as phased, torch.no_grad():
         for scale in (2.0, 0.5):
-            found, wanted = phased(x, scale=scale), model(x, scale)
-            phased(x + 1)  # loads over everything once more
-            assert torch.equal(found["y"], wanted["y"])
-            assert found["size"] == 3
-            assert torch.equal(found["late"], wanted["late"])
-            for one, other in zip(found["all"], wanted["all"], strict=True):
-                assert torch.equal(one, other)
+            output, expected = phased(x, scale=scale), model(x, scale)
+            phased(x + 1)  # overwrites all buffers
+            assert torch.equal(output["y"], expected["y"])
+            assert output["size"] == 3
+            assert torch.equal(output["late"], expected["late"])
+            for actual, reference in zip(output["all"], expected["all"], strict=True):
+                assert torch.equal(actual, reference)
 
 
 def test_activations_are_streamed_beyond_their_limit():
     model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(inplace=True), nn.Conv2d(8, 8, 3), nn.Conv2d(8, 2, 1)).eval()
     batches = [torch.randn(2, 3, 12, 12).to(memory_format=torch.channels_last) for _ in range(5)]
-    expected = plain(model, batches)
+    expected = run_plain(model, batches)
     with PhasedModel(model, budget="8KiB", keep=False, activations=20_000, threads=1) as phased:
-        for found, wanted in zip(phased.run(batches), expected, strict=True):
-            same(found, wanted, exact=True)
+        for output, expected_output in zip(phased.run(batches), expected, strict=True):
+            check_same(output, expected_output, exact=True)
         assert phased.scratch_bytes > 0
     with PhasedModel(model, budget="8KiB", keep=False) as phased:
         phased.run(batches)
         assert phased.scratch_bytes == 0
 
 
-def test_a_failed_call_leaves_the_model_as_it_was():
+def test_a_failed_call_leaves_the_model_usable():
     model = MatrixChain(dsize=16, num_layers=5)
     x = torch.randn(model.input_shape(2))
     for schedule in SCHEDULES:
-        budget = PhasedModel.least_budget(model, schedule=schedule)
+        budget = PhasedModel.compute_min_budget(model, schedule=schedule)
         with PhasedModel(model, schedule=schedule, budget=budget, threads=1) as phased:
             for _ in range(2):
                 with pytest.raises(TesseraError, match="does not run on this input"):
                     phased(torch.randn(2, 16, 15))
-                same(phased(x), plain(model, [x])[0], exact=schedule != "data-parallel")
+                check_same(phased(x), run_plain(model, [x])[0], exact=schedule != "data-parallel")
 
 
 def test_inputs_of_16_bits_are_widened_with_the_weights():
     model = MatrixChain(dsize=8, num_layers=2).half()
     x = torch.randn(model.input_shape(2)).half()
     with PhasedModel(model) as phased:
-        found = phased(x)
-    assert found.dtype == torch.float32
-    same(found, plain(model.float(), [x.float()])[0], exact=True)
+        output = phased(x)
+    assert output.dtype == torch.float32
+    check_same(output, run_plain(model.float(), [x.float()])[0], exact=True)
 
 
 @pytest.mark.parametrize("options", [{}, {"cold": True}, {"store": "host"}, {"store": "mapped"}])
 @pytest.mark.parametrize("kind", [torch.float32, torch.bfloat16])
-def test_files_that_others_wrote(tmp_path, options, kind):
-    """In an order of their own, with batch counts and tensors besides, aligned to nothing but their numbers."""
+def test_files_of_other_programs_can_be_used(tmp_path, options, kind):
+    """The file has its tensors in another order, additional tensors and counters, and no page alignment."""
     model = build("resnet18", num_classes=7).to(kind).float()
     state = {name: value.to(kind) if value.is_floating_point() else value for name, value in model.state_dict().items()}
     save_file({"aaa": torch.zeros(3, dtype=torch.uint8), **state}, tmp_path / "w")
     with torch.device("meta"):
-        bare = lay_out("resnet18", num_classes=7).eval()
+        bare = build_layers("resnet18", num_classes=7).eval()
     images = torch.randn(2, 3, 32, 32)
     with PhasedModel(bare, path=tmp_path / "w", budget="40MB", threads=1, **options) as phased:
         assert 0 < phased.stream_bytes < phased.weight_bytes
         for _ in range(2):
-            same(phased(images), plain(model, [images])[0], exact=True)
+            check_same(phased(images), run_plain(model, [images])[0], exact=True)
 
 
 def test_host_memory_is_filled_from_the_file_that_was_written(tmp_path):
@@ -226,4 +228,4 @@ def test_host_memory_is_filled_from_the_file_that_was_written(tmp_path):
     with PhasedModel(model, store="host", path=tmp_path / "w", budget="8KiB", keep=False, threads=1) as phased:
         (tmp_path / "w").unlink()
         for _ in range(2):
-            same(phased(x), plain(model, [x])[0], exact=True)
+            check_same(phased(x), run_plain(model, [x])[0], exact=True)

@@ -1,4 +1,4 @@
-"""Invented runs with plausible figures, fresh for every test."""
+"""Synthetic runs with plausible values, built anew for every test."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tessera.measure.samples import Samples
 from tessera.report.runs import RunView
 from tessera.results.record import Case, Metric, Record
 
-NASTY = "</script><script>alert(1)</script><b>&amp;\u2028'\"`"
+HOSTILE_TEXT = "</script><script>alert(1)</script><b>&amp;\u2028'\"`"
 ENVIRONMENT = {
     "cpu": "AMD EPYC 9B14",
     "cores": 2,
@@ -32,8 +32,8 @@ REASONS = {
 }
 
 
-def samples(median: float, count: int = 40, spread: float = 0.02) -> Samples:
-    """Samples around a median, skewed to the right as those of a shared machine are."""
+def make_samples(median: float, count: int = 40, spread: float = 0.02) -> Samples:
+    """Make samples around a median, skewed to the right as on a shared machine."""
     values = tuple(median * (1 + abs(random.gauss(0, spread)) + spread * random.expovariate(3)) for _ in range(count))
     switches = tuple(int(random.random() < spread) for _ in values)
     return Samples(
@@ -45,7 +45,7 @@ def samples(median: float, count: int = 40, spread: float = 0.02) -> Samples:
     )
 
 
-def record(
+def make_record(
     name: str = "add",
     *,
     feature: str = "ops",
@@ -56,12 +56,12 @@ def record(
     predicted: float | None = None,
     **params: object,
 ) -> Record:
-    """One record that ended well."""
-    taken = tuple(samples(median, count, spread) for _ in range(launches))
-    middle = sorted(v for s in taken for v in s.values)[len(taken) * count // 2]
+    """Make the record of a successful case, with random samples around a median in seconds."""
+    samples = tuple(make_samples(median, count, spread) for _ in range(launches))
+    middle = sorted(v for s in samples for v in s.values)[len(samples) * count // 2]
     return Record(
         case=Case(feature=feature, name=name, params=params),
-        launches=taken,
+        launches=samples,
         metrics={"time": Metric(middle, "s", "lower"), "rate": Metric(2e6 / middle, "FLOP/s", "higher")},
         predicted={} if predicted is None else {"time": Metric(predicted, "s", "lower")},
         environment=ENVIRONMENT,
@@ -70,20 +70,22 @@ def record(
     )
 
 
-def broken(status: str, name: str = "conv2d", *, feature: str = "ops", reason: str = "", **params: object) -> Record:
-    """One record without a figure."""
+def make_broken_record(
+    status: str, name: str = "conv2d", *, feature: str = "ops", reason: str = "", **params: object
+) -> Record:
+    """Make the record of a refused, failed or timed-out case, without measurements."""
     case = Case(feature=feature, name=name, params=params)
     return Record(case=case, status=status, reason=reason or REASONS[status], environment=ENVIRONMENT, seconds=0.4)
 
 
-def run(name: str, records: Sequence[Record]) -> RunView:
+def make_run_view(name: str, records: Sequence[Record]) -> RunView:
     return RunView(name=name, created="2026-03-01 12:00", command=f"tessera suite quick --name {name}", records=records)
 
 
-def plausible(name: str = "nightly", scale: float = 1.0, launches: int = 1) -> RunView:
-    """A run over several features, with a few cases that are noisy, refused, failed or timed out."""
+def make_plausible_run(name: str = "nightly", scale: float = 1.0, launches: int = 1) -> RunView:
+    """Make a run of several features, with a few cases that are noisy, refused, failed or timed out."""
     records = [
-        record(
+        make_record(
             op,
             median=base * size**1.5 * (scale if op == "conv2d" else 1),
             launches=launches,
@@ -96,7 +98,7 @@ def plausible(name: str = "nightly", scale: float = 1.0, launches: int = 1) -> R
         for dtype in ("float32", "bfloat16")
     ]
     records += [
-        record(
+        make_record(
             "resnet50",
             feature="inference",
             median=0.05 * batch**0.8 / scale,
@@ -108,23 +110,23 @@ def plausible(name: str = "nightly", scale: float = 1.0, launches: int = 1) -> R
         for engine in ("torch", "compiled")
     ]
     records += [
-        record("relu", median=3e-4, spread=0.4, count=12, dtype="float32", size=512),
-        record("exchange", feature="halo", median=2e-4, spread=0.3, count=15, ranks=4),
-        record("exchange", feature="halo", median=1e-4, ranks=2),
-        broken("failed", dtype="float16", size=64),
-        broken("refused", feature="halo", name="exchange", ranks=3),
-        broken("timed_out", feature="inference", name="resnet152", batch=64),
+        make_record("relu", median=3e-4, spread=0.4, count=12, dtype="float32", size=512),
+        make_record("exchange", feature="halo", median=2e-4, spread=0.3, count=15, ranks=4),
+        make_record("exchange", feature="halo", median=1e-4, ranks=2),
+        make_broken_record("failed", dtype="float16", size=64),
+        make_broken_record("refused", feature="halo", name="exchange", ranks=3),
+        make_broken_record("timed_out", feature="inference", name="resnet152", batch=64),
     ]
-    return run(name, records)
+    return make_run_view(name, records)
 
 
-def many(count: int, features: Sequence[str] = ("ops", "halo", "phases", "inference")) -> RunView:
-    """A run of `count` records over several features."""
+def make_long_run(count: int, features: Sequence[str] = ("ops", "halo", "phases", "inference")) -> RunView:
+    """Make a run of `count` records of several features."""
     names = ("add", "mul", "matmul", "conv2d", "relu", "softmax", "layer_norm", "max_pool2d")
-    return run(
+    return make_run_view(
         "large",
         [
-            record(
+            make_record(
                 names[n % len(names)],
                 feature=features[n % len(features)],
                 median=10 ** random.uniform(-6, -1),

@@ -1,3 +1,5 @@
+"""Tests of number formatting: three significant digits, any float, and unit prefixes that keep values below 1000."""
+
 import math
 import re
 
@@ -22,7 +24,7 @@ def test_every_float_has_a_text(value: float, unit: str) -> None:
     assert format_value(value, unit).strip()
 
 
-def test_no_number_is_a_thousand_of_its_unit() -> None:
+def test_values_are_below_1000_of_their_unit() -> None:
     assert format_seconds(999.6e-6) == "1.00 ms"
     assert format_bytes(1023.6) == "1.00 KiB"
     assert format_rate(999.7e6, "FLOP/s") == "1.00 GFLOP/s"

@@ -1,3 +1,5 @@
+"""Tests of tests/install-browser.sh: no-op if the browser exists, a one-line message if it cannot be installed."""
+
 import os
 import shutil
 import subprocess
@@ -8,8 +10,8 @@ import pytest
 SCRIPT = Path(__file__).parents[1] / "install-browser.sh"
 
 
-def install(path: Path, *commands: str) -> str:
-    """Run the script where there are only these commands, each doing nothing."""
+def run_script(path: Path, *commands: str) -> str:
+    """Run the script with only these commands on PATH, each replaced by a stub."""
     for name in ("sh", "id", "mktemp", "grep", "tail", "rm"):
         (path / name).symlink_to(str(shutil.which(name)))
     for name in commands:
@@ -20,17 +22,17 @@ def install(path: Path, *commands: str) -> str:
     return done.stdout + done.stderr
 
 
-def test_nothing_is_done_where_the_browser_is(tmp_path: Path) -> None:
-    assert install(tmp_path, "chromium", "chromedriver", "apt-get") == ""
+def test_an_installed_browser_is_left_alone(tmp_path: Path) -> None:
+    assert run_script(tmp_path, "chromium", "chromedriver", "apt-get") == ""
 
 
 @pytest.mark.parametrize("commands", [(), ("apt-get",)])
-def test_where_it_cannot_install_it_says_so_in_one_line(tmp_path: Path, commands: tuple[str, ...]) -> None:
-    said = install(tmp_path, *commands)
-    assert said.count("\n") == 1
+def test_a_failed_installation_is_reported_in_one_line(tmp_path: Path, commands: tuple[str, ...]) -> None:
+    message = run_script(tmp_path, *commands)
+    assert message.count("\n") == 1
     if not commands:
-        assert "no apt-get" in said
+        assert "no apt-get" in message
     elif os.geteuid() == 0:
-        assert "could not install" in said
+        assert "could not install" in message
     else:
-        assert "not root" in said
+        assert "not root" in message

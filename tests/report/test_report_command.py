@@ -1,3 +1,5 @@
+"""Tests of `tessera report`: pages of one and several runs, exported files, and one-line error messages."""
+
 from pathlib import Path
 
 import pytest
@@ -6,10 +8,10 @@ from tessera.cli.main import main
 from tessera.report.runs import RunView
 from tessera.results.export import to_json_text
 from tessera.results.store import Store
-from tests.report.synthetic import plausible
+from tests.report.synthetic import make_plausible_run
 
 
-def stored(path: Path, *views: RunView) -> str:
+def store_runs(path: Path, *views: RunView) -> str:
     with Store(path) as store:
         for view in views:
             run = store.start_run(view.name, command=view.command)
@@ -19,7 +21,9 @@ def stored(path: Path, *views: RunView) -> str:
 
 
 def test_two_runs_become_one_page(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    store = stored(tmp_path / "s.sqlite", plausible("before", launches=3), plausible("after", launches=3))
+    store = store_runs(
+        tmp_path / "s.sqlite", make_plausible_run("before", launches=3), make_plausible_run("after", launches=3)
+    )
     target = tmp_path / "out.html"
     assert main(["report", "before", "latest", "--store", store, "-o", str(target), "--threshold", "5%"]) == 0
     assert capsys.readouterr().out == f"report: {target}\n"
@@ -31,7 +35,7 @@ def test_two_runs_become_one_page(tmp_path: Path, capsys: pytest.CaptureFixture[
 def test_the_latest_run_is_the_default(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    store = stored(tmp_path / "s.sqlite", plausible("older"), plausible("newer"))
+    store = store_runs(tmp_path / "s.sqlite", make_plausible_run("older"), make_plausible_run("newer"))
     monkeypatch.chdir(tmp_path)
     assert main(["report", "--store", store]) == 0
     assert "<h1>newer</h1>" in (tmp_path / "report.html").read_text()
@@ -39,10 +43,10 @@ def test_the_latest_run_is_the_default(
     assert "older" in capsys.readouterr().out
 
 
-def test_exported_runs_of_one_name_are_told_apart_by_their_files(tmp_path: Path) -> None:
-    with Store(stored(tmp_path / "s.sqlite", plausible("nightly", launches=3))) as store:
-        run = store.run("nightly")
-        text = to_json_text(run, store.records(run))
+def test_exported_runs_with_the_same_name_are_labelled_by_file(tmp_path: Path) -> None:
+    with Store(store_runs(tmp_path / "s.sqlite", make_plausible_run("nightly", launches=3))) as store:
+        run = store.get_run("nightly")
+        text = to_json_text(run, store.read_records(run))
     files = [tmp_path / "one.json", tmp_path / "two.json"]
     for file in files:
         file.write_text(text)
@@ -55,10 +59,10 @@ def test_exported_runs_of_one_name_are_told_apart_by_their_files(tmp_path: Path)
     ("arguments", "words"),
     [
         (["nope"], "no such run"),
-        (["nightly", "latest"], "the same run twice"),
+        (["nightly", "latest"], "a run is given twice"),
         (["nightly", "--threshold", "abc"], "not a fraction"),
-        (["nightly", "-o", "missing/report.html"], "cannot write the report"),
-        (["nightly", "--store", "missing.sqlite"], "there is no store here"),
+        (["nightly", "-o", "missing/report.html"], "cannot write the page"),
+        (["nightly", "--store", "missing.sqlite"], "the store does not exist"),
         (["missing.json"], "missing.json"),
     ],
 )
@@ -70,7 +74,7 @@ def test_a_mistake_is_one_line(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("TESSERA_STORE", stored(tmp_path / "s.sqlite", plausible("nightly")))
+    monkeypatch.setenv("TESSERA_STORE", store_runs(tmp_path / "s.sqlite", make_plausible_run("nightly")))
     assert main(["report", *arguments]) == 2
     error = capsys.readouterr().err
     assert words in error
@@ -79,6 +83,6 @@ def test_a_mistake_is_one_line(
 
 
 def test_a_run_without_records_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    store = stored(tmp_path / "s.sqlite", RunView(name="empty", created="", command="", records=[]))
+    store = store_runs(tmp_path / "s.sqlite", RunView(name="empty", created="", command="", records=[]))
     assert main(["report", "--store", store, "-o", str(tmp_path / "x.html")]) == 2
-    assert "no records to show" in capsys.readouterr().err
+    assert "the runs have no records" in capsys.readouterr().err

@@ -1,23 +1,26 @@
+"""Tests of tables in every output format: terminal, Markdown, CSV and JSON."""
+
 import csv
 import io
 import json
 
 import pytest
 
-from tessera.report.tables import Column, render
+from tessera.report.blocks import Column
+from tessera.report.tables import write_rows
 
-COLUMNS = (Column("case"), Column("time", "right"))
+COLUMNS = (Column("case"), Column("time", "number"))
 ROWS = [["ops/add[size=1]", "1.5 ms"], ["a|b\n<script>", 12], ["\x1b[31mred", None]]
 
 
-def rendered(form: str, title: str = "") -> str:
+def render_text(form: str, title: str = "") -> str:
     stream = io.StringIO()
-    render(COLUMNS, ROWS, form, stream, title)  # type: ignore[arg-type]
+    write_rows(COLUMNS, ROWS, form, stream, title)  # type: ignore[arg-type]
     return stream.getvalue()
 
 
 def test_terminal() -> None:
-    assert rendered("terminal", "times") == (
+    assert render_text("terminal", "times") == (
         "times\n"
         "\n"
         "  case                time\n"
@@ -30,13 +33,13 @@ def test_terminal() -> None:
     )
 
 
-def test_a_title_is_longer_than_its_table_and_no_markup() -> None:
+def test_a_title_may_be_longer_than_its_table_and_is_not_markup() -> None:
     title = "layers [bold] of a network that is wider than the few columns below it"
-    assert rendered("terminal", title).splitlines()[0] == title
+    assert render_text("terminal", title).splitlines()[0] == title
 
 
 def test_markdown() -> None:
-    assert rendered("markdown", "times") == (
+    assert render_text("markdown", "times") == (
         "### times\n\n"
         "| case | time |\n"
         "| --- | ---: |\n"
@@ -47,19 +50,19 @@ def test_markdown() -> None:
 
 
 def test_csv_and_json_keep_the_cells() -> None:
-    rows = list(csv.reader(io.StringIO(rendered("csv"))))
+    rows = list(csv.reader(io.StringIO(render_text("csv"))))
     assert rows == [["case", "time"], *([case, "" if time is None else str(time)] for case, time in ROWS)]
-    assert json.loads(rendered("json")) == [{"case": case, "time": time} for case, time in ROWS]
+    assert json.loads(render_text("json")) == [{"case": case, "time": time} for case, time in ROWS]
 
 
-def test_text_that_was_never_text_can_be_written() -> None:
+def test_undecodable_text_can_be_written() -> None:
     stream = io.StringIO()
-    render([Column("x")], [["\udcff"]], "csv", stream)
+    write_rows([Column("x")], [["\udcff"]], "csv", stream)
     assert stream.getvalue().encode() == b"x\n\\udcff\n"
 
 
 @pytest.mark.parametrize("form", ["terminal", "markdown", "csv", "json"])
 def test_no_rows(form: str) -> None:
     stream = io.StringIO()
-    render(COLUMNS, [], form, stream)  # type: ignore[arg-type]
+    write_rows(COLUMNS, [], form, stream)  # type: ignore[arg-type]
     assert stream.getvalue().endswith("\n")

@@ -1,12 +1,16 @@
-"""Records made up for tests: random ones of every shape, and measured ones with a known truth."""
+"""Synthetic records: random records drawn by hypothesis, and records with noise around a known level."""
 
 from __future__ import annotations
 
 import numpy as np
+from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
 from tessera.measure.samples import Samples
 from tessera.results.record import Case, Metric, Record
+
+# Hypothesis draws records slowly on a busy machine.
+NO_DEADLINE = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 any_float = st.floats(allow_nan=True, allow_infinity=True)
 any_text = st.text(max_size=12)
@@ -20,6 +24,7 @@ plain = st.recursive(
     max_leaves=8,
 )
 objects = st.dictionaries(any_text | st.sampled_from(["$float", "$object"]), plain, max_size=4)
+few_objects = st.dictionaries(any_text | st.sampled_from(["$float", "$object"]), plain, max_size=1)
 array = st.lists(any_float, max_size=6).map(tuple)
 metrics = st.dictionaries(
     any_text, st.builds(Metric, any_float, any_text, st.sampled_from(["lower", "higher", ""])), max_size=3
@@ -58,27 +63,30 @@ def records(draw: st.DrawFn) -> Record:
         predicted=draw(metrics),
         environment=draw(objects),
         conditions=draw(objects),
+        verdict=draw(st.none() | any_text),
+        chosen=draw(few_objects),
+        details=draw(few_objects),
         notes=tuple(draw(st.lists(any_text, max_size=2))),
         started=draw(any_text),
         seconds=draw(any_float),
     )
 
 
-def exactly(value: object) -> object:
-    """A form in which equal values are equal: NaN too, and -0.0 is not 0.0, and dicts have no order."""
+def to_exact_form(value: object) -> object:
+    """Convert a value for exact comparison: NaN equals NaN, -0.0 differs from 0.0, the order of dicts is ignored."""
     if isinstance(value, Record):
         value = value.to_json()
     if isinstance(value, dict):
-        return {key: exactly(item) for key, item in value.items()}
+        return {key: to_exact_form(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [exactly(item) for item in value]
+        return [to_exact_form(item) for item in value]
     return (type(value).__name__, repr(value))
 
 
-def launch(level: float, rng: np.random.Generator, *, count: int = 40, rate: bool = False) -> Samples:
-    """One launch at a level: a little jitter, and a share of calls that something else held up for long.
+def make_launch(level: float, rng: np.random.Generator, *, count: int = 40, rate: bool = False) -> Samples:
+    """Make the samples of one launch at a level: little jitter, and a fraction of calls with long delays.
 
-    The share differs from launch to launch, as on a shared machine, and the delays have no finite variance.
+    The fraction differs from launch to launch, as on a shared machine, and the delays have no finite variance.
     """
     slowdown = 1 + np.abs(rng.normal(0, 0.005, count))
     held_up = rng.random(count) < rng.uniform(0, 0.4)
@@ -87,7 +95,7 @@ def launch(level: float, rng: np.random.Generator, *, count: int = 40, rate: boo
     return Samples(values=tuple(values.tolist()))
 
 
-def measured(
+def make_measured_record(
     name: str,
     level: float,
     rng: np.random.Generator,
@@ -95,10 +103,10 @@ def measured(
     launches: int = 5,
     noise: float = 0.01,
     direction: str = "lower",
-    **others: object,
+    **fields: object,
 ) -> Record:
-    """A case whose launches scatter around a level by `noise`, lognormally."""
+    """Make a record whose launches vary around a level with lognormal noise of standard deviation `noise`."""
     levels = level * np.exp(rng.normal(0, noise, launches))
-    taken = tuple(launch(float(one), rng, rate=direction == "higher") for one in levels)
-    given = {"environment": {"fingerprint": "here"}, "direction": direction, **others}
-    return Record(case=Case(feature="ops", name=name), launches=taken, **given)  # type: ignore[arg-type]
+    samples = tuple(make_launch(float(launch_level), rng, rate=direction == "higher") for launch_level in levels)
+    values = {"environment": {"fingerprint": "here"}, "direction": direction, **fields}
+    return Record(case=Case(feature="ops", name=name), launches=samples, **values)  # type: ignore[arg-type]

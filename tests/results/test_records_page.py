@@ -1,4 +1,4 @@
-"""docs/records.md: complete, and its example runs."""
+"""Tests of docs/records.md: it is complete, and its example runs."""
 
 import re
 from dataclasses import fields
@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from tessera.measure.samples import Samples
-from tessera.results.compare import Kind
+from tessera.results.compare import ExclusionKind
 from tessera.results.record import Record
-from tessera.results.schema import _TABLES
+from tessera.results.schema import _CREATE_TABLES_SQL
 from tessera.results.store import Store
-from tests.results.synthetic import measured
+from tests.results.synthetic import make_measured_record
 
 PAGE = (Path(__file__).parents[2] / "docs" / "records.md").read_text()
 
@@ -25,25 +25,25 @@ def test_every_field_is_described(kind: type) -> None:
 
 
 def test_every_column_of_the_store_is_described() -> None:
-    columns = re.findall(r"^    (\w+) (?:INTEGER|TEXT|BLOB)", _TABLES, re.MULTILINE)
+    columns = re.findall(r"^    (\w+) (?:INTEGER|TEXT|BLOB)", _CREATE_TABLES_SQL, re.MULTILINE)
     assert len(columns) == 19
     section = PAGE[PAGE.index("## The store") : PAGE.index("### Files")]
     assert set(columns) <= set(re.findall(r"`(\w+)`", section))
 
 
-def test_every_reason_to_stand_apart_is_described() -> None:
+def test_every_exclusion_kind_is_described() -> None:
     section = PAGE[PAGE.index("### What is not compared") :]
     described = {
         kind.strip() for row in re.findall(r"^\| ([^|]+) \|", section, re.MULTILINE) for kind in row.split(",")
     }
-    assert set(get_args(Kind)) <= described
+    assert set(get_args(ExclusionKind)) <= described
 
 
 def test_the_example_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.chdir(tmp_path)
-    record = measured("conv2d", 1.0, np.random.default_rng())
+    record = make_measured_record("conv2d", 1.0, np.random.default_rng())
     with Store("results.sqlite") as store:
-        store.add_all(store.start_run(), [record, measured("add", 1.0, np.random.default_rng())])
+        store.add_all(store.start_run(), [record, make_measured_record("add", 1.0, np.random.default_rng())])
     (example,) = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
     exec(example, {})
     assert capsys.readouterr().out == f"ops/conv2d {min(record.values)}\n"

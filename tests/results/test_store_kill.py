@@ -1,4 +1,4 @@
-"""A writer is killed a hundred times in the middle of its work; nothing that was finished may be lost."""
+"""Test of killing a writer a hundred times while it writes: no finished record may be lost."""
 
 import os
 import random
@@ -13,7 +13,7 @@ import pytest
 
 from tessera.results.store import Store
 
-# Numbers go out only after add() has returned. Records differ in size, so that kills hit one page and many.
+# Numbers are printed only after add() has returned. Records of different sizes fill one page or many.
 WRITER = """
 import sys
 from tessera.measure.samples import Samples
@@ -33,7 +33,7 @@ with Store(path) as store:
 
 
 def kill_a_writer(path: Path, seed: int, rng: random.Random, *, at_start: bool) -> set[int]:
-    """Start a writer, kill it at a random moment, and give the records that it reported as finished."""
+    """Start a writer, kill it at a random moment, and return the records that it reported as finished."""
     with subprocess.Popen(
         [sys.executable, "-c", WRITER, str(path), str(seed)], stdout=subprocess.PIPE, text=True
     ) as writer:
@@ -57,22 +57,22 @@ def check(path: Path, finished: dict[int, set[int]]) -> None:
         for seed, numbers in finished.items():
             if not numbers:
                 continue
-            stored = {int(record.case.name): record for record in store.records(store.run(f"run-{seed}"))}
+            stored = {int(record.case.name): record for record in store.read_records(store.get_run(f"run-{seed}"))}
             assert numbers <= stored.keys()
             for number, record in stored.items():
                 assert record.values == (seed + number / 8,) * (number * 37 % 2000)
 
 
 @pytest.mark.timeout(90)
-def test_nothing_finished_is_lost(tmp_path: Path) -> None:
+def test_no_finished_record_is_lost(tmp_path: Path) -> None:
     seed = random.SystemRandom().randrange(10**6)
     rng = random.Random(seed)
     print(f"seed {seed}")
     finished: dict[int, set[int]] = {}
-    for round_ in range(75):  # one store: every round opens what the kill before left behind
+    for round_ in range(75):  # one store: every round opens the file left by the previously killed writer
         finished[round_] = kill_a_writer(tmp_path / "one.sqlite", round_, rng, at_start=False)
         assert finished[round_]
     check(tmp_path / "one.sqlite", finished)
-    for round_ in range(25):  # new stores: kills while the file is being made
+    for round_ in range(25):  # new stores: the writer is killed while it creates the file
         path = tmp_path / f"new-{round_}.sqlite"
         check(path, {round_: kill_a_writer(path, round_, rng, at_start=True)})

@@ -1,4 +1,4 @@
-"""From options to cases: what follows from what, what is refused, and which ranks a case needs."""
+"""Tests of cases built from options: derived values, refusals, and the number of ranks of a case."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ import pytest
 from tessera.errors import TesseraError
 from tessera.launch import LaunchConfig
 from tessera.spatial import cases as module
-from tessera.spatial.bench.problem import Borders, Problem
-from tessera.spatial.cases import AXES, MEANINGLESS, cases, launch
-from tessera.spatial.placed import OVERLAPS
-from tessera.transport.choose import spawn_of
+from tessera.spatial.cases import AXES, BENCHMARKS, cases, launch
+from tessera.spatial.distribution import OVERLAPS
+from tessera.spatial.problem import ExchangeVolume, HaloProblem
+from tessera.transport.registry import get_spawn
 
 
-def one(**axes):
+def make_case(**axes):
     (case,) = cases(["exchange"], **axes)
     return case
 
 
-def test_without_a_word_the_cases_are_the_ones_everybody_knows():
-    params = one().params
+def test_default_cases():
+    params = make_case().params
     assert params == params | {
         "image_size": 8,
         "batch_size": 1,
@@ -39,22 +39,22 @@ def test_without_a_word_the_cases_are_the_ones_everybody_knows():
 
 @pytest.mark.parametrize("halo", [0, 1, 2, 5])
 def test_the_halo_is_half_a_kernel_and_its_padding(halo):
-    params = one(halo_len=[halo], image_size=[16]).params
+    params = make_case(halo_len=[halo], image_size=[16]).params
     assert (params["kernel"], params["padding"]) == (2 * halo + 1, halo)
-    assert Problem.of(params).output == (16, 16)
+    assert HaloProblem.of(params).output == (16, 16)
 
 
 def test_every_combination_is_a_case_and_none_comes_twice():
     sizes, channels = random.sample(range(8, 200), 4), random.sample(range(1, 70), 3)
-    found = cases(["exchange", "compute"], image_size=sizes, in_channels=channels, overlap=["none", "auto"])
-    assert len(found) == len({case.key for case in found}) == 12 + 24
-    assert {case.params["image_size"] for case in found} == set(sizes)
+    expanded = cases(["exchange", "compute"], image_size=sizes, in_channels=channels, overlap=["none", "auto"])
+    assert len(expanded) == len({case.key for case in expanded}) == 12 + 24
+    assert {case.params["image_size"] for case in expanded} == set(sizes)
     assert len(cases(["exchange"], image_size=[8, 8, [8, 8]])) == 1
 
 
-def test_cases_for_the_same_ranks_follow_one_another():
-    found = cases(num_spatial_parts=[2, 4], slice_method=["vertical"], transport=["auto", "gloo"])
-    needed = [(case.params["transport"], case.params["num_spatial_parts"]) for case in found]
+def test_cases_with_the_same_number_of_ranks_are_consecutive():
+    ordered = cases(num_spatial_parts=[2, 4], slice_method=["vertical"], transport=["auto", "gloo"])
+    needed = [(case.params["transport"], case.params["num_spatial_parts"]) for case in ordered]
     changes = sum(a != b for a, b in itertools.pairwise(needed))
     assert changes == len(set(needed)) - 1
 
@@ -65,16 +65,16 @@ def test_a_validation_takes_all_overlaps_in_one_case():
 
 
 def test_height_and_width_may_differ():
-    params = one(image_size=[[24, 40]], kernel=[[3, 5]], stride=[[1, 2]], dilation=[[2, 1]]).params
+    params = make_case(image_size=[[24, 40]], kernel=[[3, 5]], stride=[[1, 2]], dilation=[[2, 1]]).params
     assert (params["image_size"], params["kernel"], params["padding"]) == ([24, 40], [3, 5], 2)
-    assert Problem.of(params).output == (24, 20)
+    assert HaloProblem.of(params).output == (24, 20)
 
 
 def test_borders_are_counted_per_rank():
-    params = one(image_size=[32], in_channels=[3], batch_size=[2], slice_method=["2x2"]).params
+    params = make_case(image_size=[32], in_channels=[3], batch_size=[2], slice_method=["2x2"]).params
     # a tile of 16x16: a row and a column of 16 pixels, and the corner between them
     each = (16 + 16 + 1) * 2 * 3 * 4
-    assert Borders.of(Problem.of(params)) == Borders(received=each, neighbours=3, total=4 * each)
+    assert ExchangeVolume.of(HaloProblem.of(params)) == ExchangeVolume(received=each, neighbours=3, total=4 * each)
 
 
 @pytest.mark.parametrize(
@@ -84,12 +84,12 @@ def test_borders_are_counted_per_rank():
         (["exchange"], {"colour": ["red"]}, "unknown axis"),
         (["exchange"], {"image_sise": [3]}, "did you mean image_size"),
         (["exchange"], {"slice_method": ["diagonal"]}, "unknown slice method 'diagonal'; allowed: vertical"),
-        (["exchange"], {"num_spatial_parts": [6]}, "possible are 1x6, 2x3, 3x2, 6x1"),
+        (["exchange"], {"num_spatial_parts": [6]}, "allowed: 1x6, 2x3, 3x2, 6x1"),
         (["exchange"], {"slice_method": ["2x3"]}, "2x3 makes 6 parts, not 4"),
         (["exchange"], {"num_spatial_parts": [0]}, "1 part or more"),
         (["exchange"], {"num_spatial_parts": [9], "slice_method": ["vertical"]}, "more parts than pixels"),
         (["exchange"], {"kernel": [11], "padding": [1]}, "does not fit an image of 8 padded by 1 and 1"),
-        (["exchange"], {"kernel": [3], "halo_len": [1]}, "both say how large"),
+        (["exchange"], {"kernel": [3], "halo_len": [1]}, "both set the kernel size"),
         (["exchange"], {"halo_len": [-1]}, "--halo-len"),
         (["exchange"], {"image_size": [0]}, "--image-size"),
         (["exchange"], {"batch_size": [0]}, "--batch-size"),
@@ -102,28 +102,28 @@ def test_borders_are_counted_per_rank():
         (["exchange"], {"layout": ["diagonal"]}, "unknown layout"),
         (["compute"], {"overlap": ["most"]}, "unknown overlap"),
         (["validate"], {"rounds": [2]}, "3 or more"),
-        (["exchange"], {"out_channels": [4]}, "no meaning for exchange"),
-        (["validate"], {"backward": [True]}, "no meaning for validate"),
-        (["validate"], {"overlap": []}, "overlap has no values: allowed: none, split, recompute, auto; name one"),
+        (["exchange"], {"out_channels": [4]}, "--out-channels applies only to compute and validate: got 'exchange'"),
+        (["validate"], {"backward": [True]}, "--backward applies only to exchange and compute"),
+        (["validate"], {"overlap": []}, "--overlap has no values: allowed: none, split, recompute, auto; give one"),
         (["exchange"], {"kernel": []}, "kernel has no values"),
-        (["exchange"], {"image_size": ()}, "image_size has no values"),
+        (["exchange"], {"image_size": ()}, "--image-size has no values"),
     ],
 )
-def test_what_makes_no_sense_is_one_clear_line(names, axes, says):
+def test_invalid_options_are_refused(names, axes, says):
     with pytest.raises(TesseraError) as caught:
         cases(names, **axes)
     assert says in str(caught.value)
     assert "\n" not in str(caught.value)
 
 
-def test_meaningless_axes_are_axes():
-    assert all(axis in AXES for axes in MEANINGLESS.values() for axis in axes)
+def test_axes_apply_to_benchmarks():
+    assert all(set(axis.applies_to) <= set(BENCHMARKS) for axis in AXES)
 
 
-def test_every_part_gets_a_rank_and_an_uncut_image_a_process():
+def test_every_part_gets_a_rank_and_an_unsplit_image_a_process():
     base = LaunchConfig(threads=3, time_limit=7.0)
     (cut,) = cases(["exchange"], transport=["gloo"], num_spatial_parts=[6], slice_method=["2x3"])
     config = launch(cut, base)
     assert (config.spawn, config.workers, config.threads, config.time_limit) == ("torchrun", 6, 3, 7.0)
-    assert launch(one(), base).spawn == spawn_of("auto")
-    assert launch(one(num_spatial_parts=[1]), base).spawn == "processes"
+    assert launch(make_case(), base).spawn == get_spawn("auto")
+    assert launch(make_case(num_spatial_parts=[1]), base).spawn == "processes"

@@ -1,4 +1,4 @@
-"""Suite files: what may stand in them, and what they expand to."""
+"""Tests of suite files: allowed fields, durations, and expansion to cases."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 
 from tessera.errors import TesseraError
-from tessera.suites.suite import load_suite, parse_duration, parse_suite, suite_names
+from tessera.suites.suite import list_suites, load_suite, parse_duration, parse_suite
 
 GUIDE = Path(__file__).parents[2] / "docs" / "suites.md"
 CASE = {"feature": "ops", "names": ["add"], "size": ["small"]}
 
 
-@pytest.mark.parametrize("name", suite_names())
+@pytest.mark.parametrize("name", list_suites())
 def test_the_shipped_suites_load(name):
     suite = load_suite(name)
     assert suite.cases
@@ -24,7 +24,7 @@ def test_the_shipped_suites_load(name):
         assert suite.budget <= 4.5 * 60
 
 
-def test_a_file_of_ones_own(tmp_path):
+def test_a_user_defined_suite(tmp_path):
     path = tmp_path / "mine.toml"
     path.write_text('budget = "30s"\nlaunches = 2\n[[cases]]\nfeature = "ops"\nnames = ["matmul"]\nsize = ["small"]\n')
     suite = load_suite(str(path))
@@ -46,7 +46,7 @@ def test_a_file_of_ones_own(tmp_path):
         ({"cases": [CASE | {"names": ["nope"]}]}, "unknown operator"),
     ],
 )
-def test_a_wrong_file_is_one_clear_line(data, words):
+def test_an_invalid_suite_is_a_one_line_error(data, words):
     with pytest.raises(TesseraError, match=words) as caught:
         parse_suite(data, "mine")
     assert "\n" not in str(caught.value)
@@ -54,12 +54,12 @@ def test_a_wrong_file_is_one_clear_line(data, words):
 
 @pytest.mark.parametrize("name", ["nope", ".", "pyproject.toml.missing"])
 def test_no_such_suite(name):
-    with pytest.raises(TesseraError, match="no such suite"):
+    with pytest.raises(TesseraError, match="unknown suite"):
         load_suite(name)
 
 
-def test_a_file_that_is_no_toml(tmp_path):
-    path = tmp_path / "torn.toml"
+def test_a_file_that_is_not_toml(tmp_path):
+    path = tmp_path / "truncated.toml"
     path.write_text("[[cases")
     with pytest.raises(TesseraError, match="not a suite file"):
         load_suite(str(path))
@@ -71,7 +71,7 @@ def test_durations(text, seconds):
 
 
 @pytest.mark.parametrize("text", ["", "x", "-1s", "0", "3 days", "1e9"])
-def test_no_durations(text):
+def test_invalid_durations(text):
     with pytest.raises(TesseraError, match="not a duration"):
         parse_duration(text)
 
@@ -79,5 +79,5 @@ def test_no_durations(text):
 @pytest.mark.parametrize("text", re.findall(r"```toml\n(.*?)```", GUIDE.read_text(), re.DOTALL))
 def test_the_suites_of_the_guide_load(text):
     suite = parse_suite(tomllib.loads(text), "guide")
-    asked = {block["feature"] for block in tomllib.loads(text)["cases"]}
-    assert {case.feature for case in suite.cases} == asked
+    features = {block["feature"] for block in tomllib.loads(text)["cases"]}
+    assert {case.feature for case in suite.cases} == features

@@ -1,4 +1,4 @@
-"""Ranks that are threads: they meet, they add, and one that fails leaves nobody waiting."""
+"""Tests of the in-process transport: barriers, sums, and an error of one rank, which ends the other ranks."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ import pytest
 
 from tessera.errors import BenchmarkFailed
 from tessera.transport import in_process
-from tessera.transport.in_process import InProcessTransport, alone, run_ranks
-from tests.transport.rounds import (
+from tessera.transport.in_process import InProcessTransport, open_single_rank, run_ranks
+from tests.transport.checks import (
     CARRIED,
     Problem,
     check_dtype,
     check_rounds,
     check_running_ahead,
     check_sums,
-    rows_of_four,
+    split_into_rows,
 )
 
 
-def test_results_come_by_rank() -> None:
+def test_results_are_in_the_order_of_ranks() -> None:
     assert run_ranks(3, lambda transport: (transport.rank, transport.size)) == [(0, 3), (1, 3), (2, 3)]
     assert run_ranks(2, lambda transport: transport.exchange_objects(transport.rank)) == [[0, 1], [0, 1]]
 
@@ -31,27 +31,27 @@ def test_sums_of_every_dtype(ranks: int) -> None:
 
 
 @pytest.mark.parametrize("dtype", CARRIED)
-def test_every_dtype_is_carried(dtype: str) -> None:
+def test_every_dtype_is_exchanged(dtype: str) -> None:
     run_ranks(3, lambda transport: check_dtype(transport, dtype))
 
 
-def test_one_rank_needs_nobody() -> None:
-    transport = alone()
-    check_rounds(transport, Problem(plan=rows_of_four(1), seed=0))
+def test_a_single_rank() -> None:
+    transport = open_single_rank()
+    check_rounds(transport, Problem(plan=split_into_rows(1), seed=0))
     transport.barrier()
     transport.close()
 
 
-def test_nobody_runs_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_delayed_ranks_get_the_right_borders(monkeypatch: pytest.MonkeyPatch) -> None:
     run_ranks(3, check_running_ahead)
     monkeypatch.setattr(in_process._InProcessConnection, "settle", lambda connection: None)
-    with pytest.raises(AssertionError, match="round"):  # the check finds it if somebody does
+    with pytest.raises(AssertionError, match="round"):  # the check fails if a rank runs ahead
         run_ranks(3, check_running_ahead)
 
 
-def test_a_rank_that_fails_ends_the_others_wherever_they_wait() -> None:
+def test_a_failing_rank_ends_the_others_wherever_they_wait() -> None:
     def fail(transport: InProcessTransport) -> None:
-        exchange = Problem(plan=rows_of_four(3), seed=0).exchange(transport)
+        exchange = Problem(plan=split_into_rows(3), seed=0).open_exchange(transport)
         if transport.rank == 1:
             time.sleep(0.05)
             raise ZeroDivisionError("nothing left")
@@ -63,17 +63,17 @@ def test_a_rank_that_fails_ends_the_others_wherever_they_wait() -> None:
     began = time.monotonic()
     with pytest.raises(ZeroDivisionError, match="nothing left"):
         run_ranks(3, fail)
-    assert time.monotonic() - began < in_process.PATIENCE / 2
+    assert time.monotonic() - began < in_process.WAIT_LIMIT / 2
 
 
-def test_a_neighbour_that_never_comes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(in_process, "PATIENCE", 0.5)
+def test_a_rank_that_never_arrives_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(in_process, "WAIT_LIMIT", 0.5)
 
     def wait(transport: InProcessTransport) -> None:
-        exchange = Problem(plan=rows_of_four(2), seed=0).exchange(transport)
+        exchange = Problem(plan=split_into_rows(2), seed=0).open_exchange(transport)
         if transport.rank == 0:
             exchange.start()
             exchange.finish()
 
-    with pytest.raises(BenchmarkFailed, match=r"no sign of a neighbour for 0\.5 s"):
+    with pytest.raises(BenchmarkFailed, match=r"no signal from a neighbour for 0\.5 s"):
         run_ranks(2, wait)

@@ -1,276 +1,255 @@
-"""Two interpreters or two environments against each other, on the same operators, in short bursts in turns.
+"""Compare two interpreters or two environments on the same operators.
 
-Both sides stay alive and take turns on the same core; the process that measures is forked anew many times, because
-two launches of identical code differ. The verdict stands on the ratios of those launches: slower, faster, same, or
-unresolved with the smallest change that could have been seen.
+Both interpreters stay alive and are measured in interleaved short bursts on one core. The measuring process is forked
+again many times, because two launches of identical code differ. The verdict follows from the ratios of the launches:
+slower, faster, same, or unresolved with the minimum detectable change.
 """
 
 from __future__ import annotations
 
 import argparse
-import math
 import sys
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from tessera.cli.ab_table import write_verdicts
-from tessera.cli.execute import keeping, started
-from tessera.cli.list_command import print_rows
-from tessera.cli.ops_listing import catalogue_listing
-from tessera.cli.options import add_output, add_store, checked, interpreter, names, parse_fraction
-from tessera.cli.progress import StatusLine
-from tessera.cli.records_table import write_records
-from tessera.errors import OK, REGRESSION, TesseraError
+from tessera.ab.bench import compute_joint_confidence
+from tessera.ab.cases import BURST_TIME_LIMIT, Side, pair_cases
+from tessera.ab.runner import INTERPRETERS_PER_SIDE, QUICK_INTERPRETERS_PER_SIDE, ABSettings
+from tessera.ab.section import build_table, format_sides
+from tessera.axes import Option, parse_fraction, parse_int, split_list
+from tessera.cli.execute import execute_plan
+from tessera.cli.list_command import list_catalogue, print_rows
+from tessera.cli.options import (
+    OUTPUT_OPTIONS,
+    RUN_OPTIONS,
+    STORE_OPTIONS,
+    WORKER_OPTIONS,
+    add_options,
+    parse_interpreter,
+)
+from tessera.errors import EXIT_OK, EXIT_REGRESSION, TesseraError
 from tessera.launch import LaunchConfig
-from tessera.launch.alternate import CONFIDENCE, FEW_INTERPRETERS, INTERPRETERS, Alternated, Alternator
-from tessera.launch.spawns import THREAD_VARIABLES
-from tessera.measure.allocator import ALLOCATORS, DEFAULT
-from tessera.measure.environment import environment
-from tessera.measure.samples import Samples
-from tessera.measure.verdict import Verdict, smallest_effect, verdict_of
+from tessera.measure.samples import Sampling
 from tessera.operators import catalogue
-from tessera.operators.backends import check_usable, entry, python_of
+from tessera.operators.backends import check_usable, find_own_python, get_backend_entry
 from tessera.operators.cases import DTYPES, PASSES, cases
 from tessera.operators.operator import SIZES
-from tessera.report.destination import destination
-from tessera.results.record import Case, Metric, Record, exit_code, record_of_error
-from tessera.results.store import Store
+from tessera.report.record_tables import write_records
+from tessera.report.tables import open_output, write_table
+from tessera.results.record import Case, compute_exit_code
+from tessera.suites.features import get_feature
+from tessera.suites.plan import RunPlan
 from tessera.suites.suite import parse_duration
-
-LIMIT = 300.0  # seconds for one burst: an operator that hangs ends the comparison
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Effort:
-    """What a comparison may take, and the changes that matter to it."""
+    """The effort of a comparison: seconds per case, interpreters per side, and smallest relevant change (fraction)."""
 
     budget: float
     interpreters: int
     threshold: float
 
 
-THOROUGH = Effort(budget=20.0, interpreters=INTERPRETERS, threshold=0.01)
-QUICK = Effort(budget=1.0, interpreters=FEW_INTERPRETERS, threshold=0.02)  # three interpreters may lie 1 % apart
+THOROUGH_EFFORT = Effort(budget=20.0, interpreters=INTERPRETERS_PER_SIDE, threshold=0.01)
+QUICK_EFFORT = Effort(
+    budget=1.0, interpreters=QUICK_INTERPRETERS_PER_SIDE, threshold=0.02
+)  # three interpreters may differ by 1 %
 
 EPILOG = """\
 examples:
-  tessera ab add matmul --b other-venv/bin/python           this interpreter against another
-  tessera ab conv2d --env-b ATEN_CPU_CAPABILITY=default     the same one with a variable set
-  tessera ab add                                            the same against itself: the machine's own noise
+  tessera ab add matmul --b other-venv/bin/python           this interpreter compared with another
+  tessera ab conv2d --env-b ATEN_CPU_CAPABILITY=default     this interpreter with and without a variable
+  tessera ab add                                            this interpreter with itself: the noise of this machine
 
 exit codes: 0 nothing slower, 1 an operator is slower in B, 2 bad input
 """
 
 
-def configure(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("names", nargs="*", metavar="NAME", help="operators, by name or glob")
-    parser.add_argument("--category", type=names, default=[], metavar="A,B", help="all operators of these categories")
-    parser.add_argument("--backend", type=names, default=["torch"], metavar="A,B", help="on these (default: torch)")
-    parser.add_argument("--operators", metavar="FILE", help="a Python file with more operators, in a tuple OPERATORS")
-    parser.add_argument("--list", action="store_true", help="list the operators, or those that are named, and end")
-    for side in "ab":
-        parser.add_argument(
-            f"--{side}",
-            type=checked(interpreter),
-            default=sys.executable,
-            metavar="PYTHON",
-            help=f"interpreter of side {side.upper()} (default: this one)",
+def parse_names(text: str) -> list[str]:
+    """Parse a comma-separated list of names; an empty list is an error."""
+    names = split_list(text)
+    if not names:
+        raise TesseraError("the list is empty", got=text, allowed="one name or more")
+    return names
+
+
+OPTIONS = (
+    Option(name="names", positional="NAME", several=True, help="operators, by name or glob"),
+    Option(name="category", several=True, metavar="A,B", help="categories of operators, in place of names"),
+    Option(
+        name="backend",
+        several=True,
+        parse_list=parse_names,
+        metavar="A,B",
+        default=("torch",),
+        help="backends that run the operators",
+    ),
+    Option(name="operators", metavar="FILE", help="Python file with more operators, in a tuple OPERATORS"),
+    Option(
+        name="list",
+        action="flag",
+        help="list of the selected operators (default: all), without running them",
+    ),
+    *(
+        option
+        for side in "ab"
+        for option in (
+            Option(
+                name=side,
+                parse=parse_interpreter,
+                metavar="PYTHON",
+                default=sys.executable,
+                default_text="the interpreter of this command",
+                help=f"interpreter of side {side.upper()}",
+            ),
+            Option(
+                name=f"env_{side}",
+                action="append",
+                metavar="NAME=VALUE",
+                help=f"environment variable of side {side.upper()}; repeatable",
+            ),
         )
-        parser.add_argument(
-            f"--env-{side}",
-            action="append",
-            default=[],
-            metavar="NAME=VALUE",
-            help=f"variable of side {side.upper()}; repeatable",
-        )
-    parser.add_argument(
-        "--size",
-        type=names,
-        default=["medium"],
+    ),
+    Option(
+        name="size",
+        several=True,
+        parse_list=parse_names,
         metavar="A,B",
-        help=f"of {', '.join(SIZES)} (default: medium)",
-    )
-    parser.add_argument(
-        "--pass",
-        dest="passes",
-        type=names,
-        default=["forward"],
+        choices=SIZES,
+        default=("medium",),
+        help="input sizes",
+    ),
+    Option(
+        name="passes",
+        option="--pass",
+        several=True,
+        parse_list=parse_names,
         metavar="A,B",
-        help=f"of {', '.join(PASSES)} (default: forward)",
-    )
-    parser.add_argument(
-        "--dtype",
-        type=names,
-        default=["float32"],
+        choices=PASSES,
+        default=("forward",),
+        help="passes to time",
+    ),
+    Option(
+        name="dtype",
+        several=True,
+        parse_list=parse_names,
         metavar="A,B",
-        help=f"of {', '.join(DTYPES)} (default: float32)",
-    )
-    parser.add_argument(
-        "--budget",
-        type=checked(parse_duration),
+        choices=DTYPES,
+        default=("float32",),
+        help="element types",
+    ),
+    Option(
+        name="budget",
+        parse=parse_duration,
         metavar="TIME",
-        help="per operator, at most: it ends when the ratio is known to the threshold (default: 20s, with --quick 1s)",
-    )
-    parser.add_argument("--quick", action="store_true", help="a first look: fewer interpreters, less time")
-    parser.add_argument(
-        "--threshold",
-        type=checked(parse_fraction),
+        default_text="20s; with --quick 1s",
+        help="maximum time per operator; sampling ends earlier when the ratio is precise to the threshold",
+    ),
+    Option(name="quick", action="flag", help="quick, less precise run: fewer interpreters, less time"),
+    Option(
+        name="threshold",
+        parse=parse_fraction,
         metavar="FRACTION",
-        help="changes that matter (default: 1%%, with --quick 2%%)",
-    )
-    parser.add_argument("--threads", type=int, default=1, metavar="N", help="threads of each side (default: 1)")
-    parser.add_argument(
-        "--allocator",
-        choices=tuple(ALLOCATORS),
-        default=DEFAULT,
-        help="malloc setting of both sides (default: steady)",
-    )
-    add_store(parser, writes=True)
-    add_output(parser)
+        default_text="1%; with --quick 2%",
+        help="smallest relevant change, for example 5% or 0.05",
+    ),
+    Option(name="threads", parse=parse_int, default=1, help="threads of each side"),
+    *(replace(option, group="") for option in WORKER_OPTIONS if option.name == "allocator"),
+    *STORE_OPTIONS,
+    *RUN_OPTIONS,
+    *OUTPUT_OPTIONS,
+)
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    add_options(parser, OPTIONS)
 
 
 def run(args: argparse.Namespace) -> int:
     if args.operators:
-        catalogue.use(args.operators)
+        catalogue.use_operator_file(args.operators)
     if args.list:
-        listed = catalogue.find(args.names or ([] if args.category else ["*"]), args.category)
-        return print_rows(catalogue_listing(listed), args.form, args.output)
+        listed = catalogue.find_operators(args.names or ([] if args.category else ["*"]), args.category)
+        return print_rows(list_catalogue(listed), args.output_format, args.output)
     if not args.names and not args.category:
-        raise TesseraError("no operator named", do="name some; see `tessera ab --list`")
-    wanted = cases(
+        raise TesseraError("no operator is given", do="give names or --category; see `tessera ab --list`")
+    operators = cases(
         args.names, category=args.category, backend=args.backend, size=args.size, passes=args.passes, dtype=args.dtype
     )
-    if not wanted:
-        raise TesseraError("nothing to compare", do="see `tessera ab --help` for sizes, passes and dtypes")
+    if not operators:
+        raise TesseraError(
+            "no operator has a case with these options", do="see `tessera ab --help` for sizes, passes and dtypes"
+        )
     _check_backends(args)
-    effort = QUICK if args.quick else THOROUGH
-    if args.budget is not None:
-        effort = replace(effort, budget=args.budget)
-    if args.threshold is not None:
-        effort = replace(effort, threshold=args.threshold)
-    a, b = (_side(args, which) for which in "ab")
-    # of many operators some would be called changed by luck: all their intervals hold together
-    confidence = 1 - (1 - CONFIDENCE) / len(wanted)
-    labels = {side: _label(args, side) for side in "ab"}
-    asked = [Case(feature="ab", name=case.name, params={**case.params, **labels}) for case in wanted]
-    with Store(args.store) as store:
-        stored = started(store, args.run, suite="ab", resume=args.resume)
-        with keeping(store, stored), StatusLine() as say, Alternator(a, b, interpreters=effort.interpreters) as sides:
-            finished = store.finished_keys(stored)
-            for number, case in enumerate(asked, 1):
-                if case.key not in finished:
-                    say(f"[{number}/{len(asked)}] {case.name}, {case.params['size']}, {case.params['pass']}")
-                    store.add(stored, _compared(sides, case, effort, confidence))
-        stored = store.finish_run(stored)
-        keys = {case.key for case in asked}
-        records = [record for record in store.records(stored) if record.case.key in keys]
-    with destination(args.output) as stream:
-        if args.form in ("json", "csv"):
-            write_records(stored, records, args.form, stream)
+    a, b = make_sides(args)
+    stored, records, _ = execute_plan(
+        make_plan(args, tuple(pair_cases(operators, a, b))),
+        store_path=args.store,
+        name=args.run,
+        suite="ab",
+        resume=args.resume,
+    )
+    with open_output(args.output) as stream:
+        if args.output_format in ("json", "csv"):
+            write_records(stored, records, args.output_format, stream)
         else:
-            write_verdicts(records, args.form, stream, title=_title(args))
-    code = exit_code(records)
-    return code if code != OK else REGRESSION if any("slower" in record.notes for record in records) else OK
+            write_table(build_table(records, format_sides(a.label, b.label)), args.output_format, stream)
+            if args.output_format == "terminal":
+                stream.writelines(f"{r.status}: {r.case.key}: {r.reason}\n" for r in records if r.status != "ok")
+    code = compute_exit_code(records)
+    return (
+        code
+        if code != EXIT_OK
+        else EXIT_REGRESSION
+        if any(record.verdict == "slower" for record in records)
+        else EXIT_OK
+    )
+
+
+def make_plan(args: argparse.Namespace, selected: tuple[Case, ...]) -> RunPlan:
+    """Return the run plan of a comparison.
+
+    Its sampling target is the threshold, and its confidence level is corrected for the number of cases.
+    """
+    effort = QUICK_EFFORT if args.quick else THOROUGH_EFFORT
+    a, b = (side.configure_launch(threads=args.threads, allocator=args.allocator) for side in make_sides(args))
+    return RunPlan(
+        cases=selected,
+        sampling=Sampling(
+            budget=effort.budget if args.budget is None else args.budget,
+            target=effort.threshold if args.threshold is None else args.threshold,
+            confidence=compute_joint_confidence(len(selected)),
+        ),
+        launch=LaunchConfig(time_limit=24 * BURST_TIME_LIMIT),  # per case; every burst has its own limit
+        settings=ABSettings(a=a, b=b, hooks=get_feature("ops"), interpreters=effort.interpreters),
+    )
+
+
+def make_sides(args: argparse.Namespace) -> tuple[Side, Side]:
+    """Return the two sides of the comparison: interpreter and environment of A, then of B."""
+    a, b = (
+        Side(python=getattr(args, name), env=_parse_variables(f"--env-{name}", getattr(args, f"env_{name}")))
+        for name in "ab"
+    )
+    return a, b
+
+
+def _parse_variables(option: str, items: list[str]) -> dict[str, str]:
+    variables = {}
+    for item in items:
+        name, equals, value = item.partition("=")
+        if not (equals and name):
+            raise TesseraError(option, got=item, allowed="NAME=VALUE")
+        variables[name] = value
+    return variables
 
 
 def _check_backends(args: argparse.Namespace) -> None:
-    """Refuse, before many interpreters are started, what none of them could run."""
+    """Raise an error for a backend that neither side can run, before the interpreters are started."""
     for name in args.backend if sys.executable in (args.a, args.b) else ():
         check_usable(name)
-        if own := python_of(name):
-            raise TesseraError(f"{entry(name).title} runs in an interpreter of its own", do=f"add --a {own} --b {own}")
-
-
-def _side(args: argparse.Namespace, which: str) -> LaunchConfig:
-    env = {}
-    for item in getattr(args, f"env_{which}"):
-        name, equals, value = item.partition("=")
-        if not (equals and name):
-            raise TesseraError(f"--env-{which}", got=item, allowed="NAME=VALUE")
-        env[name] = value
-    return LaunchConfig(
-        threads=_threads(env, args.threads),
-        allocator=args.allocator,
-        python=getattr(args, which),
-        env=env,
-        time_limit=LIMIT,
-    )
-
-
-def _threads(env: Mapping[str, str], usual: int) -> int:
-    """The threads of a side: a variable that sets them counts for the cores that it is pinned to, too."""
-    given = sorted({env[name] for name in THREAD_VARIABLES if name in env}) or [str(usual)]
-    if len(given) > 1 or not given[0].isdecimal():
-        raise TesseraError("the threads of a side", got=" and ".join(given), allowed="one number")
-    return int(given[0])
-
-
-def _label(args: argparse.Namespace, which: str) -> str:
-    """What tells the sides apart in a record."""
-    python = getattr(args, which)
-    parts = ["this" if python == sys.executable else python, *getattr(args, f"env_{which}")]
-    return " ".join(parts)
-
-
-def _title(args: argparse.Namespace) -> str:
-    return f"A: {_label(args, 'a')}   B: {_label(args, 'b')}"
-
-
-def _compared(sides: Alternator, case: Case, effort: Effort, confidence: float) -> Record:
-    """The record of one operator; one that does not run on both sides stops no other."""
-    try:
-        sides.prepare("tessera.operators.preparation:callable_of", "tessera.operators.bench:preload", (case,))
-        sides.attempt("tessera.operators.preparation:callable_of", (case,))
-        found = sides.compare(
-            "tessera.operators.preparation:unchecked_callable_of",
-            (case,),
-            (case,),
-            budget=effort.budget,
-            target=effort.threshold,
-            confidence=confidence,
-        )
-    except TesseraError as error:
-        return replace(record_of_error(case, error, unit="ratio"), environment=environment())
-    record = _record(case, found, effort.threshold, confidence)
-    (seen, other) = sides.environments()
-    version = catalogue.find([case.name])[0].version
-    return replace(record, environment=seen, conditions={"libraries of B": other["libraries"]}, version=version)
-
-
-def _record(case: Case, found: Alternated, threshold: float, confidence: float) -> Record:
-    """Each sample is the ratio of a pair of launches; their sides' own times stand beside it, as those of ranks do."""
-    ratio = found.ratio(confidence)
-    middle = [float(_median([_median(launch) for launch in side])) for side in (found.a, found.b)]
-    return Record(
-        case=case,
-        unit="ratio",
-        launches=(
-            Samples(
-                values=tuple(math.exp(r) for r in found.log_ratios),
-                stopped_by=found.stopped_by,
-                ranks=tuple(tuple(_median(launch) for launch in side) for side in (found.a, found.b)),
-                joined_by="B over A, each launch by its low quantile",
-            ),
-        ),
-        metrics={
-            "ratio": Metric(ratio.value, "", "lower"),
-            "low": Metric(ratio.low),
-            "high": Metric(ratio.high),
-            "time_a": Metric(middle[0], "s", "lower"),
-            "time_b": Metric(middle[1], "s", "lower"),
-            "smallest": Metric(smallest_effect(ratio, threshold), "", "lower"),
-        },
-        notes=(_verdict(found, threshold, confidence),),
-    )
-
-
-def _verdict(found: Alternated, threshold: float, confidence: float) -> Verdict:
-    """A change is called by the interval that holds together with the others, `same` by the operator's own."""
-    verdict = verdict_of(found.ratio(confidence), threshold)
-    return "same" if verdict == "unresolved" and verdict_of(found.ratio(), threshold) == "same" else verdict
-
-
-def _median(values: tuple[float, ...] | list[float]) -> float:
-    import statistics
-
-    return statistics.median(values)
+        if own := find_own_python(name):
+            raise TesseraError(
+                f"{get_backend_entry(name).title} requires its own interpreter on both sides",
+                do=f"add --a {own} --b {own}",
+            )

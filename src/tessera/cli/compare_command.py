@@ -1,15 +1,15 @@
 """Compare two stored runs, case by case: faster, slower, same or unresolved, and why.
 
-RUN_A is the one before, RUN_B the one after: a change of +10% means that B's figure is 10% above A's. Each
-is the name of a run in the store, `latest`, `latest~1` (the one before the latest), or a file written by
+RUN_A is the run before, RUN_B the run after: a change of +10% means that B's value is 10% above A's. Each is the name
+of a run in the store, `latest`, `latest~1` (the run before the latest), or a file written by
 `tessera export RUN -o FILE.json`.
 
-What counts is the launch: two launches of the same program differ by more than the calls within one, so a
-case needs several launches on both sides (`--launches 5`). A change is called when its whole interval lies
-beyond the threshold and it would not be expected by chance among so many cases. `unresolved` is not `same`:
-it means that the runs cannot tell, and the smallest change they could have shown is given.
+The launch is the sampling unit: two launches of one program differ more than the calls within one launch, so a case
+requires several launches in both runs (`--launches 5`). A change is reported if its whole confidence interval
+is beyond the threshold and it is significant after correction for the number of cases. `unresolved` means that the
+runs cannot decide; the minimum detectable change is given.
 
-Cases in one run only, edited benchmarks and records made under other conditions are never compared: they are
+Cases that are in one run only, changed benchmarks and records of different conditions are not compared. They are
 counted, and listed with --all.
 """
 
@@ -18,8 +18,16 @@ from __future__ import annotations
 import argparse
 from collections import Counter
 
-from tessera.cli.options import add_output, add_store, checked, parse_fraction
-from tessera.errors import OK, REGRESSION, NothingComparable
+from tessera.axes import Option
+from tessera.cli.options import (
+    LIST_RUNS_OPTION,
+    OUTPUT_OPTIONS,
+    SELECTION_OPTIONS,
+    STORE_OPTIONS,
+    THRESHOLD_OPTION,
+    add_options,
+)
+from tessera.errors import EXIT_OK, EXIT_REGRESSION, NothingComparable
 
 EPILOG = """\
 examples:
@@ -32,65 +40,57 @@ exit codes: 0 nothing slower, 1 a case is slower or newly failed, 2 bad input, 3
 """
 
 
+OPTIONS = (
+    Option(name="run_a", positional="RUN_A", default="latest~1", help="run before: a name or an exported JSON file"),
+    Option(name="run_b", positional="RUN_B", default="latest", help="run after"),
+    LIST_RUNS_OPTION,
+    THRESHOLD_OPTION,
+    *SELECTION_OPTIONS,
+    Option(name="all", action="flag", help="all cases instead of changed ones; JSON and CSV always contain all cases"),
+    *STORE_OPTIONS,
+    *OUTPUT_OPTIONS,
+)
+
+
 def configure(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "run_a",
-        nargs="?",
-        default="latest~1",
-        metavar="RUN_A",
-        help="the run before: a name or an exported JSON file (default: latest~1)",
-    )
-    parser.add_argument("run_b", nargs="?", default="latest", metavar="RUN_B", help="the run after (default: latest)")
-    parser.add_argument("--list", action="store_true", help="list the runs and end")
-    parser.add_argument(
-        "--threshold",
-        type=checked(parse_fraction),
-        default=0.03,
-        metavar="FRACTION",
-        help="the smallest change that matters, e.g. 5%% or 0.05 (default: 3%%)",
-    )
-    parser.add_argument("--feature", metavar="F", help="only the cases of this feature, e.g. ops")
-    parser.add_argument("--name", metavar="GLOB", help="only cases whose name fits, e.g. 'conv*'")
-    parser.add_argument("--all", action="store_true", help="list every case; JSON and CSV have all of them anyway")
-    add_store(parser, writes=False)
-    add_output(parser)
+    add_options(parser, OPTIONS)
 
 
 def run(args: argparse.Namespace) -> int:
     if args.list:
         from tessera.cli.list_command import print_listing
 
-        return print_listing("runs", args.form, args.output, args.store)
-    from tessera.report.destination import destination
+        return print_listing("runs", args.output_format, args.output, args.store)
+    from tessera.report.tables import open_output
     from tessera.results.compare import compare
-    from tessera.results.sources import read_source
+    from tessera.results.export import read_source
 
     a, b = (
         read_source(text, args.store, feature=args.feature, name_glob=args.name) for text in (args.run_a, args.run_b)
     )
     for which, source in (("A", a), ("B", b)):
         if not source.observations:
-            what = "no such cases" if args.feature or args.name else "no cases"
+            what = "no cases that match --feature and --name" if args.feature or args.name else "no cases"
             raise NothingComparable(f"run {which} has {what}", got=source.name)
     comparison = compare(a.observations, b.observations, threshold=args.threshold)
-    with destination(args.output) as stream:
-        if args.form == "json":
+    with open_output(args.output) as stream:
+        if args.output_format == "json":
             from tessera.results import strict_json
 
             runs = {"a": {"name": a.name, "started": a.started}, "b": {"name": b.name, "started": b.started}}
             stream.write(strict_json.dumps(runs | comparison.to_json(), indent=1) + "\n")
         else:
-            from tessera.report.comparison_text import Names, write_comparison
+            from tessera.report.comparison_text import RunTitles, write_comparison
 
-            names = Names(*(f"{source.name}, started {source.started}" for source in (a, b)))
-            write_comparison(comparison, names, args.form, stream, everything=args.all)
+            names = RunTitles(*(f"{source.name}, started {source.started}" for source in (a, b)))
+            write_comparison(comparison, names, args.output_format, stream, everything=args.all)
     if comparison.regressed:
-        return REGRESSION
+        return EXIT_REGRESSION
     if not comparison.cases:
-        kinds = Counter(case.kind for case in comparison.apart)
+        kinds = Counter(case.kind for case in comparison.excluded)
         raise NothingComparable(
-            "the runs share no case that may be compared",
+            "the runs have no comparable case in common",
             got=", ".join(f"{count} {kind}" for kind, count in kinds.items()),
-            do="--all gives the reasons",
+            do="add --all for the reasons",
         )
-    return OK
+    return EXIT_OK

@@ -1,8 +1,8 @@
-"""How a convolution lies on a grid of cores with a small memory each: does it fit, what moves, how long does it take?
+"""Placement of a convolution on a grid of cores with a small memory each: fit, bytes moved, time.
 
-It is planned on a described chip (layout, shards, blocks, memory, bytes, predicted time), then executed here under a
-model of the chip that counts every byte and bounds every core's memory, and held against torch. --plan-only leaves
-the execution out, --table takes the convolutions of a model, --network plans a whole one.
+The convolution is planned on a described chip (layout, shards, blocks, memory, bytes, predicted time), then executed
+here under a model of the chip that counts every byte and limits every core's memory, and compared with torch.
+--plan-only omits the execution, --table takes the convolutions of a model, --network plans a whole network.
 """
 
 from __future__ import annotations
@@ -10,20 +10,70 @@ from __future__ import annotations
 import argparse
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from tessera.cli.conv_options import add_case_options, add_run_options, axes_of
-from tessera.cli.execute import closing_lines, execute
-from tessera.cli.options import launch_of, launches_of, sampling_of
-from tessera.coregrid.cases import cases
-from tessera.errors import OK, REGRESSION, TesseraError
-from tessera.results.record import Case, exit_code
-from tessera.suites.plan import Plan
+from tessera.axes import Option, parse_int
+from tessera.cli.execute import execute_plan, make_closing_lines, print_cases
+from tessera.cli.options import (
+    LIST_CASES_OPTION,
+    OUTPUT_OPTIONS,
+    RUN_OPTIONS,
+    SAMPLING_OPTIONS,
+    STORE_OPTIONS,
+    SWEEP_OPTION,
+    WORKER_OPTIONS,
+    add_options,
+    get_launches,
+    make_launch,
+    make_sampling,
+)
+from tessera.coregrid.cases import AXES, CONV2D_BENCHMARK, NETWORK_BENCHMARK, cases
+from tessera.errors import EXIT_OK, EXIT_REGRESSION, TesseraError
+from tessera.results.record import Case, compute_exit_code
+from tessera.suites.plan import RunPlan
 
 if TYPE_CHECKING:
-    from tessera.coregrid.problem import Problem
+    from tessera.coregrid.problem import ConvProblem
 
-PICTURES = (".svg", ".html")
+PICTURE_SUFFIXES = (".svg", ".html")
+GROUP_TABLES, GROUP_PICTURES = "tables and networks", "plan and pictures"
+OPTIONS = (
+    Option(
+        name="table", metavar="MODEL", group=GROUP_TABLES, help="model whose convolutions are the cases, e.g. resnet50"
+    ),
+    Option(
+        name="layers", several=True, metavar="A,B", group=GROUP_TABLES, help="layers of --table", default_text="all"
+    ),
+    *AXES,
+    SWEEP_OPTION,
+    LIST_CASES_OPTION,
+    Option(name="plan_only", action="flag", group=GROUP_PICTURES, help="plan and prediction, without execution"),
+    Option(
+        name="candidates",
+        parse=parse_int,
+        default=5,
+        minimum=0,
+        group=GROUP_PICTURES,
+        help="candidates of the search to show",
+    ),
+    Option(
+        name="picture",
+        metavar="FILE",
+        group=GROUP_PICTURES,
+        help="picture of the plan: .svg for shards and halos, .html for a page with all pictures",
+    ),
+    Option(
+        name="trace",
+        metavar="FILE",
+        group=GROUP_PICTURES,
+        help="predicted timeline as a file for Perfetto or chrome://tracing",
+    ),
+    *SAMPLING_OPTIONS,
+    *WORKER_OPTIONS,
+    *STORE_OPTIONS,
+    *RUN_OPTIONS,
+    *OUTPUT_OPTIONS,
+)
 EPILOG = """\
 examples:
   tessera conv --image-size 56 --in-channels 64 --out-channels 64 --batch-size 8 --plan-only
@@ -36,114 +86,119 @@ examples:
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    add_case_options(parser)
-    add_run_options(parser)
+    add_options(parser, OPTIONS)
 
 
 def run(args: argparse.Namespace) -> int:
-    _check(args)
+    _check_options(args)
+    values = AXES.read_values(vars(args), args.sweep)
+    tables = [args.table] if args.table else []
+    selected = cases(
+        [NETWORK_BENCHMARK if args.network else CONV2D_BENCHMARK], table=tables, layers=args.layers, **values
+    )
     if args.network:
-        return _network(args)
-    found = cases(table=[args.table] if args.table else [], layers=args.layers, **axes_of(args))
+        return _print_network_plan(args, selected)
     if args.list:
-        from tessera.cli.halo_tables import print_cases
-
-        return print_cases(found, args.form, args.output)
-    if (args.picture or args.trace) and len(found) > 1:
-        raise TesseraError("a picture is of one convolution", got=f"{len(found)} cases", do="name one of them")
+        return print_cases(selected, args.output_format, args.output)
+    if (args.picture or args.trace) and len(selected) > 1:
+        raise TesseraError(
+            "--picture and --trace apply only to one convolution", got=f"{len(selected)} cases", do="select one case"
+        )
     if args.plan_only:
-        return _plan_only(args, found)
-    plan = Plan(cases=tuple(found), sampling=sampling_of(args), launch=launch_of(args), launches=launches_of(args))
-    stored, records, outcome = execute(plan, store_path=args.store, name=args.run, suite="conv", resume=args.resume)
-    from tessera.cli.conv_tables import print_conv, print_problem
+        return _print_plans_only(args, selected)
+    plan = RunPlan(
+        cases=tuple(selected), sampling=make_sampling(args), launch=make_launch(args), launches=get_launches(args)
+    )
+    stored, records, outcome = execute_plan(
+        plan, store_path=args.store, name=args.run, suite="conv", resume=args.resume
+    )
+    from tessera.coregrid.tables import print_conv_plan, print_conv_records
 
-    if args.tells and len(found) == 1:
-        print_problem(_problem(found[0]), args.candidates, sys.stdout)
-    print_conv(stored, records, args.form, args.output)
+    if args.show_summary and len(selected) == 1:
+        print_conv_plan(_make_problem(selected[0]), args.candidates, sys.stdout)
+    print_conv_records(stored, records, args.output_format, args.output)
     if args.picture or args.trace:
-        _draw(args, _problem(found[0]))
-    if args.tells:
-        print("\n".join(closing_lines(stored, outcome, records)))
+        _write_pictures(args, _make_problem(selected[0]))
+    if args.show_summary:
+        print("\n".join(make_closing_lines(stored, outcome, records)))
     if any(record.metrics["wrong"].value for record in records if "wrong" in record.metrics):
-        return REGRESSION
-    return exit_code(records)
+        return EXIT_REGRESSION
+    return compute_exit_code(records)
 
 
-def _check(args: argparse.Namespace) -> None:
-    """Refuse what could not be done in the end, before anything is planned or measured."""
-    if args.picture and Path(args.picture).suffix not in PICTURES:
-        raise TesseraError("--picture", got=args.picture, allowed="a file that ends in .svg or .html")
-    for whole, others in (("network", ("table", "layers", "list", "picture", "trace")), ("list", ("picture", "trace"))):
-        if getattr(args, whole) and (given := [f"--{name}" for name in others if getattr(args, name)]):
-            raise TesseraError(f"--{whole} does not go with these options", got=", ".join(given), do="leave them out")
+def _check_options(args: argparse.Namespace) -> None:
+    """Raise an error for contradicting options, before anything is planned or measured."""
+    if args.picture and Path(args.picture).suffix not in PICTURE_SUFFIXES:
+        raise TesseraError(
+            "--picture has an unknown file type", got=args.picture, allowed="a file that ends in .svg or .html"
+        )
+    for mode, others in (("network", ("table", "layers", "list", "picture", "trace")), ("list", ("picture", "trace"))):
+        if getattr(args, mode) and (conflicts := [f"--{name}" for name in others if getattr(args, name)]):
+            raise TesseraError(
+                f"--{mode} cannot be combined with these options", got=", ".join(conflicts), do="omit them"
+            )
 
 
-def _plan_only(args: argparse.Namespace, found: list[Case]) -> int:
-    from tessera.cli.conv_tables import print_plans, print_problem
-    from tessera.report.destination import destination
+def _print_plans_only(args: argparse.Namespace, selected: list[Case]) -> int:
+    from tessera.coregrid.tables import print_conv_plan, print_plans
+    from tessera.report.tables import open_output
 
-    problems = [_problem(case) for case in found]
-    with destination(args.output) as stream:
-        if len(problems) == 1 and args.form == "terminal":
-            print_problem(problems[0], args.candidates, stream)
+    problems = [_make_problem(case) for case in selected]
+    with open_output(args.output) as stream:
+        if len(problems) == 1 and args.output_format == "terminal":
+            print_conv_plan(problems[0], args.candidates, stream)
         else:
-            print_plans(found, problems, args.form, stream)
+            print_plans(selected, problems, args.output_format, stream)
     if args.picture or args.trace:
-        _draw(args, problems[0])
-    return OK
+        _write_pictures(args, problems[0])
+    return EXIT_OK
 
 
-def _network(args: argparse.Namespace) -> int:
-    from tessera.cli.conv_network import print_network
-    from tessera.coregrid.machines import machine_of
-    from tessera.coregrid.networks.layers import network
+def _print_network_plan(args: argparse.Namespace, selected: list[Case]) -> int:
+    from tessera.coregrid.machines import find_machine
+    from tessera.coregrid.network_table import print_network
+    from tessera.coregrid.networks.layers import describe_network
     from tessera.coregrid.networks.plan import plan_network
-    from tessera.report.destination import destination
+    from tessera.report.tables import open_output
 
-    given = axes_of(args)
-    if unknown := sorted(set(given) - {"machine", "batch_size", "image_size"}):
-        raise TesseraError("a network is planned with its own shapes and settings", got=", ".join(unknown))
-    machine, size = machine_of(_one(given, "machine", "wormhole-n150")), _one(given, "image_size", None)
+    if len(selected) > 1:
+        raise TesseraError("--network plans only one case", got=f"{len(selected)} cases", do="omit --sweep")
+    params = selected[0].params
+    size = params.get("image_size")
     if isinstance(size, list):
-        raise TesseraError("the images of a network are square", got="x".join(map(str, size)))
-    planned = plan_network(network(args.network, _one(given, "batch_size", 16), size), machine)
-    with destination(args.output) as stream:
-        print_network(planned, args.form, stream)
-    return OK
+        raise TesseraError("--network requires square images", got="x".join(map(str, size)), do="give --image-size N")
+    described = describe_network(params["network"], params["batch_size"], size)
+    search = plan_network(described, find_machine(params["machine"]))
+    with open_output(args.output) as stream:
+        print_network(search, args.output_format, stream)
+    return EXIT_OK
 
 
-def _one(given: dict[str, list[Any]], axis: str, usual: Any) -> Any:
-    values = given.get(axis, [usual])
-    if len(values) > 1:
-        raise TesseraError("one network at a time", got=f"{axis} {values}")
-    return values[0]
+def _make_problem(case: Case) -> ConvProblem:
+    from tessera.coregrid.problem import ConvProblem
+
+    return ConvProblem.of(case.params)
 
 
-def _problem(case: Case) -> Problem:
-    from tessera.coregrid.problem import Problem
-
-    return Problem.of(case.params)
-
-
-def _draw(args: argparse.Namespace, problem: Problem) -> None:
-    """Write the picture and the trace that are asked for; it is said on stderr, beside results that others may read."""
-    from tessera.coregrid.cases import SEARCH
-    from tessera.coregrid.cost.timeline import timelines
-    from tessera.coregrid.pictures.halos import describe, halos_svg
-    from tessera.coregrid.pictures.lanes import trace
-    from tessera.coregrid.pictures.memory_map import memory_svg
-    from tessera.coregrid.pictures.page import plan_page
+def _write_pictures(args: argparse.Namespace, problem: ConvProblem) -> None:
+    """Write the picture and the trace to files; print the file names to stderr, because stdout may hold JSON or CSV."""
+    from tessera.coregrid.convolution import SEARCH_LAYOUT
+    from tessera.coregrid.cost.timeline import build_timelines
+    from tessera.coregrid.pictures.core_charts import draw_memory, export_trace
+    from tessera.coregrid.pictures.halos import draw_halos
+    from tessera.coregrid.pictures.page import build_plan_page
+    from tessera.coregrid.planning.plan import describe_plan
     from tessera.report.page import write_page
 
     plan = problem.plan()
     if args.trace:
-        write_page(trace(timelines(plan), describe(plan)), Path(args.trace))
+        write_page(export_trace(build_timelines(plan), describe_plan(plan)), Path(args.trace))
         print(f"trace: {args.trace}", file=sys.stderr)
     if not args.picture:
         return
     path = Path(args.picture)
     if path.suffix == ".html":
-        write_page(plan_page(plan, problem.search() if problem.choice == SEARCH else None), path)
+        write_page(build_plan_page(plan, problem.search() if problem.choice == SEARCH_LAYOUT else None), path)
     else:
-        write_page(halos_svg(plan) if plan.haloing else memory_svg(plan), path)
+        write_page(draw_halos(plan) if plan.halo_runs else draw_memory(plan), path)
     print(f"picture: {args.picture}", file=sys.stderr)

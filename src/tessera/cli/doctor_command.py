@@ -1,6 +1,6 @@
-"""This machine: what it is, how noisy it is, how fast it is, and what to do about it.
+"""Description, noise and speed of this machine, and advice.
 
-Without options: the environment as records keep it, the noise of a fixed piece of work over some seconds, and advice.
+Without options: the environment as records hold it, the noise of a fixed piece of work over some seconds, and advice.
 """
 
 from __future__ import annotations
@@ -13,146 +13,171 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tessera.cli.options import add_output, checked
+from tessera.axes import Option, check_applicable, parse_int
+from tessera.cli.options import OUTPUT_OPTIONS, add_options
 from tessera.cli.progress import StatusLine
-from tessera.errors import OK, MissingExtra, TesseraError
-from tessera.report.destination import destination
+from tessera.errors import EXIT_OK, MissingExtra, TesseraError
+from tessera.report.blocks import Column
 from tessera.report.figures import format_bytes, format_percent, format_rate, format_seconds
-from tessera.report.tables import Column, render
+from tessera.report.tables import open_output, write_rows
 from tessera.suites.suite import parse_duration
 
 if TYPE_CHECKING:
-    from tessera.launch.config import Spawn
+    from tessera.launch.config import SpawnMethod
     from tessera.machine import Machine
-    from tessera.measure.noise import Noise
+    from tessera.measure.noise import NoiseReport
 
 EPILOG = """\
 examples:
-  tessera doctor                   is this machine fit for measuring?
-  tessera doctor --self-test       identical work against itself: false alarms, and the smallest change to be seen
-  tessera doctor --calibrate       measure this host's rates (about a minute); predictions then stand beside times
+  tessera doctor                   environment, noise and advice
+  tessera doctor --self-test       identical work compared with itself: false alarms, and the smallest detectable change
+  tessera doctor --calibrate       rates of this host (about a minute), for predictions beside measured times
 """
 
-TRIALS = 25
-LINK_SIZES = (1 << 10, 1 << 14, 1 << 18, 1 << 22)
-LINK_LAUNCHERS: tuple[Spawn, ...] = ("mpiexec", "torchrun")
-TASKS = (
+DEFAULT_TRIALS = 25
+LINK_MESSAGE_BYTES = (1 << 10, 1 << 14, 1 << 18, 1 << 22)
+LINK_LAUNCHERS: tuple[SpawnMethod, ...] = ("mpiexec", "torchrun")
+TASK_ROWS = (
     ("environment, noise and advice", ""),
-    ("false alarms, and the smallest change to be seen", "--self-test"),
+    ("false alarms, and the smallest detectable change", "--self-test"),
     ("this host's rates, for predictions", "--calibrate"),
 )
-# The one task that has a use for an option; another would swallow it.
-USED_BY = {"trials": "self_test", "directory": "calibrate", "launcher": "calibrate"}
+TASK_EXAMINE, TASK_SELF_TEST, TASK_CALIBRATE = "the default task", "--self-test", "--calibrate"
+
+
+OPTIONS = (
+    Option(
+        name="self_test",
+        action="flag",
+        exclusive="task",
+        help="comparison of identical work: false alarms, and the smallest detectable change",
+    ),
+    Option(
+        name="calibrate",
+        action="flag",
+        exclusive="task",
+        help="measurement of the compute and transfer rates of this host, stored for predictions",
+    ),
+    Option(name="list", action="flag", exclusive="task", help="list of the tasks"),
+    Option(name="quick", action="flag", help="quick, less precise run"),
+    Option(
+        name="seconds",
+        parse=parse_duration,
+        metavar="TIME",
+        applies_to=(TASK_EXAMINE, TASK_SELF_TEST),
+        help="duration of the noise measurement, or of each trial of --self-test",
+        default_text="3s; with --self-test 1s",
+    ),
+    Option(
+        name="trials",
+        parse=parse_int,
+        minimum=2,
+        applies_to=(TASK_SELF_TEST,),
+        help="number of trials of --self-test",
+        default_text=str(DEFAULT_TRIALS),
+    ),
+    Option(
+        name="directory",
+        metavar="DIR",
+        applies_to=(TASK_CALIBRATE,),
+        help="directory whose storage --calibrate measures",
+        default_text="./",
+    ),
+    Option(
+        name="launcher",
+        choices=("auto", *LINK_LAUNCHERS, "none"),
+        applies_to=(TASK_CALIBRATE,),
+        help="launcher of the ranks whose link --calibrate measures",
+        default_text="mpiexec if available, else torchrun",
+    ),
+    *OUTPUT_OPTIONS,
+)
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    what = parser.add_mutually_exclusive_group()
-    what.add_argument("--self-test", action="store_true", help="A/A comparison of identical work")
-    what.add_argument("--calibrate", action="store_true", help="measure this host and keep its rates")
-    what.add_argument("--list", action="store_true", help="list what the doctor does and end")
-    parser.add_argument("--quick", action="store_true", help="shorter, and coarser")
-    parser.add_argument(
-        "--seconds",
-        type=checked(parse_duration),
-        metavar="TIME",
-        help="how long to watch the noise (default: 3s), or a trial of the self-test (default: 1s)",
-    )
-    parser.add_argument("--trials", type=int, metavar="N", help=f"of the self-test (default: {TRIALS})")
-    parser.add_argument("--directory", type=Path, metavar="DIR", help="whose storage is calibrated (default: here)")
-    parser.add_argument(
-        "--launcher",
-        choices=("auto", *LINK_LAUNCHERS, "none"),
-        help="ranks for the calibration of the link (default: mpiexec where it is, else torchrun)",
-    )
-    add_output(parser)
+    add_options(parser, OPTIONS)
 
 
 def run(args: argparse.Namespace) -> int:
-    for name, task in USED_BY.items():
-        if getattr(args, name) is not None and not getattr(args, task):
-            raise TesseraError(f"--{name} is of --{task.replace('_', '-')}", do="leave it out, or add that")
-    if args.calibrate and args.seconds is not None:
-        raise TesseraError("--calibrate has no use for --seconds", do="--quick makes it shorter")
+    task = TASK_SELF_TEST if args.self_test else TASK_CALIBRATE if args.calibrate else TASK_EXAMINE
+    check_applicable([option for option in args.declared if option.dest in args.given], [task])
     if args.list:
-        with destination(args.output) as stream:
-            render([Column("what"), Column("option")], TASKS, args.form, stream)
-        return OK
+        with open_output(args.output) as stream:
+            write_rows([Column("what"), Column("option")], TASK_ROWS, args.output_format, stream)
+        return EXIT_OK
     if args.self_test:
-        return _self_test(args)
-    return _calibrate(args) if args.calibrate else _examine(args)
+        return _run_self_test(args)
+    return _run_calibration(args) if args.calibrate else _print_examination(args)
 
 
-def _examine(args: argparse.Namespace) -> int:
-    from tessera.measure.environment import environment
-    from tessera.measure.noise import advice, measure_noise
+def _print_examination(args: argparse.Namespace) -> int:
+    from tessera.measure.environment import describe_environment
+    from tessera.measure.noise import list_noise_advice, measure_noise
 
-    seen = environment()
+    environment = describe_environment()
     noise = measure_noise(args.seconds or (0.5 if args.quick else 3.0))
-    todo = advice(noise, seen)
-    with destination(args.output) as stream:
-        if args.form == "json":
-            json.dump({"environment": seen, "noise": asdict(noise), "advice": todo}, stream, indent=1)
+    todo = list_noise_advice(noise, environment)
+    with open_output(args.output) as stream:
+        if args.output_format == "json":
+            json.dump({"environment": environment, "noise": asdict(noise), "advice": todo}, stream, indent=1)
             stream.write("\n")
-        elif args.form == "csv":
+        elif args.output_format == "csv":
             rows = [
-                *(("environment", name, _shown(value)) for name, value in seen.items()),
+                *(("environment", name, _format_environment_value(value)) for name, value in environment.items()),
                 *(("noise", name, value) for name, value in asdict(noise).items()),
                 *(("advice", "", line) for line in todo),
             ]
-            render([Column("part"), Column("name"), Column("value")], rows, "csv", stream)
+            write_rows([Column("part"), Column("name"), Column("value")], rows, "csv", stream)
         else:
-            between = "\n" if args.form == "markdown" else ""
-            facts = [(name, _shown(value)) for name, value in seen.items()]
-            render([Column("environment"), Column("value")], facts, args.form, stream)
+            between = "\n" if args.output_format == "markdown" else ""
+            facts = [(name, _format_environment_value(value)) for name, value in environment.items()]
+            write_rows([Column("environment"), Column("value")], facts, args.output_format, stream)
             stream.write(between)
-            columns = [Column(f"noise over {noise.seconds:.1f} s"), Column("value", "right")]
-            render(columns, _noise_rows(noise), args.form, stream)
+            columns = [Column(f"noise over {noise.seconds:.1f} s"), Column("value", "number")]
+            write_rows(columns, _make_noise_rows(noise), args.output_format, stream)
             stream.write(between)
-            stream.writelines(f"- {line}\n" for line in todo or ["quiet: nothing to mend"])
-    return OK
+            stream.writelines(f"- {line}\n" for line in todo or ["quiet: nothing to fix"])
+    return EXIT_OK
 
 
-def _noise_rows(noise: Noise) -> list[tuple[str, str]]:
+def _make_noise_rows(noise: NoiseReport) -> list[tuple[str, str]]:
     return [
-        ("fixed work, median", format_seconds(noise.median)),
-        ("half of all within", format_percent(noise.spread)),
-        ("one in a hundred above", f"+{noise.tail:.0%}"),
-        ("drift", format_percent(noise.drift, signed=True)),
-        ("kept off its core", format_percent(noise.hidden)),
-        ("taken by the hypervisor", format_percent(noise.steal)),
+        ("median time of the fixed work", format_seconds(noise.median)),
+        ("interquartile range / median", format_percent(noise.spread)),
+        ("99th percentile above the median", f"+{noise.tail:.0%}"),
+        ("drift (last third over first third)", format_percent(noise.drift, signed=True)),
+        ("time the process did not run", format_percent(noise.hidden)),
+        ("steal time (hypervisor)", format_percent(noise.steal)),
         ("load per core", f"{noise.load:.2f}"),
     ]
 
 
-def _shown(value: Any) -> str:
+def _format_environment_value(value: Any) -> str:
     if isinstance(value, dict):
         return ", ".join(f"{k} {v}" for k, v in value.items())
     return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
-def _self_test(args: argparse.Namespace) -> int:
-    from tessera.launch.alternate import FEW_INTERPRETERS, INTERPRETERS
-    from tessera.launch.selftest import self_test
+def _run_self_test(args: argparse.Namespace) -> int:
+    from tessera.ab.runner import INTERPRETERS_PER_SIDE, QUICK_INTERPRETERS_PER_SIDE
+    from tessera.ab.self_test import run_self_test
 
-    trials = TRIALS if args.trials is None else args.trials
-    if trials < 2:
-        raise TesseraError("a self-test needs trials", got=trials, allowed="2 or more")
     with StatusLine() as say:
-        found = self_test(
-            trials=trials,
+        tests = run_self_test(
+            trials=DEFAULT_TRIALS if args.trials is None else args.trials,
             seconds=args.seconds or (0.3 if args.quick else 1.0),
-            interpreters=FEW_INTERPRETERS if args.quick else INTERPRETERS,
+            interpreters=QUICK_INTERPRETERS_PER_SIDE if args.quick else INTERPRETERS_PER_SIDE,
             progress=say,
         )
-    plain = [asdict(test) for test in found]
-    with destination(args.output) as stream:
-        if args.form == "json":
+    plain = [asdict(test) for test in tests]
+    with open_output(args.output) as stream:
+        if args.output_format == "json":
             json.dump(plain, stream, indent=1)
             stream.write("\n")
-        elif args.form == "csv":
-            render([Column(name) for name in plain[0]], [list(one.values()) for one in plain], "csv", stream)
+        elif args.output_format == "csv":
+            write_rows([Column(name) for name in plain[0]], [list(each.values()) for each in plain], "csv", stream)
         else:
-            names = ("layout", "false alarms", "spread of the ratio", "smallest change to be seen")
+            names = ("layout", "false alarms", "spread of the ratio", "smallest detectable change")
             rows = [
                 (
                     test.layout,
@@ -160,61 +185,74 @@ def _self_test(args: argparse.Namespace) -> int:
                     format_percent(test.spread),
                     format_percent(test.smallest),
                 )
-                for test in found
+                for test in tests
             ]
-            title = f"identical work, {found[0].seconds:g} s a trial, changes of {found[0].threshold:.0%} matter"
-            render([Column(names[0]), *(Column(n, "right") for n in names[1:])], rows, args.form, stream, title)
-    return OK
+            title = f"identical work, {tests[0].seconds:g} s a trial, changes of {tests[0].threshold:.0%} matter"
+            write_rows(
+                [Column(names[0]), *(Column(n, "number") for n in names[1:])], rows, args.output_format, stream, title
+            )
+    return EXIT_OK
 
 
-def _calibrate(args: argparse.Namespace) -> int:
-    from tessera.machine.calibrate import calibrate
-    from tessera.machine.hosts import save_host
-    from tessera.measure.environment import environment, host_fingerprint
+def _run_calibration(args: argparse.Namespace) -> int:
+    from tessera.machine.calibrate import calibrate_host
+    from tessera.machine.catalogue import save_host
+    from tessera.measure.environment import compute_host_fingerprint, describe_environment
 
-    directory = args.directory or Path()
+    directory = Path(args.directory or ".")
     if not directory.is_dir():
-        raise TesseraError("no such directory", got=str(directory))
+        raise TesseraError("--directory does not exist", got=str(directory))
     with StatusLine() as say:
-        transport = _transport(args.launcher or "auto", say)
-        machine = calibrate(directory, say, transport, effort=0.25 if args.quick else 1.0)
-        save_host(machine, host_fingerprint(environment()))
-    with destination(args.output) as stream:
-        if args.form == "json":
+        transport = _measure_transfers(args.launcher or "auto", say)
+        machine = calibrate_host(directory, say, transport, effort=0.25 if args.quick else 1.0)
+        save_host(machine, compute_host_fingerprint(describe_environment()))
+    with open_output(args.output) as stream:
+        if args.output_format == "json":
             json.dump(machine.to_dict(), stream, indent=1)
             stream.write("\n")
-        elif args.form == "csv":
-            rows = [(name, n, rate) for name, rates in machine.figures().items() for n, rate in enumerate(rates, 1)]
-            render([Column("figure"), Column("workers"), Column("value")], rows, "csv", stream)
+        elif args.output_format == "csv":
+            rows = [
+                (name, n, rate) for name, rates in machine.list_figures().items() for n, rate in enumerate(rates, 1)
+            ]
+            write_rows([Column("figure"), Column("workers"), Column("value")], rows, "csv", stream)
         else:
             heads = ("1 worker", f"all {machine.workers.size}", "latency")
-            columns = [Column("figure"), *(Column(head, "right") for head in heads)]
+            columns = [Column("figure"), *(Column(head, "number") for head in heads)]
             title = f"{machine.title}, {format_bytes(machine.global_memory)}"
-            render(columns, _rate_rows(machine), args.form, stream, title)
-            stream.write("\n" if args.form == "markdown" else "")
+            write_rows(columns, _make_rate_rows(machine), args.output_format, stream, title)
+            stream.write("\n" if args.output_format == "markdown" else "")
             stream.writelines(f"- {note}\n" for note in machine.notes)
-    print("kept: predictions use these rates from now on", file=sys.stderr)
-    return OK
+    print("stored: predictions use these rates from now on", file=sys.stderr)
+    return EXIT_OK
 
 
-def _rate_rows(machine: Machine) -> list[Sequence[str]]:
+def _make_rate_rows(machine: Machine) -> list[Sequence[str]]:
     from tessera.machine.machine import LINKS
 
-    rows: list[Sequence[str]] = [[f"compute, {dtype}", *_both(r, "FLOP/s"), ""] for dtype, r in machine.flops.items()]
+    rows: list[Sequence[str]] = [
+        [f"compute, {dtype}", *_format_rates(r, "FLOP/s"), ""] for dtype, r in machine.flops.items()
+    ]
     for kind, link in machine.links.items():
         rows.append(
-            [LINKS[kind][0], *_both(link.bandwidth, "B/s"), format_seconds(link.latency) if link.latency else ""]
+            [
+                LINKS[kind][0],
+                *_format_rates(link.bandwidth, "B/s"),
+                format_seconds(link.latency) if link.latency else "",
+            ]
         )
     return rows
 
 
-def _both(rates: tuple[float, ...], unit: str) -> list[str]:
-    """The rate of one worker, and of all together where that was measured."""
+def _format_rates(rates: tuple[float, ...], unit: str) -> list[str]:
+    """Return two table cells: the rate of one worker, and the total of all workers (empty if not measured)."""
     return [format_rate(rates[0], unit), format_rate(rates[-1], unit) if len(rates) > 1 else ""]
 
 
-def _transport(launcher: str, say: Callable[[str], None]) -> list[dict[str, float]] | None:
-    """Transfers between two ranks; None where no ranks are wanted or to be had."""
+def _measure_transfers(launcher: str, say: Callable[[str], None]) -> list[dict[str, float]] | None:
+    """Measure transfers between two ranks (`bytes` and `seconds` each).
+
+    Returns None if no ranks are requested, or no launcher is available.
+    """
     from tessera.launch import LaunchConfig, Workers
 
     for spawn in LINK_LAUNCHERS:
@@ -223,8 +261,8 @@ def _transport(launcher: str, say: Callable[[str], None]) -> list[dict[str, floa
         say(f"transfers between two ranks of {spawn}")
         try:
             with Workers(LaunchConfig(spawn=spawn, workers=2, time_limit=120.0)) as workers:
-                found: list[dict[str, float]] = workers.run("tessera.transport.pingpong:pingpong", LINK_SIZES, 200)[0]
-                return found
+                transfers = workers.run("tessera.transport.pingpong:measure_pingpong", LINK_MESSAGE_BYTES, 200)
+                return list(transfers[0])
         except MissingExtra:
             if launcher != "auto":
                 raise

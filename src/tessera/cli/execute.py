@@ -1,4 +1,4 @@
-"""Run a plan for a command: store, progress, summary; the same for every feature."""
+"""Run the plan of a command: store the records, show progress, and print a summary."""
 
 from __future__ import annotations
 
@@ -7,78 +7,91 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from tessera.cli.options import command_line
-from tessera.cli.progress import Progress
+from tessera.cli.options import format_command_line
+from tessera.cli.progress import RunProgress
 from tessera.errors import TesseraError
-from tessera.launch.job import current_job
-from tessera.results.record import Record
-from tessera.results.run import Run
-from tessera.results.store import Store
-from tessera.suites.plan import Plan
-from tessera.suites.run import Outcome, made, run_plan
+from tessera.launch.job import get_current_job
+from tessera.report.blocks import Column
+from tessera.report.tables import OutputFormat, open_output, write_rows
+from tessera.results.record import Case, Record
+from tessera.results.store import Run, Store
+from tessera.suites.plan import RunPlan
+from tessera.suites.run import RunOutcome, count_stored_launches, run_plan
 
 
-def execute(
-    plan: Plan, *, store_path: str | None, name: str | None, suite: str = "", resume: bool = False
-) -> tuple[Run, list[Record], Outcome]:
-    """Run every case of the plan that is not in the store yet, and give what the run then holds."""
+def execute_plan(
+    plan: RunPlan, *, store_path: str | None, name: str | None, suite: str = "", resume: bool = False
+) -> tuple[Run, list[Record], RunOutcome]:
+    """Run every case of the plan that is not in the store yet; return the run, its records and the outcome."""
     follower = not is_root()
     with Store(":memory:" if follower else store_path) as store:
         resume = resume and not follower
-        run = started(store, name, suite=suite, resume=resume)
-        with keeping(store, run), Progress(plan, made(plan, store, run), silent=follower) as progress:
+        run = start_run(store, name, suite=suite, resume=resume)
+        done = count_stored_launches(plan, store, run)
+        with preserve_partial_run(store, run), RunProgress(plan, done, silent=follower) as progress:
             outcome = run_plan(plan, store, run, progress, resume=resume)
-        if not outcome.left:
+        if not outcome.unfinished:
             run = store.finish_run(run)
         keys = {case.key for case in plan.cases}
-        return run, [record for record in store.records(run) if record.case.key in keys], outcome
+        return run, [record for record in store.read_records(run) if record.case.key in keys], outcome
 
 
-def started(store: Store, name: str | None, *, suite: str, resume: bool) -> Run:
-    """The run of this command: a new one, or the one that it goes on with."""
-    command = command_line(sys.argv)
+def start_run(store: Store, name: str | None, *, suite: str, resume: bool) -> Run:
+    """Return the run of this command: a new run, or with `resume` an unfinished one."""
+    command = format_command_line(sys.argv)
     run = store.start_run(name, command=command, suite=suite, resume=resume)
     if run.suite != suite:
-        raise TesseraError("this run is of another command", got=f"{run.name}: {run.command}", do="go on with that one")
-    if resume and name is None and _without_resume(run.command) != _without_resume(command):
+        raise TesseraError(
+            "the run was started by another command", got=f"{run.name}: {run.command}", do="resume it with that command"
+        )
+    if resume and name is None and _remove_resume_option(run.command) != _remove_resume_option(command):
         raise TesseraError(
             "the newest unfinished run was started with another command",
             got=run.command,
-            do=f"add --run-name {run.name} to go on with it all the same",
+            do=f"add --run-name {run.name} to resume it anyway",
         )
     return run
 
 
 @contextmanager
-def keeping(store: Store, run: Run) -> Iterator[None]:
-    """A run that breaks off keeps what had finished, and says how to go on; one that holds nothing is removed."""
+def preserve_partial_run(store: Store, run: Run) -> Iterator[None]:
+    """Keep the finished records of an interrupted run and print the command that resumes it; delete an empty run."""
     try:
         yield
     except BaseException as error:
-        if not store.counts(run):  # an empty run would be the newest, and nothing could be done with it
+        if not store.count_statuses(run):  # otherwise an empty run would become `latest`
             store.delete_run(run)
         elif isinstance(error, KeyboardInterrupt):
             raise KeyboardInterrupt(
-                f"what had finished is stored: go on with --resume --run-name {shlex.quote(run.name)}"
+                f"finished cases are stored; resume with --resume --run-name {shlex.quote(run.name)}"
             ) from None
         raise
 
 
-def _without_resume(command: str) -> list[str]:
+def print_cases(cases: Sequence[Case], output_format: OutputFormat, output: str | None) -> int:
+    """Print the keys of cases."""
+    with open_output(output) as stream:
+        write_rows([Column("case")], [[case.key] for case in cases], output_format, stream)
+    return 0
+
+
+def _remove_resume_option(command: str) -> list[str]:
     return [word for word in command.split() if word != "--resume"]
 
 
 def is_root() -> bool:
-    """Whether this process prints: inside a job only rank 0 does."""
-    job = current_job()
+    """Return whether this process prints output: outside a job, or as rank 0 of a job."""
+    job = get_current_job()
     return job is None or job.rank == 0
 
 
-def closing_lines(run: Run, outcome: Outcome, records: Sequence[Record]) -> list[str]:
-    """What a user should know after the table: troubles first, then where the results are."""
+def make_closing_lines(run: Run, outcome: RunOutcome, records: Sequence[Record]) -> list[str]:
+    """Return the lines to print after the table: failed cases, cases not run yet, and the name of the run."""
     lines = [f"{r.status.replace('_', ' ')}: {r.case.key}: {r.reason}" for r in records if r.status != "ok"]
-    if outcome.left:
-        again = f"--resume --run-name {shlex.quote(run.name)}"
-        lines.append(f"{outcome.left} cases have launches that did not fit the time budget: go on with {again}")
+    if outcome.unfinished:
+        options = f"--resume --run-name {shlex.quote(run.name)}"
+        lines.append(
+            f"{outcome.unfinished} cases are not finished, because the total time was used up: resume with {options}"
+        )
     lines.append(f"stored as run {run.name}; see `tessera report {shlex.quote(run.name)}`")
     return lines

@@ -1,10 +1,10 @@
 """Write the records of a run to a file, or read an exported run back into a store.
 
-The suffix of the file chooses the form:
-  .json      everything, raw samples included; can be imported again, record for record
+The suffix of the file selects the format:
+  .json      all fields and raw samples; can be imported again
   .csv       one row per record with its quantiles, for a spreadsheet
-  .md        a table to read, for a pull request or a note
-  .parquet   the rows of .csv with typed columns and all values, for data frames (needs the extra `parquet`)
+  .md        a table, for a pull request or a note
+  .parquet   the rows of .csv with typed columns and all values, for data frames (requires the extra `parquet`)
 """
 
 from __future__ import annotations
@@ -14,11 +14,13 @@ import sys
 from pathlib import Path
 from typing import Literal
 
-from tessera.cli.options import add_store
-from tessera.errors import OK, TesseraError
+from tessera.axes import Option
+from tessera.cli.options import LIST_RUNS_OPTION, SELECTION_OPTIONS, STORE_OPTIONS, add_options
+from tessera.errors import EXIT_OK, TesseraError
+from tessera.report.blocks import Column
 from tessera.report.figures import format_value
-from tessera.report.tables import SUFFIXES, Column, Form, render
-from tessera.results.flat import flat
+from tessera.report.tables import FORMAT_BY_SUFFIX, OutputFormat, write_rows
+from tessera.results.export import flatten_record
 from tessera.results.record import Record
 
 EPILOG = """\
@@ -29,27 +31,37 @@ examples:
   tessera export --import run.json --as main           an exported run into this store, under another name
 """
 
-_FORMS: dict[str, Form | Literal["parquet"]] = {**SUFFIXES, ".parquet": "parquet"}
-_READABLE = (
+_EXPORT_FORMATS: dict[str, OutputFormat | Literal["parquet"]] = {**FORMAT_BY_SUFFIX, ".parquet": "parquet"}
+_TABLE_COLUMNS = (
     Column("case"),
-    Column("p25", "right"),
-    Column("median", "right"),
-    Column("p75", "right"),
-    Column("launches", "right"),
+    Column("p25", "number"),
+    Column("median", "number"),
+    Column("p75", "number"),
+    Column("launches", "number"),
     Column("status"),
     Column("reason"),
 )
 
 
+OPTIONS = (
+    Option(name="run", positional="RUN", help="run: a name, latest or latest~1"),
+    Option(
+        name="output",
+        option="-o",
+        aliases=("--output",),
+        metavar="FILE",
+        help="file to write; - is a table on the terminal",
+    ),
+    *SELECTION_OPTIONS,
+    Option(name="source", option="--import", metavar="FILE", help="JSON export to read into the store"),
+    Option(name="new_name", option="--as", metavar="NAME", help="name of the imported run"),
+    LIST_RUNS_OPTION,
+    *STORE_OPTIONS,
+)
+
+
 def configure(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("name", nargs="?", metavar="RUN", help="the run: its name, latest, latest~1")
-    parser.add_argument("-o", "--output", metavar="FILE", help="the file to write; - is a table on the terminal")
-    parser.add_argument("--feature", metavar="F", help="only the records of this feature, e.g. ops")
-    parser.add_argument("--name", dest="glob", metavar="GLOB", help="only cases whose name fits, e.g. 'conv*'")
-    parser.add_argument("--import", dest="source", metavar="FILE", help="read this JSON export into the store")
-    parser.add_argument("--as", dest="new_name", metavar="NAME", help="the name of the imported run")
-    parser.add_argument("--list", action="store_true", help="list the runs and end")
-    add_store(parser, writes=False)
+    add_options(parser, OPTIONS)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -58,61 +70,67 @@ def run(args: argparse.Namespace) -> int:
 
         return print_listing("runs", "terminal", args.output, args.store)
     if args.source is not None:
-        return _import(args)
-    if args.name is None or args.output is None:
-        raise TesseraError("what to export, and where to?", do="`tessera export RUN -o FILE`, or --import FILE")
+        return _import_run(args)
+    if args.run is None or args.output is None:
+        raise TesseraError(
+            "a run and an output file are required",
+            do="use `tessera export RUN -o FILE` or `tessera export --import FILE`",
+        )
     if args.new_name is not None:
-        raise TesseraError("--as names an imported run", do="use it with --import")
-    return _export(args, _form(args.output))
+        raise TesseraError("--as applies only to --import")
+    return _export_run(args, _get_export_format(args.output))
 
 
-def _export(args: argparse.Namespace, form: Form | Literal["parquet"]) -> int:
-    from tessera.cli.records_table import write_records
-    from tessera.report.destination import destination
+def _export_run(args: argparse.Namespace, output_format: OutputFormat | Literal["parquet"]) -> int:
+    from tessera.report.record_tables import write_records
+    from tessera.report.tables import open_output
     from tessera.results.export import write_parquet
     from tessera.results.store import Store
 
     with Store(args.store, create=False) as store:
-        found = store.run(args.name)
-        records = list(store.records(found, args.feature, args.glob))
+        stored = store.get_run(args.run)
+        records = list(store.read_records(stored, args.feature, args.name))
     if not records:
-        raise TesseraError("the run has no such records", got=found.name)
-    if form == "parquet":
+        raise TesseraError("the run has no records that match --feature and --name", got=stored.name)
+    if output_format == "parquet":
         write_parquet(args.output, records)
     else:
-        with destination(args.output) as stream:
-            if form in ("json", "csv"):
-                write_records(found, records, form, stream)
+        with open_output(args.output) as stream:
+            if output_format in ("json", "csv"):
+                write_records(stored, records, output_format, stream)
             else:
-                render(_READABLE, [_readable(record) for record in records], form, stream, title=found.name)
+                write_rows(
+                    _TABLE_COLUMNS, [_make_row(record) for record in records], output_format, stream, title=stored.name
+                )
     if args.output != "-":
-        print(f"{len(records):,} records of {found.name} in {args.output}", file=sys.stderr)
-    return OK
+        print(f"{len(records):,} records of {stored.name} in {args.output}", file=sys.stderr)
+    return EXIT_OK
 
 
-def _import(args: argparse.Namespace) -> int:
+def _import_run(args: argparse.Namespace) -> int:
     from tessera.results.export import import_json
     from tessera.results.store import Store
 
-    if args.name is not None or args.output is not None:
-        raise TesseraError("one thing at a time: export or import", do="give --import FILE alone")
+    if args.run is not None or args.output is not None:
+        raise TesseraError("--import cannot be combined with RUN or -o", do="omit RUN and -o")
     with Store(args.store) as store:
         imported = import_json(store, args.source, args.new_name)
-        count = sum(store.counts(imported).values())
+        count = sum(store.count_statuses(imported).values())
     print(f"{count:,} records of {imported.name} in {store.path}", file=sys.stderr)
-    return OK
+    return EXIT_OK
 
 
-def _form(output: str) -> Form | Literal["parquet"]:
+def _get_export_format(output: str) -> OutputFormat | Literal["parquet"]:
+    """Return the export format of an output file, from its suffix; `-` is a table on the terminal."""
     if output == "-":
         return "terminal"
-    if Path(output).suffix not in _FORMS:
-        raise TesseraError("unknown form of export", got=output, allowed=[f"FILE{suffix}" for suffix in _FORMS])
-    return _FORMS[Path(output).suffix]
+    if Path(output).suffix not in _EXPORT_FORMATS:
+        raise TesseraError("unknown export format", got=output, allowed=[f"FILE{suffix}" for suffix in _EXPORT_FORMATS])
+    return _EXPORT_FORMATS[Path(output).suffix]
 
 
-def _readable(record: Record) -> tuple[str, ...]:
-    row = flat(record)
+def _make_row(record: Record) -> tuple[str, ...]:
+    row = flatten_record(record)
     quantiles = (row[name] for name in ("p25", "median", "p75"))
     status = record.status.replace("_", " ")
     return (

@@ -1,9 +1,9 @@
-"""What the borders of an image that is cut over ranks cost, and whether the result is exact.
+"""Cost of the halos of an image that is split over ranks, and exactness of the result.
 
-Each rank has a tile of the image, and convolutions read pixels of the neighbours' tiles: the halo. `exchange` times
-moving it, `compute` the convolution with it, `validate` compares every pixel with the uncut convolution, `plan` draws
-who sends what to whom, `scale` predicts larger machines. As many ranks are started as there are parts; inside a
-torchrun or mpiexec job the command joins it instead.
+Each rank holds a tile of the image. A convolution reads pixels of neighbouring tiles: the halo. `exchange` times the
+exchange of halos, `compute` the convolution with it, `validate` compares every pixel with the unsplit convolution,
+`plan` lists and draws the exchange, `explain` shows how a whole network is split, `scale` predicts larger machines.
+One rank is started per tile; inside a torchrun or mpiexec job the command joins that job instead.
 """
 
 from __future__ import annotations
@@ -14,25 +14,55 @@ from dataclasses import replace
 from importlib import import_module
 from typing import Any
 
-from tessera.cli.execute import closing_lines, execute, is_root
-from tessera.cli.halo_options import ITERATIONS, WARMUP, add_case_options, add_run_options, axes_of
-from tessera.cli.halo_tables import print_cases, print_halo
-from tessera.cli.options import launch_of, launches_of, sampling_of
-from tessera.errors import REGRESSION, TesseraError
-from tessera.launch.job import current_job
+from tessera.axes import Option, parse_int
+from tessera.cli.execute import execute_plan, is_root, make_closing_lines, print_cases
+from tessera.cli.options import (
+    LIST_CASES_OPTION,
+    OUTPUT_OPTIONS,
+    RUN_OPTIONS,
+    SAMPLING_OPTIONS,
+    STORE_OPTIONS,
+    SWEEP_OPTION,
+    WORKER_OPTIONS,
+    adapt_options,
+    add_options,
+    get_launches,
+    make_fixed_sampling,
+    make_launch,
+    make_sampling,
+)
+from tessera.errors import EXIT_REGRESSION, TesseraError
+from tessera.launch.job import get_current_job
 from tessera.measure.samples import Sampling
-from tessera.report.tables import Column, render
-from tessera.results.record import Case, exit_code
-from tessera.spatial.bench.limit import time_limit
-from tessera.spatial.cases import BENCHMARKS, cases
-from tessera.suites.plan import Plan
-from tessera.transport.choose import usable
+from tessera.report.blocks import Column
+from tessera.report.tables import write_rows
+from tessera.results.record import Case, compute_exit_code
+from tessera.spatial.bench.time_limit import compute_time_limit
+from tessera.spatial.cases import AXES, BENCHMARKS, CHANNELS_LAST, MIN_ROUNDS, cases
+from tessera.spatial.tables import print_halo
+from tessera.suites.plan import RunPlan
+from tessera.transport.registry import list_transports
 
-# Subcommands that run no ranks: each a module with configure(parser) and run(args).
-OTHERS = {
-    "plan": ("tessera.cli.halo_plan", "who sends what to whom, as a table and a picture; runs nothing"),
+# Subcommands that start no ranks: modules with configure(parser) and run(args).
+SUBCOMMANDS_WITHOUT_RANKS = {
+    "plan": ("tessera.cli.halo_plan", "table and picture of an exchange; runs nothing"),
+    "explain": ("tessera.cli.halo_explain", "operators of a network that are split, moved or computed whole"),
     "scale": ("tessera.cli.halo_scale", "predicted strong and weak scaling on a machine"),
 }
+DEFAULT_WARMUP, DEFAULT_ITERATIONS = 10, 100
+TIMED_SAMPLING_OPTIONS = adapt_options(
+    SAMPLING_OPTIONS,
+    target={"default_text": "none"},
+    budget={"default_text": "none"},
+    warmup={"default_text": str(DEFAULT_WARMUP)},
+    iterations={"default_text": str(DEFAULT_ITERATIONS)},
+)
+VALIDATION_OPTIONS = (
+    Option(name="quick", action="flag", group="rounds", help=f"{MIN_ROUNDS} rounds, regardless of --iterations"),
+    Option(
+        name="warmup", parse=parse_int, minimum=0, group="rounds", help="no effect, because validation is not timed"
+    ),
+)
 
 EPILOG = """\
 examples:
@@ -41,98 +71,127 @@ examples:
   tessera halo compute --image-size 512 --in-channels 16 --out-channels 16 --num-spatial-parts 2 --slice-method 1x2
   tessera halo validate --image-size 37x61 --kernel 5 --stride 3 --dilation 2 --num-spatial-parts 6 --slice-method 2x3
   tessera halo plan --image-size 64 --num-spatial-parts 4 -o plan.svg
-  torchrun --nproc-per-node 4 -m tessera halo validate --image-size 256      joins the job it is started in
+  torchrun --nproc-per-node 4 -m tessera halo validate --image-size 256      joins the torchrun job
 
-Times are of 10 warm-ups and 100 iterations, unless --target, --budget or --quick ask for another way to sample.
-An iteration begins with a barrier and is as slow as its slowest rank.
+Times are of 10 warm-ups and 100 iterations, unless --target, --budget or --quick choose adaptive sampling.
+An iteration starts with a barrier; its time is the time of the slowest rank.
 """
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--list", action="store_true", help="list the benchmarks and end")
-    parsers = parser.add_subparsers(dest="benchmark", metavar="WHAT", title="what to do")
-    look: dict[str, Any] = {"formatter_class": argparse.RawDescriptionHelpFormatter, "allow_abbrev": False}
+    add_options(parser, [Option(name="list", action="flag", help="list of the benchmarks")])
+    subparsers = parser.add_subparsers(dest="benchmark", metavar="BENCHMARK", title="benchmarks")
+    layout: dict[str, Any] = {"formatter_class": argparse.RawDescriptionHelpFormatter, "allow_abbrev": False}
     for name, text in BENCHMARKS.items():
-        one = parsers.add_parser(name, help=text, description=f"{text[0].upper()}{text[1:]}.", epilog=EPILOG, **look)
-        add_case_options(one, name)
-        add_run_options(one, name)
-        one.set_defaults(handler=_benchmark)
-    for name, (module, text) in OTHERS.items():
-        other = import_module(module)
-        one = parsers.add_parser(name, help=text, description=other.__doc__, epilog=other.EPILOG, **look)
-        other.configure(one)
-        one.set_defaults(handler=other.run)
+        description = f"{text[0].upper()}{text[1:]}."
+        subparser = subparsers.add_parser(name, help=text, description=description, epilog=EPILOG, **layout)
+        sampling = VALIDATION_OPTIONS if name == "validate" else TIMED_SAMPLING_OPTIONS
+        add_options(
+            subparser,
+            [
+                *AXES.get_options(name),
+                CHANNELS_LAST,
+                SWEEP_OPTION,
+                LIST_CASES_OPTION,
+                *sampling,
+                *WORKER_OPTIONS,
+                *STORE_OPTIONS,
+                *RUN_OPTIONS,
+                *OUTPUT_OPTIONS,
+            ],
+        )
+        subparser.set_defaults(handler=_run_benchmark)
+    for name, (path, text) in SUBCOMMANDS_WITHOUT_RANKS.items():
+        module = import_module(path)
+        subparser = subparsers.add_parser(name, help=text, description=module.__doc__, epilog=module.EPILOG, **layout)
+        module.configure(subparser)
+        subparser.set_defaults(handler=module.run)
 
 
 def run(args: argparse.Namespace) -> int:
     if args.benchmark is None:
         if not args.list:
             raise TesseraError(
-                "no halo benchmark named", allowed=[*BENCHMARKS, *OTHERS], do="see `tessera halo --help`"
+                "no halo benchmark is given",
+                allowed=[*BENCHMARKS, *SUBCOMMANDS_WITHOUT_RANKS],
+                do="see `tessera halo --help`",
             )
-        rows = [*BENCHMARKS.items(), *((name, text) for name, (_, text) in OTHERS.items())]
-        render([Column("name"), Column("what")], rows, "terminal", sys.stdout)
+        rows = [*BENCHMARKS.items(), *((name, text) for name, (_, text) in SUBCOMMANDS_WITHOUT_RANKS.items())]
+        write_rows([Column("name"), Column("what")], rows, "terminal", sys.stdout)
         return 0
     return int(args.handler(args))
 
 
-def _benchmark(args: argparse.Namespace) -> int:
-    axes, notes = axes_of(args, args.benchmark)
-    found = cases([args.benchmark], **axes)
+def _run_benchmark(args: argparse.Namespace) -> int:
+    given = {axis.dest: getattr(args, axis.dest) for axis in AXES.get_options(args.benchmark)}
+    values = AXES.read_values(given, args.sweep)
+    notes = _drop_ignored_options(args, values)
+    selected = cases([args.benchmark], **values)
     if is_root():
         for note in notes:
             print(f"note: {note}", file=sys.stderr)
     if args.list:
-        return print_cases(found, args.form, args.output)
-    plan = _plan(args, found)
-    stored, records, outcome = execute(
-        plan, store_path=args.store, name=args.run, suite=f"halo {args.benchmark}", resume=args.resume
+        return print_cases(selected, args.output_format, args.output)
+    stored, records, outcome = execute_plan(
+        _make_plan(args, selected),
+        store_path=args.store,
+        name=args.run,
+        suite=f"halo {args.benchmark}",
+        resume=args.resume,
     )
     if is_root():
-        print_halo(stored, records, args.form, args.output)
-        if args.tells:
-            print("\n".join(closing_lines(stored, outcome, records)))
+        print_halo(stored, records, args.output_format, args.output)
+        if args.show_summary:
+            print("\n".join(make_closing_lines(stored, outcome, records)))
     if any(record.metrics["failed_ranks"].value for record in records if "failed_ranks" in record.metrics):
-        return REGRESSION
-    return exit_code(records)
+        return EXIT_REGRESSION
+    return compute_exit_code(records)
 
 
-def _plan(args: argparse.Namespace, found: list[Case]) -> Plan:
-    job = current_job()
-    parts = sorted({int(case.params["num_spatial_parts"]) for case in found})
+def _drop_ignored_options(args: argparse.Namespace, values: dict[str, list[Any]]) -> list[str]:
+    """Remove options without effect on the chosen benchmark from `values`; return a note for each removed option."""
+    notes = AXES.drop_ignored(values, args.benchmark)
+    if any(values.get("fp16_allreduce", ())) and not any(values.get("backward", ())):
+        notes.append("--fp16-allreduce has no effect without --backward: there are no gradients to sum")
+        del values["fp16_allreduce"]
+    if args.benchmark == "validate":
+        if args.quick:
+            values["rounds"] = [MIN_ROUNDS]
+        if "warmup" in args.given:
+            notes.append("--warmup has no effect on validate: nothing is timed")
+    return notes
+
+
+def _make_plan(args: argparse.Namespace, selected: list[Case]) -> RunPlan:
+    job = get_current_job()
+    parts = sorted({int(case.params["num_spatial_parts"]) for case in selected})
     if job is not None and parts != [job.size]:
         raise TesseraError(
             f"this {job.kind} job has {job.size} ranks",
             got=f"{', '.join(map(str, parts))} parts",
-            do=f"cut into --num-spatial-parts {job.size}, or start Tessera outside of the job",
+            do=f"use --num-spatial-parts {job.size}, or start Tessera outside of the job",
         )
     if job is None:
-        _check_transports({str(case.params["transport"]) for case in found})
-    launch, sampling, launches = launch_of(args), Sampling(), 1
+        _check_transports({str(case.params["transport"]) for case in selected})
+    launch, sampling, launches = make_launch(args), Sampling(), 1
     if args.benchmark != "validate":
-        sampling, launches = _sampling(args), launches_of(args)
+        launches = get_launches(args)
+        sampling = (
+            make_sampling(args)
+            if args.quick
+            else make_fixed_sampling(args, warmup=DEFAULT_WARMUP, iterations=DEFAULT_ITERATIONS)
+        )
     if launch.time_limit is None:
-        limits = [time_limit(case, sampling) for case in found]
+        limits = [compute_time_limit(case, sampling) for case in selected]
         launch = replace(launch, time_limit=max((limit for limit in limits if limit is not None), default=None))
-    return Plan(cases=tuple(found), sampling=sampling, launch=launch, launches=launches)
+    return RunPlan(cases=tuple(selected), sampling=sampling, launch=launch, launches=launches)
 
 
-def _sampling(args: argparse.Namespace) -> Sampling:
-    """A fixed number of iterations, unless another way to sample is asked for."""
-    sampling = sampling_of(args)
-    if args.target or args.budget or args.quick:
-        return sampling
-    return replace(
-        sampling,
-        warmup=WARMUP if args.warmup is None else args.warmup,
-        iterations=ITERATIONS if args.iterations is None else args.iterations,
-    )
-
-
-def _check_transports(asked: set[str]) -> None:
-    """Refuse a transport whose ranks cannot be started here, before anything is."""
-    for way in usable():
-        if way.name in asked and not way.usable:
+def _check_transports(names: set[str]) -> None:
+    """Raise an error for a transport whose ranks cannot be started here."""
+    for transport in list_transports():
+        if transport.name in names and not transport.usable:
             raise TesseraError(
-                f"transport {way.name} cannot be used here: {way.how}", do="see `tessera list transports`"
+                f"transport {transport.name} cannot be used here: {transport.detail}",
+                do="see `tessera list transports`",
             )

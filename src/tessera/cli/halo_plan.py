@@ -1,7 +1,7 @@
-"""Draw and list the halo exchange of a convolution whose image is cut over workers. Runs nothing.
+"""List and draw the halo exchange of a convolution whose image is split over workers; run nothing.
 
-The table says from whom to whom how much goes; -o plan.svg draws it, and -o plan.html lets you point at a worker to
-see its part enlarged.
+The table lists the bytes between each pair of workers. -o plan.svg draws the exchange; -o plan.html enlarges the tile
+of the worker under the pointer.
 """
 
 from __future__ import annotations
@@ -11,11 +11,10 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tessera.cli.options import add_output, checked, size
-from tessera.errors import OK, TesseraError
-from tessera.geometry.halo import MODES
-from tessera.geometry.partition import SLICE_METHODS
-from tessera.spatial.bench.problem import DTYPES, Problem
+from tessera.cli.options import OUTPUT_OPTIONS, add_options
+from tessera.errors import EXIT_OK, TesseraError
+from tessera.spatial.cases import AXES, PLAN, expand_params
+from tessera.spatial.problem import HaloProblem
 
 if TYPE_CHECKING:
     from tessera.geometry import Box, HaloPlan
@@ -29,111 +28,66 @@ examples:
   tessera halo plan --json
 """
 
-MOST_DRAWN = 256
+MAX_DRAWN_WORKERS = 256
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    cut = parser.add_argument_group("the image and its cut")
-    cut.add_argument(
-        "--image-size", type=checked(size), default=(64, 64), metavar="N|HxW", help="of the whole image (default: 64)"
-    )
-    cut.add_argument("--num-spatial-parts", type=int, default=4, metavar="N", help="workers that share it (default: 4)")
-    cut.add_argument(
-        "--slice-method", default="square", metavar="HOW", help=f"one of {', '.join(SLICE_METHODS)} (default: square)"
-    )
-    window = parser.add_argument_group("the convolution")
-    width = window.add_mutually_exclusive_group()
-    width.add_argument("--halo-len", type=int, metavar="N", help="a kernel of 2 N + 1 pixels (default: 1)")
-    width.add_argument("--kernel", type=checked(size), metavar="N|HxW", help="the window itself")
-    window.add_argument(
-        "--stride", type=checked(size), default=(1, 1), metavar="N|HxW", help="of the window (default: 1)"
-    )
-    window.add_argument(
-        "--dilation", type=checked(size), default=(1, 1), metavar="N|HxW", help="of the window (default: 1)"
-    )
-    window.add_argument(
-        "--padding",
-        type=checked(size),
-        metavar="N|HxW",
-        help="on every side (default: so that an odd kernel keeps the size)",
-    )
-    window.add_argument("--padding-mode", choices=MODES, default="zeros", help="what it holds (default: zeros)")
-    moved = parser.add_argument_group("the bytes of a pixel")
-    moved.add_argument("--batch-size", type=int, default=1, metavar="N", help="images at a time (default: 1)")
-    moved.add_argument("--in-channels", type=int, default=1, metavar="N", help="of the image (default: 1)")
-    moved.add_argument("--dtype", choices=tuple(DTYPES), default="float32", help="of a channel (default: float32)")
-    add_output(parser)
+    add_options(parser, [*AXES.select(PLAN), *OUTPUT_OPTIONS])
 
 
 def run(args: argparse.Namespace) -> int:
-    problem = _problem(args)
+    values = AXES.read_values(vars(args))
+    AXES.check_values(values)
+    (params,) = expand_params(PLAN, values)
+    problem = HaloProblem.of(params)
     plan = problem.plan()
     suffix = Path(args.output).suffix if args.output else ""
-    if args.form == "terminal" and suffix in (".svg", ".html"):
-        _draw(plan, problem.pixel_bytes, Path(args.output))
-        _write(plan, problem, args.form, None)
+    if args.output_format == "terminal" and suffix in (".svg", ".html"):
+        _write_picture(plan, problem.pixel_bytes, Path(args.output))
+        _write_plan(plan, problem, args.output_format, None)
         print(f"picture: {args.output}")
-        return OK
-    _write(plan, problem, args.form, args.output)
-    return OK
+        return EXIT_OK
+    _write_plan(plan, problem, args.output_format, args.output)
+    return EXIT_OK
 
 
-def _problem(args: argparse.Namespace) -> Problem:
-
-    halo = 1 if args.halo_len is None else args.halo_len
-    if halo < 0:
-        raise TesseraError("--halo-len", got=halo, allowed="0 or more")
-    kernel = args.kernel or (2 * halo + 1,) * 2
-    same = tuple((k - 1) * d // 2 for k, d in zip(kernel, args.dilation, strict=True))
-    return Problem.of(
-        {
-            "image_size": args.image_size,
-            "num_spatial_parts": args.num_spatial_parts,
-            "slice_method": args.slice_method,
-            "kernel": kernel,
-            "stride": args.stride,
-            "dilation": args.dilation,
-            "padding": same if args.padding is None else args.padding,
-            "padding_mode": args.padding_mode,
-            "batch_size": args.batch_size,
-            "in_channels": args.in_channels,
-            "dtype": args.dtype,
-        }
-    )
-
-
-def _draw(plan: HaloPlan, pixel_bytes: int, path: Path) -> None:
+def _write_picture(plan: HaloPlan, pixel_bytes: int, path: Path) -> None:
     from tessera.report.page import write_page
-    from tessera.spatial.picture.page import plan_page
-    from tessera.spatial.picture.plan import plan_svg
+    from tessera.spatial.picture.page import build_plan_page
+    from tessera.spatial.picture.plan import draw_plan
 
-    if len(plan.workers) > MOST_DRAWN:
+    if len(plan.workers) > MAX_DRAWN_WORKERS:
         raise TesseraError(
-            "too many workers for a picture", got=len(plan.workers), allowed=f"{MOST_DRAWN} or fewer", do="leave -o out"
+            "the plan has too many workers for a picture",
+            got=len(plan.workers),
+            allowed=f"{MAX_DRAWN_WORKERS} or fewer",
+            do="omit -o",
         )
-    write_page(plan_page(plan, pixel_bytes) if path.suffix == ".html" else plan_svg(plan), path)
+    write_page(build_plan_page(plan, pixel_bytes) if path.suffix == ".html" else draw_plan(plan), path)
 
 
-def _write(plan: HaloPlan, problem: Problem, form: str, output: str | None) -> None:
-    from tessera.report.destination import destination
+def _write_plan(plan: HaloPlan, problem: HaloProblem, output_format: str, output: str | None) -> None:
+    from tessera.report.blocks import Column
     from tessera.report.figures import format_bytes
-    from tessera.report.tables import Column, Form, render
-    from tessera.spatial.network_cost import link_table
-    from tessera.spatial.picture.plan import describe
+    from tessera.report.tables import OutputFormat, open_output, write_rows
+    from tessera.spatial.cost import list_links
+    from tessera.spatial.picture.plan import describe_plan
 
-    links = link_table(plan, problem.pixel_bytes)
-    with destination(output) as stream:
-        if form == "json":
-            json.dump(_plain(plan, problem), stream, indent=1)
+    links = list_links(plan, problem.pixel_bytes)
+    with open_output(output) as stream:
+        if output_format == "json":
+            json.dump(_to_plain_plan(plan, problem), stream, indent=1)
             stream.write("\n")
             return
-        shown: Form = "markdown" if form == "markdown" else "csv" if form == "csv" else "terminal"
-        columns = [Column("from"), Column("to"), Column("pixels", "right"), Column("bytes", "right")]
+        shown: OutputFormat = (
+            "markdown" if output_format == "markdown" else "csv" if output_format == "csv" else "terminal"
+        )
+        columns = [Column("from"), Column("to"), Column("pixels", "number"), Column("bytes", "number")]
         rows = [[*link[:3], link[3] if shown == "csv" else format_bytes(link[3])] for link in links]
-        title = f"{describe(plan)}: who sends what to whom"
-        if shown == "terminal":  # above the table, which may be narrower
+        title = f"{describe_plan(plan)}: messages between workers"
+        if shown == "terminal":  # print the title separately: a table narrower than its title would wrap it
             stream.write(f"{title}\n")
-        render(columns, rows, shown, stream, title=title if shown == "markdown" else "")
+        write_rows(columns, rows, shown, stream, title=title if shown == "markdown" else "")
         if shown == "terminal":
             received = [sum(pixels for _, to, pixels, _ in links if to == w) for w in range(len(plan.workers))]
             most = max(received) * problem.pixel_bytes
@@ -143,8 +97,8 @@ def _write(plan: HaloPlan, problem: Problem, form: str, output: str | None) -> N
             )
 
 
-def _plain(plan: HaloPlan, problem: Problem) -> dict[str, object]:
-    """Everything as plain values; a box is a list of [start, stop] over n, h and w."""
+def _to_plain_plan(plan: HaloPlan, problem: HaloProblem) -> dict[str, object]:
+    """Return the plan as plain values; a box is a list of [start, stop] over n, h and w."""
     return {
         "image": list(plan.inputs.sizes),
         "output": list(plan.outputs.sizes),
@@ -153,16 +107,16 @@ def _plain(plan: HaloPlan, problem: Problem) -> dict[str, object]:
         "workers": [
             {
                 "worker": number,
-                "owned": _ranges(worker.owned),
-                "reads": _ranges(worker.need),
-                "padding": [_ranges(pad) for pad in worker.pads],
+                "owned": _to_ranges(worker.owned),
+                "reads": _to_ranges(worker.need),
+                "padding": [_to_ranges(pad) for pad in worker.pads],
                 "receives": [
                     {
                         "from": move.source,
-                        "taken": _ranges(move.taken),
-                        "placed": _ranges(move.placed),
-                        "pixels": move.taken.size,
-                        "bytes": move.taken.size * problem.pixel_bytes,
+                        "taken": _to_ranges(move.source_box),
+                        "placed": _to_ranges(move.target_box),
+                        "pixels": move.source_box.size,
+                        "bytes": move.source_box.size * problem.pixel_bytes,
                     }
                     for move in worker.receives
                 ],
@@ -172,5 +126,5 @@ def _plain(plan: HaloPlan, problem: Problem) -> dict[str, object]:
     }
 
 
-def _ranges(box: Box) -> list[list[int]]:
+def _to_ranges(box: Box) -> list[list[int]]:
     return [[dim.start, dim.stop] for dim in box.dims]

@@ -1,8 +1,8 @@
-"""Predict how a training step scales with the number of ranks that its image is cut over, on a machine or many of it.
+"""Predict the scaling of a training step whose image is split over ranks, on one machine or several of them.
 
-Strong scaling cuts the same image over more and more ranks; weak scaling gives every rank the same tile. The model
-runs on shapes alone, so images and rank counts that this host could never hold take seconds. With --measure the step
-really runs on some ranks of this host, and stands beside its prediction.
+Strong scaling splits the same image over more and more ranks; weak scaling gives every rank the same tile. The
+prediction uses shapes only, so it takes seconds for any image and any number of ranks. With --measure the step also
+runs on ranks of this host, and the times are shown beside the predictions.
 """
 
 from __future__ import annotations
@@ -13,241 +13,228 @@ import json
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
-from math import isqrt
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
-from tessera.cli.options import add_output, checked
-from tessera.errors import OK, TesseraError
-from tessera.spatial.bench.problem import DTYPES
+from tessera.axes import Option, parse_int
+from tessera.cli.options import OUTPUT_OPTIONS, add_options
+from tessera.errors import EXIT_OK, TesseraError
+from tessera.spatial.problem import DTYPES
 
 if TYPE_CHECKING:
-    from tessera.machine import Machine
-    from tessera.report.tables import Form
-    from tessera.spatial.scaling.points import Point
-    from tessera.spatial.scaling.table import Measured, Scaling
+    from tessera.report.tables import OutputFormat
+    from tessera.spatial.scaling.table import Scaling
 
+SLICE_METHODS = ("nearest", "square", "vertical", "horizontal")
 EPILOG = """\
 examples:
   tessera halo scale --machine host --ranks 1,2 --image-size 1024
   tessera halo scale --machine cluster.toml --ranks 1..4096 --image-size 16384 --model resnet50 -o scaling.html
   tessera halo scale --machine host --network 12.5e9,2e-6 --ranks 1..64 --measure 1,2,4 -o scaling.svg
 
-Ranks are workers of the machine (cores of a host) and fill as many machines as it takes. Between machines bytes cross
-the machine's `network` link: in its file as [links.network], or given with --network.
+Ranks are workers of the machine (cores of a host) and fill as many machines as necessary. The link between machines is
+[links.network] of the machine's file, or --network.
 """
 
-METHODS = ("nearest", "square", "vertical", "horizontal")
-WEAK_TILE = 512
-MEASURED_SIZE = 256
+DEFAULT_TILE_PIXELS = 512
+DEFAULT_MEASURED_PIXELS = 256
+GROUP_MACHINE, GROUP_STEP, GROUP_MEASUREMENT = "machine", "step", "measurement"
 
 
-def ranks(text: str) -> tuple[int, ...]:
-    """Numbers of ranks from a list, or doubling from one to another.
+def parse_ranks(text: str) -> tuple[int, ...]:
+    """Parse numbers of ranks: a list, or a range `A..B` that doubles from A up to B.
 
-    >>> ranks("1..16"), ranks("1,3,9"), ranks("3..20")
+    >>> parse_ranks("1..16"), parse_ranks("1,3,9"), parse_ranks("3..20")
     ((1, 2, 4, 8, 16), (1, 3, 9), (3, 6, 12, 20))
     """
     first, dots, last = text.partition("..")
     try:
-        found = tuple(_doubling(int(first), int(last))) if dots else tuple(int(part) for part in text.split(","))
+        ranks = tuple(_iter_doubling(int(first), int(last))) if dots else tuple(int(part) for part in text.split(","))
     except ValueError:
-        found = ()
-    if not found or min(found) < 1 or len(set(found)) != len(found):
-        raise TesseraError("not numbers of ranks", got=text, allowed="1..4096 or 1,2,4; each 1 or more")
-    return tuple(sorted(found))
+        ranks = ()
+    if not ranks or min(ranks) < 1 or len(set(ranks)) != len(ranks):
+        raise TesseraError("invalid numbers of ranks", got=text, allowed="1..4096 or 1,2,4; each 1 or more")
+    return tuple(sorted(ranks))
 
 
-def network(text: str) -> tuple[float, float]:
-    """Bytes per second and seconds of latency.
+def parse_network(text: str) -> tuple[float, float]:
+    """Parse `BANDWIDTH[,LATENCY]`: bytes per second, and seconds (default 0).
 
-    >>> network("12.5e9,2e-6"), network("1e9")
+    >>> parse_network("12.5e9,2e-6"), parse_network("1e9")
     ((12500000000.0, 2e-06), (1000000000.0, 0.0))
     """
     bandwidth, _, latency = text.partition(",")
     try:
-        found = float(bandwidth), float(latency or 0)
+        network = float(bandwidth), float(latency or 0)
     except ValueError:
-        found = 0.0, 0.0
-    if not (found[0] > 0 and found[1] >= 0):
-        raise TesseraError("not a network", got=text, allowed="BYTES/S or BYTES/S,SECONDS, for example 12.5e9,2e-6")
-    return found
+        network = 0.0, 0.0
+    if not (network[0] > 0 and network[1] >= 0):
+        raise TesseraError(
+            "invalid bandwidth and latency", got=text, allowed="BYTES/S or BYTES/S,SECONDS, for example 12.5e9,2e-6"
+        )
+    return network
+
+
+def _iter_doubling(first: int, last: int) -> Iterator[int]:
+    if not 1 <= first <= last:
+        raise ValueError
+    while first < last:
+        yield first
+        first *= 2
+    yield last
+
+
+OPTIONS = (
+    Option(
+        name="machine",
+        metavar="NAME|FILE",
+        default="host",
+        group=GROUP_MACHINE,
+        help="machine by name (`tessera list machines`) or TOML file",
+    ),
+    Option(
+        name="network",
+        parse=parse_network,
+        metavar="BYTES/S[,SECONDS]",
+        default_text="[links.network] of the machine",
+        group=GROUP_MACHINE,
+        help="bandwidth and latency between machines",
+    ),
+    Option(
+        name="ranks",
+        parse=parse_ranks,
+        metavar="1..N|A,B",
+        default=parse_ranks("1..64"),
+        default_text="1..64",
+        group=GROUP_MACHINE,
+        help="numbers of ranks: a range that doubles, or a list",
+    ),
+    Option(name="model", default="resnet50", group=GROUP_STEP, help="network by name, or module:callable"),
+    Option(
+        name="image_size",
+        parse=parse_int,
+        default=2048,
+        minimum=1,
+        group=GROUP_STEP,
+        help="height and width in pixels of the image for strong scaling",
+    ),
+    Option(
+        name="weak",
+        parse=parse_int,
+        default=DEFAULT_TILE_PIXELS,
+        minimum=1,
+        group=GROUP_STEP,
+        help="height and width in pixels of each rank's tile for weak scaling",
+    ),
+    Option(name="batch_size", parse=parse_int, default=1, minimum=1, group=GROUP_STEP, help="images per batch"),
+    Option(
+        name="dtype",
+        choices=tuple(DTYPES),
+        default="float32",
+        group=GROUP_STEP,
+        help="format of weights and activations",
+    ),
+    Option(
+        name="slice_method",
+        choices=SLICE_METHODS,
+        default="nearest",
+        group=GROUP_STEP,
+        help="mesh of tiles (nearest is the mesh closest to a square)",
+    ),
+    Option(
+        name="measure",
+        parse=parse_ranks,
+        metavar="A,B",
+        default_text="none",
+        group=GROUP_MEASUREMENT,
+        help="numbers of ranks for which the step is also measured on this host",
+    ),
+    Option(
+        name="measure_size",
+        parse=parse_int,
+        default=DEFAULT_MEASURED_PIXELS,
+        minimum=1,
+        group=GROUP_MEASUREMENT,
+        help="height and width in pixels of the image for --measure",
+    ),
+    Option(
+        name="quick",
+        action="flag",
+        group=GROUP_MEASUREMENT,
+        help="quick, less precise run: 0.5 s per measurement instead of 5 s",
+    ),
+    *OUTPUT_OPTIONS,
+)
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    where = parser.add_argument_group("the machine")
-    where.add_argument(
-        "--machine", default="host", metavar="NAME|FILE", help="see `tessera list machines` (default: host)"
-    )
-    where.add_argument(
-        "--network",
-        type=checked(network),
-        metavar="BYTES/S[,SECONDS]",
-        help="between machines (default: the machine's)",
-    )
-    where.add_argument(
-        "--ranks",
-        type=checked(ranks),
-        default=ranks("1..64"),
-        metavar="1..N|A,B",
-        help="doubling from one number to another, or a list (default: 1..64)",
-    )
-    what = parser.add_argument_group("the step")
-    what.add_argument("--model", default="resnet50", metavar="NAME", help="or module:callable (default: resnet50)")
-    what.add_argument("--image-size", type=int, default=2048, metavar="N", help="of strong scaling (default: 2048)")
-    what.add_argument(
-        "--weak",
-        type=int,
-        default=WEAK_TILE,
-        metavar="N",
-        help=f"tile that a rank keeps in weak scaling (default: {WEAK_TILE})",
-    )
-    what.add_argument("--batch-size", type=int, default=1, metavar="N", help="images at a time (default: 1)")
-    what.add_argument(
-        "--dtype", choices=tuple(DTYPES), default="float32", help="of weights and activations (default: float32)"
-    )
-    what.add_argument(
-        "--slice-method", choices=METHODS, default="nearest", help="'nearest' to a square for any number (default)"
-    )
-    real = parser.add_argument_group("measurements")
-    real.add_argument(
-        "--measure", type=checked(ranks), metavar="A,B", help="run the step on so many ranks of this host"
-    )
-    real.add_argument(
-        "--measure-size",
-        type=int,
-        default=MEASURED_SIZE,
-        metavar="N",
-        help=f"image that is run (default: {MEASURED_SIZE})",
-    )
-    real.add_argument("--quick", action="store_true", help="half a second for each instead of five")
-    add_output(parser)
+    add_options(parser, OPTIONS)
 
 
 def run(args: argparse.Namespace) -> int:
-    for name in ("image_size", "weak", "batch_size", "measure_size"):
-        if getattr(args, name) < 1:
-            raise TesseraError(f"--{name.replace('_', '-')}", got=getattr(args, name), allowed="1 or more")
-    from tessera.report.destination import destination
+    from tessera.report.tables import open_output
+    from tessera.spatial.scaling.study import ScalingStudy
 
-    found = _scaling(args)
-    suffix = Path(args.output).suffix if args.output else ""
-    if args.form == "terminal" and suffix in (".html", ".svg"):
-        _draw(found, Path(args.output))
-        _write(found, "terminal", sys.stdout)
-        print(f"plot: {args.output}")
-        return OK
-    with destination(args.output) as stream:
-        _write(found, args.form, stream)
-    return OK
-
-
-def _scaling(args: argparse.Namespace) -> Scaling:
-    from tessera.spatial.scaling.table import Scaling
-
-    machine = _machine(args)
-    strong, weak = _predict(args, machine)
-    return Scaling(
-        step=f"{args.model}, batch {args.batch_size}, {args.dtype}, on {machine.title}",
-        strong=strong,
-        weak=weak,
-        measured=_measure(args) if args.measure else (),
+    study = ScalingStudy(
+        model=args.model,
+        machine=args.machine,
+        ranks=args.ranks,
+        image_size=args.image_size,
+        tile_size=args.weak,
+        batch_size=args.batch_size,
+        dtype=args.dtype,
+        slice_method=args.slice_method,
+        network=args.network,
     )
+    scaling = study.predict()
+    if args.measure:
+        measured = study.measure(args.measure, args.measure_size, quick=args.quick, report=_print_progress)
+        scaling = replace(scaling, measured=measured)
+    suffix = Path(args.output).suffix if args.output else ""
+    if args.output_format == "terminal" and suffix in (".html", ".svg"):
+        _write_plot(scaling, Path(args.output))
+        _write_tables(scaling, "terminal", sys.stdout)
+        print(f"plot: {args.output}")
+        return EXIT_OK
+    with open_output(args.output) as stream:
+        _write_tables(scaling, args.output_format, stream)
+    return EXIT_OK
 
 
-def _machine(args: argparse.Namespace) -> Machine:
-    from tessera.machine import Link, load_machine
-    from tessera.measure.environment import environment, host_fingerprint
-
-    machine = load_machine(args.machine, host_fingerprint(environment()))
-    if args.network is not None:
-        bandwidth, latency = args.network
-        given = Link(bandwidth=(bandwidth,), latency=latency)
-        sources = {**machine.sources, "links.network": "given on the command line"}
-        machine = replace(machine, links={**machine.links, "network": given}, sources=sources)
-    if max(args.ranks) > machine.workers.size and "network" not in machine.links:
-        raise TesseraError(
-            f"{machine.name} has {machine.workers.size} workers, and no figure for a network between machines",
-            got=f"{max(args.ranks)} ranks",
-            do="give --network BYTES/S,SECONDS, or [links.network] in the machine's file",
-        )
-    return machine
+def _print_progress(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
 
 
-def _predict(args: argparse.Namespace, machine: Machine) -> tuple[list[Point], list[Point]]:
-    from tessera.spatial.scaling.points import mesh_for, predict_step
-    from tessera.spatial.scaling.work import step_of
+def _write_tables(scaling: Scaling, output_format: OutputFormat, stream: TextIO) -> None:
+    from tessera.report.line_chart import draw_line_chart
+    from tessera.report.tables import write_rows
+    from tessera.spatial.scaling.prediction import compute_efficiencies
+    from tessera.spatial.scaling.table import dump_scaling
 
-    wanted = [n for n in args.ranks if args.slice_method != "square" or isqrt(n) ** 2 == n]
-    if not wanted:
-        raise TesseraError("none of these makes a square", got=args.ranks, do="take --slice-method nearest")
-    image = (args.image_size, args.image_size)
-    meshes = [mesh_for(count, args.slice_method, image) for count in wanted]
-    work = step_of(args.model, image, batch=args.batch_size, dtype=args.dtype)
-    strong = [predict_step(work, mesh, machine, args.dtype) for mesh in meshes]
-    weak = []
-    for mesh in meshes:
-        grown = step_of(
-            args.model, (args.weak * mesh.rows, args.weak * mesh.cols), batch=args.batch_size, dtype=args.dtype
-        )
-        weak.append(predict_step(grown, mesh, machine, args.dtype))
-    return strong, weak
-
-
-def _measure(args: argparse.Namespace) -> list[Measured]:
-    from tessera.machine import load_machine
-    from tessera.measure.environment import environment, host_fingerprint
-    from tessera.spatial.bench.prediction import machine_over
-    from tessera.spatial.scaling.measure import QUICK, SAMPLING, measure_step
-    from tessera.spatial.scaling.points import mesh_for, predict_step
-    from tessera.spatial.scaling.table import Measured
-    from tessera.spatial.scaling.work import step_of
-
-    here = load_machine("host", host_fingerprint(environment()))
-    image = (args.measure_size, args.measure_size)
-    meshes = [mesh_for(count, args.slice_method, image) for count in args.measure]
-    work = step_of(args.model, image, batch=args.batch_size, dtype=args.dtype)
-    found = []
-    for mesh in meshes:
-        print(f"measuring a step on {mesh.size} ranks", file=sys.stderr, flush=True)
-        seconds, memory, transport = measure_step(
-            args.model, image, mesh, batch=args.batch_size, dtype=args.dtype, sampling=QUICK if args.quick else SAMPLING
-        )
-        # All these ranks are on one host, however few cores it has.
-        machine = machine_over(here, transport, mesh.size) or here
-        predicted = predict_step(work, mesh, machine, args.dtype, machines=1)
-        found.append(Measured(predicted=predicted, seconds=seconds, memory=memory))
-    return found
-
-
-def _write(found: Scaling, form: Form, stream: TextIO) -> None:
-    from tessera.report.line_chart import line_chart
-    from tessera.report.tables import render
-    from tessera.spatial.scaling.points import efficiencies
-    from tessera.spatial.scaling.table import plain
-
-    if form == "json":
-        json.dump(plain(found), stream, indent=1)
+    if output_format == "json":
+        json.dump(dump_scaling(scaling), stream, indent=1)
         stream.write("\n")
         return
-    if form == "csv":
-        _write_csv(plain(found), stream)
+    if output_format == "csv":
+        _write_csv(dump_scaling(scaling), stream)
         return
-    for title, columns, rows in found.tables:
-        if form == "terminal":  # above the table, which may be narrower
+    for title, columns, rows in scaling.tables:
+        if output_format == "terminal":  # print the title separately: a table narrower than its title would wrap it
             stream.write(f"{title}\n")
         texts = [[cell.text for cell in row] for row in rows]
-        render(columns, texts, form, stream, title=title if form == "markdown" else "")
-    if form == "terminal" and len(found.strong) > 2:
-        first, last = found.strong[0], found.strong[-1]
+        write_rows(columns, texts, output_format, stream, title=title if output_format == "markdown" else "")
+    if output_format == "terminal" and len(scaling.strong) > 2:
+        first, last = scaling.strong[0], scaling.strong[-1]
         stream.write(f"efficiency of strong scaling, {first.ranks:,} to {last.ranks:,} ranks\n")
-        chart = line_chart(efficiencies(found.strong), (), width=72, label=lambda share: f"{share:.0%}", height=7)
+        chart = draw_line_chart(
+            compute_efficiencies(scaling.strong), (), width=72, label=lambda share: f"{share:.0%}", height=7
+        )
         stream.write("\n".join(chart) + "\n")
 
 
-def _write_csv(found: dict[str, Any], stream: TextIO) -> None:
-    """One table: a column says of which scaling a row is; what a row does not have is empty."""
-    rows = [{"scaling": kind, **row} for kind in ("strong", "weak", "measured") for row in found[kind]]
+def _write_csv(values: dict[str, Any], stream: TextIO) -> None:
+    """Write strong and weak scaling as one CSV table with a column for the kind; missing values are empty."""
+    rows = [{"scaling": kind, **row} for kind in ("strong", "weak", "measured") for row in values[kind]]
     names = list(dict.fromkeys(name for row in rows for name in row))
     writer = csv.DictWriter(stream, names, lineterminator="\n")
     writer.writeheader()
@@ -255,18 +242,9 @@ def _write_csv(found: dict[str, Any], stream: TextIO) -> None:
         writer.writerow({k: "x".join(map(str, v)) if isinstance(v, list) else v for k, v in row.items()})
 
 
-def _draw(found: Scaling, path: Path) -> None:
+def _write_plot(scaling: Scaling, path: Path) -> None:
     from tessera.report.page import write_page
-    from tessera.spatial.scaling.page import scaling_page
-    from tessera.spatial.scaling.plot import scaling_svg
+    from tessera.spatial.scaling.page import build_scaling_page
+    from tessera.spatial.scaling.plot import draw_scaling
 
-    write_page(scaling_svg(found) if path.suffix == ".svg" else scaling_page(found), path)
-
-
-def _doubling(first: int, last: int) -> Iterator[int]:
-    if not 1 <= first <= last:
-        raise ValueError
-    while first < last:
-        yield first
-        first *= 2
-    yield last
+    write_page(draw_scaling(scaling) if path.suffix == ".svg" else build_scaling_page(scaling), path)

@@ -1,39 +1,123 @@
-"""Images per second of a whole network: which engine, how many replicas, which batch.
+"""Throughput and latency of a whole network, by engine, number of replicas and batch size.
 
-A network runs in one of several engines, on replicas that are pinned processes, start every window together and are
-summed over the time in which all of them work. Before it is timed, an engine has to give the answers of torch.
-`--tune` finds the best engine, replicas, threads and batch; `--by-operator` tells where the time goes.
+A network runs in one of several engines, on replicas that are pinned processes. All replicas start a window together;
+their rates are summed over the time in which all of them compute. Before an engine is timed, its output is compared
+with the output of torch. `--tune` finds the best engine, replicas, threads and batch size; `--by-operator` times every
+operator.
 """
 
 from __future__ import annotations
 
 import argparse
 import sys
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
-from tessera.cli.execute import closing_lines, execute
-from tessera.cli.infer_options import (
-    TOP,
-    add_engine,
-    add_network,
-    add_replicas,
-    add_windows,
-    axes_of,
-    check_use,
-    config_of,
-    sampling_of,
+from tessera.axes import Option, check_applicable, parse_int
+from tessera.cli.execute import execute_plan, make_closing_lines, print_cases
+from tessera.cli.options import (
+    LIST_CASES_OPTION,
+    OUTPUT_OPTIONS,
+    RUN_OPTIONS,
+    SAMPLING_OPTIONS,
+    STORE_OPTIONS,
+    SWEEP_OPTION,
+    WORKER_OPTIONS,
+    adapt_options,
+    add_options,
+    get_launches,
+    make_launch,
+    omit_options,
 )
-from tessera.cli.infer_tables import print_cases, print_choices, print_inference
-from tessera.cli.options import launch_of
-from tessera.errors import REGRESSION, MissingExtra, TesseraError
-from tessera.inference.cases import cases, task_of
-from tessera.inference.engines import available
-from tessera.inference.settings import ONNX, TIMM
-from tessera.launch.job import current_job
-from tessera.results.record import Case, exit_code
-from tessera.suites.plan import Plan
+from tessera.errors import EXIT_REGRESSION, MissingExtra, TesseraError
+from tessera.inference.cases import AXES, cases, get_task
+from tessera.inference.configs import Config, load_config
+from tessera.inference.engines import explain_missing
+from tessera.inference.networks.loading import ONNX_SUFFIX, TIMM_PREFIX
+from tessera.inference.parsing import ALL_SIZES, parse_yes_no
+from tessera.inference.replicas.placement import parse_env_options
+from tessera.inference.tables import print_choices, print_inference_records
+from tessera.inference.tune.candidates import DEFAULT_TUNE_TIME
+from tessera.inference.tune.race import TUNING_GOALS
+from tessera.launch.job import get_current_job
+from tessera.measure.samples import Sampling
+from tessera.results.record import Case, compute_exit_code
+from tessera.suites.plan import RunPlan
+from tessera.suites.suite import parse_duration
 
+DEFAULT_BUDGET_SECONDS, DEFAULT_TARGET, DEFAULT_WARMUP_WINDOWS = 10.0, 0.02, 2
+QUICK_BUDGET_SECONDS, QUICK_TARGET = 2.0, 0.10
+DEFAULT_SHOWN_LAYERS = 12
+MODE_TUNE, MODE_BY_OPERATOR, MODE_MEASURE = "--tune", "--by-operator", "a measurement without --tune"
+# Time for export, compilation and comparison with torch; the largest networks take longer.
+PREPARATION_SECONDS = 60.0
+OPTIONS = (
+    Option(
+        name="config", metavar="NAME|FILE", group="network", help="named settings (see --list) or a TOML file of them"
+    ),
+    *AXES,
+    SWEEP_OPTION,
+    replace(LIST_CASES_OPTION, help="list of the cases; without --model and --config, of configs, engines and modes"),
+    Option(
+        name="top",
+        parse=parse_int,
+        minimum=1,
+        applies_to=(MODE_BY_OPERATOR,),
+        group="load",
+        help="number of layers that --by-operator shows",
+        default_text=str(DEFAULT_SHOWN_LAYERS),
+    ),
+    Option(name="tune", action="flag", group="tuning", help="search for the best engine, replicas, threads and batch"),
+    Option(
+        name="goal",
+        choices=TUNING_GOALS,
+        applies_to=(MODE_TUNE,),
+        group="tuning",
+        help="goal of --tune",
+        default_text=TUNING_GOALS[0],
+    ),
+    Option(
+        name="tune_time",
+        parse=parse_duration,
+        metavar="TIME",
+        applies_to=(MODE_TUNE,),
+        group="tuning",
+        help="time limit of --tune",
+        default_text=f"{DEFAULT_TUNE_TIME:g}s",
+    ),
+    Option(
+        name="num_instances",
+        parse=parse_int,
+        group="replicas",
+        help="same as --num-replicas: every replica is a process",
+    ),
+    Option(
+        name="numa_aware",
+        parse=parse_yes_no,
+        metavar="yes|no",
+        default_text="yes",
+        group="replicas",
+        help="pinning of replicas to cores; no is the same as --no-pin",
+    ),
+    *adapt_options(
+        SAMPLING_OPTIONS,
+        target={"default_text": f"{DEFAULT_TARGET:.0%}"},
+        budget={"default_text": f"{DEFAULT_BUDGET_SECONDS:g}s"},
+        warmup={"help": "number of warm-up windows", "default_text": str(DEFAULT_WARMUP_WINDOWS)},
+        iterations={"help": "number of windows, in place of --target and --budget"},
+        launches={"applies_to": (MODE_MEASURE,)},
+        quick={
+            "help": "quick, less precise run: 1 launch, "
+            f"target {QUICK_TARGET:.0%}, budget {QUICK_BUDGET_SECONDS:g}s per case"
+        },
+    ),
+    *omit_options(WORKER_OPTIONS, "threads"),
+    *STORE_OPTIONS,
+    *adapt_options(RUN_OPTIONS, resume={"applies_to": (MODE_MEASURE,)}),
+    *OUTPUT_OPTIONS,
+)
 EPILOG = """\
 examples:
   tessera infer --model resnet50 --batch-size 1,8 --num-replicas 2
@@ -45,63 +129,109 @@ examples:
   tessera infer --model resnet50 --engine openvino --by-operator
   tessera infer --model net.onnx --data photos/ --batch-size 4
 """
-PREPARATION = 60.0  # seconds at most, but for the largest networks: export, compilation, the check against torch
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    add_network(parser)
-    add_engine(parser)
-    add_replicas(parser)
-    add_windows(parser)
+    add_options(parser, OPTIONS)
 
 
 def run(args: argparse.Namespace) -> int:
-    config = config_of(args)
+    config = None if args.config is None else load_config(args.config)
     if args.list and config is None and args.model is None:
-        return print_choices(args.form, args.output)
-    job = current_job()
+        return print_choices(args.output_format, args.output)
+    job = get_current_job()
     if job is not None:
         raise TesseraError(
-            f"replicas are started by Tessera, not by {job.kind}", do="start it outside of the job, with --num-replicas"
+            f"`tessera infer` cannot run inside a {job.kind} job, because it starts its replicas itself",
+            do="start it outside of the job, with --num-replicas",
         )
-    check_use(args)
+    _check_options(args)
     args.no_pin = args.no_pin or args.numa_aware is False
-    axes = axes_of(args, config)
+    values = _read_axis_values(args, config)
     if args.tune:
         from tessera.cli.infer_tune import run_tuning
 
-        return run_tuning(args, config, axes)
-    found = cases([args.config] if args.config else [], **axes)
+        return run_tuning(args, config, values, make_sampling(args, config))
+    selected = cases([args.config] if args.config else [], **values)
     if args.list:
-        return print_cases(found, args.form, args.output)
-    _check(found)
-    plan = Plan(
-        cases=tuple(found),
-        sampling=sampling_of(args, config),
-        launch=launch_of(args),
-        launches=args.launches or 1,
-        preparation=PREPARATION,
+        return print_cases(selected, args.output_format, args.output)
+    _check_usable(selected)
+    plan = RunPlan(
+        cases=tuple(selected),
+        sampling=make_sampling(args, config),
+        launch=make_launch(args),
+        launches=get_launches(args),
+        preparation_seconds=PREPARATION_SECONDS,
     )
-    stored, records, outcome = execute(plan, store_path=args.store, name=args.run, suite="infer", resume=args.resume)
-    print_inference(stored, records, args.form, args.output, top=args.top or TOP)
-    if args.tells:
-        print("\n".join(closing_lines(stored, outcome, records)))
-    asked_for = [record for record in records if record.case.params.get("target_rate") and "held" in record.metrics]
-    if any(not record.metrics["held"].value for record in asked_for):
-        return REGRESSION
-    return exit_code(records)
+    stored, records, outcome = execute_plan(
+        plan, store_path=args.store, name=args.run, suite="infer", resume=args.resume
+    )
+    print_inference_records(stored, records, args.output_format, args.output, top=args.top or DEFAULT_SHOWN_LAYERS)
+    if args.show_summary:
+        print("\n".join(make_closing_lines(stored, outcome, records)))
+    with_rate = [record for record in records if record.case.params.get("target_rate") and "held" in record.metrics]
+    if any(not record.metrics["held"].value for record in with_rate):
+        return EXIT_REGRESSION
+    return compute_exit_code(records)
 
 
-def _check(found: list[Case]) -> None:
-    """Refuse before anything starts what would be refused in every case; what is forced is said."""
-    for name in dict.fromkeys(str(case.params["engine"]) for case in found):
-        if (why := available(name)) is not None:
-            raise TesseraError(f"engine {name} cannot run here: {why}")
-    for name in dict.fromkeys(case.name for case in found):
-        if name.startswith(TIMM) and find_spec("timm") is None:
+def _check_options(args: argparse.Namespace) -> None:
+    """Raise an error for options that cannot be combined."""
+    modes = [name for name, chosen in ((MODE_TUNE, args.tune), (MODE_BY_OPERATOR, args.by_operator)) if chosen]
+    given = [option for option in args.declared if option.applies_to and option.dest in args.given]
+    check_applicable(given, modes if args.tune else [*modes, MODE_MEASURE])
+    if args.tune and args.list:
+        raise TesseraError("--list cannot be combined with --tune", do="omit one of them")
+    for name in ("target", "budget") if "iterations" in args.given else ():
+        if name in args.given:
+            raise TesseraError(f"--{name} cannot be combined with --iterations", do="omit one of them")
+
+
+def _read_axis_values(args: argparse.Namespace, config: Config | None) -> dict[str, list[Any]]:
+    """Return the checked axis values of the command line; `--batch-size all` is replaced by the sizes of the config."""
+    if config is None and args.model is None:
+        raise TesseraError("no network is given", do="give --model or --config; see `tessera infer --list`")
+    values = AXES.read_values(vars(args), args.sweep)
+    if values.get("batch_size") == [ALL_SIZES]:
+        if config is None or not config.batch_sizes:
+            raise TesseraError("--batch-size all requires --config", do="add --config, or list the batch sizes")
+        values["batch_size"] = list(config.batch_sizes)
+    instances = args.num_instances
+    if instances is not None and values.setdefault("num_replicas", [instances]) != [instances]:
+        raise TesseraError(
+            "--num-instances and --num-replicas differ, but every replica is a process",
+            got=f"{instances} and {', '.join(map(str, values['num_replicas']))}",
+            do="give one of them",
+        )
+    if "env" in values:
+        values["env"] = [parse_env_options(each) for each in values["env"]]
+    AXES.check_values(values)
+    return values
+
+
+def make_sampling(args: argparse.Namespace, config: Config | None) -> Sampling:
+    """Return the sampling: the given options, else the iterations of the config, else adaptive sampling."""
+    base = (
+        Sampling(target=QUICK_TARGET, budget=QUICK_BUDGET_SECONDS)
+        if args.quick
+        else Sampling(target=DEFAULT_TARGET, budget=DEFAULT_BUDGET_SECONDS)
+    )
+    given = {name: getattr(args, name) for name in ("target", "budget", "warmup", "iterations") if name in args.given}
+    if config is not None and config.iterations and not args.quick and not given.keys() - {"warmup"}:
+        given["iterations"] = config.iterations
+    return replace(base, **given)
+
+
+def _check_usable(selected: list[Case]) -> None:
+    """Raise an error for an engine or a network that is not available; print warnings about the placement."""
+    for name in dict.fromkeys(str(case.params["engine"]) for case in selected):
+        if (reason := explain_missing(name)) is not None:
+            raise TesseraError(f"engine {name} cannot run here: {reason}")
+    for name in dict.fromkeys(case.name for case in selected):
+        if name.startswith(TIMM_PREFIX) and find_spec("timm") is None:
             raise MissingExtra("timm", "timm")
-        if name.endswith(ONNX) and not Path(name).is_file():
+        if name.endswith(ONNX_SUFFIX) and not Path(name).is_file():
             raise TesseraError("no such ONNX file", got=name)
-    warnings = [note for case in found for note in task_of(case).placement.check()]
+    warnings = [note for case in selected for note in get_task(case).placement.check()]
     for note in dict.fromkeys(warnings):
         print(f"warning: {note}", file=sys.stderr)

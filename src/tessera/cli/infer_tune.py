@@ -1,65 +1,66 @@
-"""`tessera infer --tune`: the race, its best, and the front of throughput and latency as a table and a plot."""
+"""`tessera infer --tune`: the best candidate, and the Pareto front of throughput and latency as a table and a plot."""
 
 from __future__ import annotations
 
 import argparse
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, TextIO
 
-from tessera.cli.infer_options import TUNE_TIME, sampling_of
-from tessera.cli.infer_tables import rates_table, summary_lines
-from tessera.cli.options import command_line, launch_of
+from tessera.cli.options import format_command_line, make_launch
 from tessera.cli.progress import StatusLine
-from tessera.cli.records_table import write_records
 from tessera.errors import Refused, TesseraError
-from tessera.inference.bench import HERE
-from tessera.inference.cases import launch
+from tessera.inference.cases import AXES
 from tessera.inference.configs import Config
 from tessera.inference.engines import ENGINES
-from tessera.inference.replicas.placement import Placement, cores_here
+from tessera.inference.replicas.placement import Placement, count_cores
 from tessera.inference.settings import Settings
-from tessera.inference.tune.candidates import BATCHES, placements
-from tessera.inference.tune.goal import GOALS, Goal
-from tessera.inference.tune.race import Standing
-from tessera.inference.tune.scatter import DOT, FRONT, scatter
-from tessera.inference.tune.tuning import Tuned, tune, usable_engines
+from tessera.inference.tables import format_summary, write_rates_table
+from tessera.inference.tune.candidates import BATCH_SIZES, DEFAULT_TUNE_TIME, list_placements
+from tessera.inference.tune.pareto import DOT_MARK, FRONT_MARK, format_scatter
+from tessera.inference.tune.race import TUNING_GOALS, CandidateResult, TuningGoal
+from tessera.inference.tune.tuning import TuningResult, find_usable_engines, tune_network
 from tessera.launch import LaunchConfig
-from tessera.measure.allocator import DEFAULT
-from tessera.report.destination import destination
+from tessera.launch.worker import RunContext
+from tessera.measure.allocator import DEFAULT_ALLOCATOR
+from tessera.measure.samples import Sampling
+from tessera.report.blocks import Column
 from tessera.report.figures import format_rate, format_seconds
-from tessera.report.tables import Column, Form, render
-from tessera.results.record import Record, exit_code
+from tessera.report.record_tables import write_records
+from tessera.report.tables import OutputFormat, open_output, write_rows
+from tessera.results.record import Record, compute_exit_code
 from tessera.results.store import Store
-from tessera.suites.features import feature
+from tessera.suites.features import get_feature
 from tessera.suites.worker import measure_here
 
-# What a tuning chooses itself, or has no use for.
-CHOSEN = ("engine", "batch_size", "num_replicas", "cores_per_replica")
-MEANINGLESS = ("mode", "target_rate", "generator", "by_operator", "device_iterations")
+TUNED_AXES = ("engine", "batch_size", "num_replicas", "cores_per_replica")  # axes that tuning chooses
+INAPPLICABLE_AXES = ("mode", "target_rate", "generator", "by_operator", "device_iterations")
 
 
-def run_tuning(args: argparse.Namespace, config: Config | None, axes: dict[str, list[Any]]) -> int:
-    """Race the candidates, measure the best one at length, store and show all."""
-    for name in MEANINGLESS:
+def run_tuning(args: argparse.Namespace, config: Config | None, axes: dict[str, list[Any]], sampling: Sampling) -> int:
+    """Tune, measure the best candidate again with full sampling, store all records and print the result."""
+    for name in INAPPLICABLE_AXES:
         if name in axes:
-            raise TesseraError(f"--tune has no use for --{name.replace('_', '-')}", do="leave it out")
-    settings = _settings(config, axes)
-    goal = Goal(kind=args.goal or GOALS[0], max_latency=args.max_latency)
-    engines = usable_engines(settings, axes.get("engine", ()), say=lambda text: print(f"note: {text}", file=sys.stderr))
-    places = _places(axes)
-    base = launch_of(args)
+            raise TesseraError(f"{AXES[name].flag} does not apply to --tune", do="omit it")
+    axes.pop("max_latency", None)  # the latency bound is part of the tuning goal
+    settings = _make_settings(config, axes)
+    goal = TuningGoal(kind=args.goal or TUNING_GOALS[0], max_latency=args.max_latency)
+    engines = find_usable_engines(
+        settings, axes.get("engine", ()), say=lambda text: print(f"note: {text}", file=sys.stderr)
+    )
+    places = _choose_placements(axes)
+    base = make_launch(args)
     with Store(args.store) as store, StatusLine() as say:
-        run = store.start_run(args.run, command=command_line(sys.argv), suite="infer tune")
+        run = store.start_run(args.run, command=format_command_line(sys.argv), suite="infer tune")
         try:
-            tuned = tune(
+            tuned = tune_network(
                 settings,
                 goal,
                 engines=engines,
                 places=places,
-                batches=axes.get("batch_size", BATCHES),
-                budget=args.tune_time or TUNE_TIME,
+                batches=axes.get("batch_size", BATCH_SIZES),
+                budget=args.tune_time or DEFAULT_TUNE_TIME,
                 launch=base,
                 env=axes.get("env", [{}])[0],
                 say=lambda text: say(f"tuning: {text}"),
@@ -67,109 +68,125 @@ def run_tuning(args: argparse.Namespace, config: Config | None, axes: dict[str, 
             for record in tuned.records:
                 store.add(run, record)
             case = tuned.cases[tuned.best.candidate]
-            say(f"tuning: {tuned.best.candidate}: measured at length")
-            launch(case, base)
-            best = measure_here(HERE, feature("infer").run, case, sampling_of(args, config))
+            say(f"tuning: {tuned.best.candidate}: measuring with full sampling")
+            best = measure_here(RunContext(launch=base), get_feature("infer").run, case, sampling)
             store.add(run, best)
         except BaseException:
-            if not store.counts(run):
+            if not store.count_statuses(run):
                 store.delete_run(run)
             raise
         run = store.finish_run(run)
-    with destination(args.output) as stream:
-        if args.form in ("json", "csv"):
+    with open_output(args.output) as stream:
+        if args.output_format in ("json", "csv"):
             others = [record for record in tuned.records if record.case.key != best.case.key]
-            write_records(run, [best, *others], args.form, stream)
+            write_records(run, [best, *others], args.output_format, stream)
         else:
-            show(tuned, best, args.form, stream, again(tuned, base))
-            if args.form == "terminal":
+            write_tuning(tuned, best, args.output_format, stream, format_command(tuned, base))
+            if args.output_format == "terminal":
                 stream.write(f"stored as run {run.name}; see `tessera report {run.name}`\n")
-    return exit_code([best])
+    return compute_exit_code([best])
 
 
-def _settings(config: Config | None, axes: dict[str, list[Any]]) -> Settings:
-    """What all candidates have in common; each of these has one value."""
-    given = {name: values for name, values in axes.items() if name not in (*CHOSEN, "env", "force")}
+def _make_settings(config: Config | None, axes: dict[str, list[Any]]) -> Settings:
+    """Return the settings that all candidates share."""
+    given = {name: values for name, values in axes.items() if name not in (*TUNED_AXES, "env", "force")}
     for name, values in given.items():
         if len(values) > 1:
-            raise TesseraError(f"--tune takes one {name.replace('_', ' ')}", got=values)
-    base = {name: value for name, value in config.settings.items() if name not in CHOSEN} if config else {}
+            raise TesseraError(f"--tune takes one value of {AXES[name].flag}", got=values)
+    base = {name: value for name, value in config.settings.items() if name not in TUNED_AXES} if config else {}
     common = {**base, **{name: values[0] for name, values in given.items()}}
     *others, last = axes.get("engine", ENGINES)
     for engine in others:
         try:
             return Settings.of({**common, "engine": engine})
-        except Refused:  # by this engine: another one may take them
+        except Refused:  # another engine may support the settings
             continue
     return Settings.of({**common, "engine": last})
 
 
-def _places(axes: dict[str, list[Any]]) -> list[tuple[int, int]]:
-    """Replicas and threads to choose from; more than there are cores for only where that is forced, and said."""
-    found = placements(cores_here(), axes.get("num_replicas", ()), axes.get("cores_per_replica", ()))
-    for replicas, cores in found:
+def _choose_placements(axes: dict[str, list[Any]]) -> list[tuple[int, int]]:
+    """Return the candidate pairs (replicas, threads per replica); warn about pairs that require too many cores."""
+    places = list_placements(count_cores(), axes.get("num_replicas", ()), axes.get("cores_per_replica", ()))
+    for replicas, cores in places:
         placement = Placement(num_replicas=replicas, cores_per_replica=cores, force="force" in axes)
         for note in placement.check():
             print(f"warning: {note}", file=sys.stderr)
-    return found
+    return places
 
 
-def show(tuned: Tuned, best: Record, form: Form, stream: TextIO, command: str) -> None:
-    """The best, the front as a table and a plot, and what became of the others."""
-    rates_table([best], form, stream)
-    if form == "terminal":
-        stream.writelines(f"{line}\n" for line in summary_lines(best))
+def write_tuning(tuned: TuningResult, best: Record, output_format: OutputFormat, stream: TextIO, command: str) -> None:
+    """Write the best candidate, the Pareto front as a table and a plot, and all remaining candidates."""
+    write_rates_table([best], output_format, stream)
+    if output_format == "terminal":
+        stream.writelines(f"{line}\n" for line in format_summary(best))
         stream.writelines(f"- {note}\n" for note in best.notes)
         if best.status != "ok":
             stream.write(f"{best.status.replace('_', ' ')}: {best.reason}\n")
         stream.write(f"\nbest for {tuned.goal.kind}: {tuned.best.candidate}\n  {command}\n")
         if not tuned.within_bound:
-            stream.write("no candidate keeps to --max-latency: this one comes nearest to it\n")
-    between = "\n" if form == "markdown" else ""
+            stream.write("no candidate meets --max-latency; this candidate has the closest latency\n")
+    between = "\n" if output_format == "markdown" else ""
     stream.write(between)
-    on_front = tuned.front()
-    render(_COLUMNS, [_row(standing) for standing in on_front], form, stream, "Pareto front of throughput and latency")
-    if form == "terminal":
-        points = [(one.latency, one.rate, one in on_front) for one in tuned.measured]
-        for line in scatter(points, x_label=format_seconds, y_label=lambda rate: format_rate(rate, "images/s")):
+    on_front = tuned.find_front()
+    write_rows(
+        _CANDIDATE_COLUMNS,
+        [_make_candidate_row(result) for result in on_front],
+        output_format,
+        stream,
+        "Pareto front of throughput and latency",
+    )
+    if output_format == "terminal":
+        points = [(result.latency, result.rate, result in on_front) for result in tuned.measured]
+        for line in format_scatter(points, x_label=format_seconds, y_label=lambda rate: format_rate(rate, "images/s")):
             stream.write(f"{line}\n")
-        stream.write(f"images/s over the latency of a batch (p90): {FRONT} on the front, {DOT} behind it\n\n")
-    others = [standing for standing in tuned.standings if standing not in on_front]
+        stream.write(f"images/s over the latency of a batch (p90): {FRONT_MARK} on the front, {DOT_MARK} behind it\n\n")
+    others = [result for result in tuned.results if result not in on_front]
     if others:
         stream.write(between)
-        render([*_COLUMNS, Column("")], [[*_row(one), one.left] for one in others], form, stream, "the others")
+        write_rows(
+            [*_CANDIDATE_COLUMNS, Column("")],
+            [[*_make_candidate_row(result), result.dropped] for result in others],
+            output_format,
+            stream,
+            "other candidates",
+        )
 
 
-_COLUMNS = [
+_CANDIDATE_COLUMNS = [
     Column("engine"),
-    Column("replicas", "right"),
-    Column("threads", "right"),
-    Column("batch", "right"),
-    Column("images/s", "right"),
-    Column("p90", "right"),
-    Column("bursts", "right"),
+    Column("replicas", "number"),
+    Column("threads", "number"),
+    Column("batch", "number"),
+    Column("images/s", "number"),
+    Column("p90", "number"),
+    Column("bursts", "number"),
 ]
 
 
-def _row(standing: Standing) -> Sequence[str]:
-    candidate = standing.candidate
-    team = candidate.team
-    figures = (format_rate(standing.rate, ""), format_seconds(standing.latency)) if standing.bursts else ("", "")
-    return [team.engine, *map(str, (team.replicas, team.threads, candidate.batch)), *figures, str(len(standing.bursts))]
+def _make_candidate_row(result: CandidateResult) -> Sequence[str]:
+    candidate = result.candidate
+    replica_set = candidate.replica_set
+    figures = (format_rate(result.rate, ""), format_seconds(result.latency)) if result.bursts else ("", "")
+    return [
+        replica_set.engine,
+        *map(str, (replica_set.replicas, replica_set.threads, candidate.batch)),
+        *figures,
+        str(len(result.bursts)),
+    ]
 
 
-def again(tuned: Tuned, base: LaunchConfig) -> str:
-    """The command that runs the best one, launched as it was."""
+def format_command(tuned: TuningResult, base: LaunchConfig) -> str:
+    """Return the command line that runs the best candidate with the launch options of the tuning."""
     case = tuned.cases[tuned.best.candidate]
     words = ["tessera", "infer", "--model", case.name]
     for name, value in case.params.items():
-        option = f"--{name.replace('_', '-')}"
-        if name == "env":
-            words += [word for key, text in value.items() for word in ("-x", f"{key}={text}")]
+        flag = AXES[name].flag
+        if isinstance(value, Mapping):
+            words += [word for key, text in value.items() for word in (flag, f"{key}={text}")]
         elif isinstance(value, bool):
-            words.append(option if value else f"--no-{name.replace('_', '-')}")
+            words.append(flag if value else f"--no-{flag.removeprefix('--')}")
         else:
-            words += [option, str(value)]
+            words += [flag, str(value)]
     words += [] if base.pin else ["--no-pin"]
-    words += [] if base.allocator == DEFAULT else ["--allocator", base.allocator]
+    words += [] if base.allocator == DEFAULT_ALLOCATOR else ["--allocator", base.allocator]
     return shlex.join(words)

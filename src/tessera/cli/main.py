@@ -1,4 +1,4 @@
-"""The command `tessera`: finds the command's file, and turns errors into one line and an exit code."""
+"""The command `tessera`: load the module of a command, run it, and print errors as one line with an exit code."""
 
 from __future__ import annotations
 
@@ -10,51 +10,53 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tessera import __version__
-from tessera.errors import USAGE, TesseraError, did_you_mean
+from tessera.errors import EXIT_USAGE, TesseraError, suggest_similar
 
-# name -> one line; each command is tessera.cli.<name>_command with configure(parser) and run(args) -> exit code
+# Command name -> summary. A command is a module tessera.cli.<name>_command with configure(parser) and
+# run(args) -> exit code.
 COMMANDS = {
-    "suite": "run a named set of cases over all features and write a report: the main job",
-    "ops": "what one operator costs",
-    "halo": "what the borders of a cut image cost, and whether the result is exact",
-    "conv": "how a convolution lies on a grid of cores: does it fit, what moves, how long",
-    "phases": "what it costs to stream weights that do not fit, and how much of it is hidden",
-    "infer": "images per second of a whole network: which engine, how many replicas, which batch",
-    "ab": "two interpreters or environments against each other, interleaved",
-    "compare": "two stored runs, case by case, with a verdict",
-    "history": "a metric over all runs, with the changes that last, and alerts",
-    "report": "one HTML page of one or more runs",
-    "repro": "a program of one file that repeats a record without Tessera",
-    "list": "what there is: runs, operators, models, machines, suites, launchers",
-    "export": "stored records as JSON, CSV, Markdown or Parquet, and back",
-    "doctor": "this machine: what it is, how noisy, how fast, and what to do about it",
+    "suite": "run a named set of cases over all features and write a report",
+    "ops": "time, memory and rates of single operators",
+    "halo": "cost and correctness of halo exchange for an image that is split over ranks",
+    "conv": "convolutions on a grid of cores: memory, bytes moved, time",
+    "phases": "cost of streaming weights that do not fit into memory, and how much of it overlaps with compute",
+    "infer": "throughput and latency of whole networks, by engine, replicas and batch",
+    "run": "benchmarks of a user's own Python file (@tessera.benchmark)",
+    "ab": "interleaved comparison of two interpreters or environments",
+    "compare": "comparison of two stored runs, with a verdict for each case",
+    "history": "one metric over all runs, with lasting changes and regression alerts",
+    "report": "HTML report of one or more runs",
+    "repro": "standalone program that repeats the case of a stored record",
+    "list": "list of operators, backends, models, machines, suites, launchers, transports, runs",
+    "export": "export of records as JSON, CSV, Markdown or Parquet, and import",
+    "doctor": "environment, noise and speed of this machine, with advice",
 }
 
 EPILOG = """\
 start here:
-  tessera suite quick             every feature in a few minutes, ending in a table and report.html
+  tessera suite quick             every feature in a few minutes; writes a table and report.html
   tessera ops add conv2d          two operators with their default inputs
-  tessera doctor                  is this machine fit for measuring?
+  tessera doctor                  noise of this machine, and advice
 
-exit codes: 0 fine, 1 a regression or a failed validation, 2 usage or bad input, 3 nothing comparable,
+exit codes: 0 success, 1 a regression or a failed validation, 2 usage or bad input, 3 nothing comparable,
             4 a benchmark failed, 124 timed out
 """
 
 
-class Parser(argparse.ArgumentParser):
-    """Errors are one line that says what to do, with exit code 2."""
+class CommandParser(argparse.ArgumentParser):
+    """An argument parser that raises `TesseraError` instead of exiting."""
 
     def error(self, message: str) -> None:  # type: ignore[override]
         raise TesseraError(f"{message}; see `{self.prog} --help`")
 
 
-def _top() -> Parser:
+def _make_top_parser() -> CommandParser:
     width = max(map(len, COMMANDS))
     table = "\n".join(f"  {name:<{width}}  {text}" for name, text in COMMANDS.items())
-    parser = Parser(
+    parser = CommandParser(
         prog="tessera",
         usage="tessera COMMAND [options]",
-        description="Tessera measures and runs convolutional networks that are cut over many workers.\n\n"
+        description="Tessera measures and runs convolutional networks that are split over many workers.\n\n"
         f"commands:\n{table}",
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -64,17 +66,19 @@ def _top() -> Parser:
     return parser
 
 
-def _dispatch(argv: list[str]) -> int:
-    top = _top()
+def _run_command(argv: list[str]) -> int:
+    top = _make_top_parser()
     if not argv or argv[0].startswith("-"):
         top.parse_args(argv[:1])
         top.print_help()
-        return 0 if argv else USAGE
+        return 0 if argv else EXIT_USAGE
     name = argv[0]
     if name not in COMMANDS:
-        raise TesseraError("unknown command", got=name, allowed=COMMANDS, do=did_you_mean(name, COMMANDS))
+        raise TesseraError("unknown command", got=name, allowed=COMMANDS, do=suggest_similar(name, COMMANDS))
+    from tessera.cli.options import finish_arguments
+
     module = importlib.import_module(f"tessera.cli.{name}_command")
-    parser = Parser(
+    parser = CommandParser(
         prog=f"tessera {name}",
         description=module.__doc__,
         epilog=getattr(module, "EPILOG", None),
@@ -83,18 +87,19 @@ def _dispatch(argv: list[str]) -> int:
     )
     module.configure(parser)
     args = parser.parse_args(argv[1:])
-    args.tells = getattr(args, "form", None) == "terminal"  # how it went, beside the table
-    if args.tells and args.output:  # no form was asked for: the file's name says it
-        from tessera.report.tables import SUFFIXES
+    finish_arguments(args)
+    args.show_summary = getattr(args, "output_format", None) == "terminal"
+    if args.show_summary and args.output:  # without --json or another format option, the suffix selects the format
+        from tessera.report.tables import FORMAT_BY_SUFFIX
 
-        args.form = SUFFIXES.get(Path(args.output).suffix, args.form)
+        args.output_format = FORMAT_BY_SUFFIX.get(Path(args.output).suffix, args.output_format)
     return int(module.run(args))
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command; the only place where a user's mistake becomes a line on standard error."""
+    """Run one command; print a `TesseraError` as one line on standard error and return its exit code."""
     try:
-        return _dispatch(list(sys.argv[1:] if argv is None else argv))
+        return _run_command(list(sys.argv[1:] if argv is None else argv))
     except TesseraError as error:
         print(f"tessera: {error}", file=sys.stderr)
         return error.exit_code
@@ -104,6 +109,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         return 0
-    except OSError as error:  # a full disk, no more files, a directory that may not be read
+    except OSError as error:  # for example a full disk, too many open files, or an unreadable directory
         print(f"tessera: {error}", file=sys.stderr)
-        return USAGE
+        return EXIT_USAGE

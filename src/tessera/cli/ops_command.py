@@ -1,51 +1,219 @@
-"""What one operator costs: time, memory, rates, and how far from the machine's limits.
+"""Time, memory and rates of single operators, compared with the limits of the machine.
 
-Operators come from the catalogue (`tessera list ops`), from torch's own OpInfo database, or from the calls that a
-network makes. Outputs and gradients are checked against a reference before anything is timed. Every case runs in a
-fresh process, several times over (--launches), because the launch is what varies most.
+Operators come from the catalogue (`tessera list ops`), from torch's OpInfo database, or from the calls that a network
+makes. Outputs and gradients are compared with a reference before anything is timed. Every case runs in several fresh
+processes (--launches), because times differ more between processes than within one.
 """
 
 from __future__ import annotations
 
 import argparse
+import ast
+import json
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
-from tessera.cli.execute import closing_lines, execute, is_root
-from tessera.cli.list_command import Listing, print_rows
-from tessera.cli.ops_listing import calls_listing, catalogue_listing, opinfo_listing
-from tessera.cli.ops_options import MODEL, OPINFO, SUITE, add_options, check_options, inputs_of, source_of, was_given
-from tessera.cli.ops_tables import print_backends, print_calls, print_fit, ranked
-from tessera.cli.options import launch_of, launches_of, sampling_of
-from tessera.cli.records_table import print_records
-from tessera.errors import TesseraError
-from tessera.launch.job import current_job
+from tessera.axes import Option, check_applicable, parse_int
+from tessera.cli.execute import execute_plan, is_root, make_closing_lines
+from tessera.cli.list_command import Listing, list_calls, list_catalogue, list_opinfo, print_rows
+from tessera.cli.options import (
+    OUTPUT_OPTIONS,
+    RANK_OPTIONS,
+    RUN_OPTIONS,
+    SAMPLING_OPTIONS,
+    STORE_OPTIONS,
+    SWEEP_OPTION,
+    TOTAL_OPTION,
+    WORKER_OPTIONS,
+    adapt_options,
+    add_options,
+    get_launches,
+    make_launch,
+    make_sampling,
+    parse_interpreter,
+)
+from tessera.errors import TesseraError, suggest_similar
+from tessera.launch.job import get_current_job
 from tessera.operators import backends, catalogue
-from tessera.operators.cases import cases
-from tessera.operators.operator import SIZES
-from tessera.results.record import Case, Record, exit_code
-from tessera.results.run import Run
-from tessera.suites.plan import Plan
+from tessera.operators.cases import (
+    ALL_SIZES,
+    AXES,
+    METRIC_NAMES,
+    SOURCE_CATALOGUE,
+    SOURCE_MODEL,
+    SOURCE_OPINFO,
+    SOURCE_SUITE,
+    cases,
+)
+from tessera.operators.tables import print_backends, print_calls, print_fit, rank_records
+from tessera.report.record_tables import print_records
+from tessera.results.record import Case, Record, compute_exit_code
+from tessera.results.store import Run
+from tessera.suites.plan import RunPlan
 from tessera.suites.suite import load_suite
 
+SAMPLED_SOURCES = (
+    SOURCE_CATALOGUE,
+    SOURCE_OPINFO,
+    SOURCE_MODEL,
+)  # sources with sampling options; a suite defines its own sampling
+GROUP_OPERATORS, GROUP_INPUTS, GROUP_RESULTS = "operators", "backend and inputs", "results shown"
+
+
+def _check_metric(name: str) -> None:
+    if name not in METRIC_NAMES:
+        raise TesseraError("unknown --metric", got=name, allowed=METRIC_NAMES, do=suggest_similar(name, METRIC_NAMES))
+
+
+OPTIONS = (
+    Option(
+        name="names",
+        positional="NAME",
+        several=True,
+        applies_to=(SOURCE_CATALOGUE, SOURCE_OPINFO),
+        group=GROUP_OPERATORS,
+        help="operators by name or glob; see --list",
+    ),
+    Option(
+        name="category",
+        several=True,
+        metavar="A,B",
+        applies_to=(SOURCE_CATALOGUE,),
+        group=GROUP_OPERATORS,
+        help="operator categories; all operators of each are selected",
+    ),
+    Option(
+        name="all",
+        action="flag",
+        applies_to=(SOURCE_CATALOGUE, SOURCE_OPINFO),
+        group=GROUP_OPERATORS,
+        help="all operators",
+    ),
+    Option(
+        name="source",
+        choices=("catalogue", "opinfo"),
+        default="catalogue",
+        group=GROUP_OPERATORS,
+        help="source of the operators",
+    ),
+    Option(
+        name="from_model",
+        metavar="SOURCE_MODEL",
+        group=GROUP_OPERATORS,
+        help="network (or module:callable) whose calls are measured",
+    ),
+    Option(
+        name="batch_size",
+        parse=parse_int,
+        default=1,
+        applies_to=(SOURCE_MODEL,),
+        group=GROUP_OPERATORS,
+        help="images per batch of --from-model",
+    ),
+    Option(
+        name="image_size",
+        parse=parse_int,
+        default_text="the standard size of the network",
+        applies_to=(SOURCE_MODEL,),
+        group=GROUP_OPERATORS,
+        help="height and width of the images of --from-model in pixels",
+    ),
+    Option(
+        name="suite",
+        metavar="SOURCE_SUITE",
+        group=GROUP_OPERATORS,
+        help="suite whose operator cases are measured: quick, standard, nightly or a file",
+    ),
+    Option(
+        name="operators",
+        metavar="FILE",
+        group=GROUP_OPERATORS,
+        help="Python file with more operators, in a tuple OPERATORS",
+    ),
+    Option(
+        name="list",
+        action="flag",
+        group=GROUP_OPERATORS,
+        help="list of the given operators (all operators without names), without running them",
+    ),
+    *AXES,
+    replace(SWEEP_OPTION, group=GROUP_INPUTS),
+    Option(
+        name="input",
+        action="append",
+        metavar="NAME=VALUE",
+        applies_to=(SOURCE_CATALOGUE,),
+        group=GROUP_INPUTS,
+        help="shape or argument, for example lhs=(1024,1024), kernel_size=3, dtype=float64; repeatable",
+    ),
+    Option(
+        name="seed",
+        parse=parse_int,
+        default=0,
+        applies_to=SAMPLED_SOURCES,
+        group=GROUP_INPUTS,
+        help="seed of the random inputs",
+    ),
+    Option(
+        name="python",
+        parse=parse_interpreter,
+        metavar="PATH",
+        default_text="the interpreter of this command",
+        group=GROUP_INPUTS,
+        help="interpreter that runs the cases",
+    ),
+    Option(name="setup_backend", group=GROUP_INPUTS, help="backend to install in its own interpreter; no case is run"),
+    Option(
+        name="metric",
+        default="time",
+        check=_check_metric,
+        group=GROUP_RESULTS,
+        help="metric to show, to rank by and to compare backends by",
+    ),
+    Option(
+        name="top",
+        parse=parse_int,
+        minimum=1,
+        group=GROUP_RESULTS,
+        help="number of cases with the largest metric to show",
+    ),
+    Option(
+        name="fit",
+        action="flag",
+        applies_to=(SOURCE_CATALOGUE, SOURCE_OPINFO, SOURCE_SUITE),
+        group=GROUP_RESULTS,
+        help="overhead per call and cost per byte or FLOP, fitted over the sizes",
+    ),
+    *adapt_options(
+        SAMPLING_OPTIONS,
+        **{name: {"applies_to": SAMPLED_SOURCES} for name in ("target", "budget", "warmup", "iterations", "quick")},
+    ),
+    TOTAL_OPTION,
+    *RANK_OPTIONS,
+    *WORKER_OPTIONS,
+    *STORE_OPTIONS,
+    *RUN_OPTIONS,
+    *OUTPUT_OPTIONS,
+)
 EPILOG = """\
 examples:
   tessera ops add matmul                      forward and backward, small and medium inputs
   tessera ops --category pooling --quick      a category; --all for everything
-  tessera ops conv2d --size all --fit         what a call costs at least, and per byte or FLOP
+  tessera ops conv2d --size all --fit         overhead of a call, and cost per byte or FLOP
   tessera ops softmax gelu --backend torch,compile,numpy      side by side, with speed-ups
   tessera ops add --input lhs=(1000,1) --input rhs=(1000,) --input dtype=float64
-  tessera ops sort --skew sorted,constant --pass forward      inputs unlike the average
-  tessera ops --from-model resnet50 --top 10  where a network's time goes
+  tessera ops sort --skew sorted,constant --pass forward      unusual inputs
+  tessera ops --from-model resnet50 --top 10  operators that take most of a network's time
   tessera ops --source opinfo 'linalg*'       torch's own samples, scaled up
-  tessera ops --suite nightly --total 2h      everything, the time divided over the cases; --resume goes on
+  tessera ops --suite nightly --total 2h      everything, the time divided over the cases; --resume continues
   tessera ops add --python other-venv/bin/python      the same in another interpreter
-  torchrun --nproc-per-node 2 -m tessera ops add     joins the job it is started in
+  torchrun --nproc-per-node 2 -m tessera ops add     joins the torchrun job
 """
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    add_options(parser)
+    add_options(parser, OPTIONS)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -55,133 +223,204 @@ def run(args: argparse.Namespace) -> int:
         print(f"ready: {setup_backend(args.setup_backend)}")
         return 0
     if args.operators:
-        catalogue.use(args.operators)
-    check_options(args)
+        catalogue.use_operator_file(args.operators)
+    source = _get_source(args)
+    values = AXES.read_values(vars(args), args.sweep)
+    _check_options(args, source, values)
     if args.list:
-        return print_rows(_listing(args), args.form, args.output)
-    plan = _plan(args)
+        return print_rows(_make_listing(args, source, values), args.output_format, args.output)
+    plan = _make_plan(args, source, values)
     suite = f"ops {args.suite}" if args.suite else "ops"
-    stored, records, outcome = execute(plan, store_path=args.store, name=args.run, suite=suite, resume=args.resume)
+    stored, records, outcome = execute_plan(plan, store_path=args.store, name=args.run, suite=suite, resume=args.resume)
     if is_root():
-        _show(args, stored, records)
-        if args.tells:
-            print("\n".join(closing_lines(stored, outcome, records)))
-    return exit_code(records)
+        _print_table(args, stored, records)
+        if args.show_summary:
+            print("\n".join(make_closing_lines(stored, outcome, records)))
+    return compute_exit_code(records)
 
 
-def _show(args: argparse.Namespace, stored: Run, records: Sequence[Record]) -> None:
-    """The table that was asked for; as JSON always the records."""
-    shown = ranked(_ranked_among(args, records), args.metric, args.top, together="size" if args.fit else "backend")
-    if args.form == "json":
-        print_records(stored, shown, args.form, args.output)
+def _get_source(args: argparse.Namespace) -> str:
+    """Return the source of the cases: catalogue, OpInfo, a model or a suite."""
+    chosen = {SOURCE_MODEL: args.from_model, SOURCE_OPINFO: args.source == "opinfo", SOURCE_SUITE: args.suite}
+    given = [source for source, value in chosen.items() if value]
+    if len(given) > 1:
+        raise TesseraError("these options cannot be combined", got=" and ".join(given), do="give one of them")
+    return given[0] if given else SOURCE_CATALOGUE
+
+
+def _check_options(args: argparse.Namespace, source: str, values: dict[str, list[Any]]) -> None:
+    """Raise an error for options that contradict each other or do not apply to the source of the cases."""
+    check_applicable([option for option in args.declared if option.dest in args.given], [source])
+    AXES.check_values(values)
+    AXES.check_applicable(values, [source])
+    sizes = values.get("size", AXES["size"].default_values)
+    if args.fit and source != SOURCE_SUITE and len(set(sizes)) < 2 and ALL_SIZES not in sizes:
+        raise TesseraError("--fit requires two sizes or more", got=",".join(sizes), do="add --size all")
+    if args.all and (args.names or args.category):
+        got = " ".join([*args.names, *(f"--category {name}" for name in args.category)])
+        raise TesseraError("--all cannot be combined with operator names or --category", got=got, do="omit one of them")
+
+
+def _print_table(args: argparse.Namespace, stored: Run, records: Sequence[Record]) -> None:
+    """Print the records as the chosen kind of table; JSON output always holds the complete records."""
+    shown = rank_records(
+        _select_ranked_records(args, records), args.metric, args.top, together="size" if args.fit else "backend"
+    )
+    if args.output_format == "json":
+        print_records(stored, shown, args.output_format, args.output)
     elif args.from_model:
-        print_calls(shown, records, args.metric, args.form, args.output)
+        print_calls(shown, records, args.metric, args.output_format, args.output)
     elif args.fit:
-        print_fit(shown, args.form, args.output)
+        print_fit(shown, args.output_format, args.output)
     elif len({record.case.params.get("backend") for record in shown}) > 1:
-        print_backends(shown, args.metric, args.form, args.output)
+        print_backends(shown, args.metric, args.output_format, args.output)
     else:
-        print_records(stored, shown, args.form, args.output, metric=args.metric)
+        print_records(stored, shown, args.output_format, args.output, metric=args.metric)
 
 
-def _ranked_among(args: argparse.Namespace, records: Sequence[Record]) -> Sequence[Record]:
-    """The records that --top chooses from: of a network its calls, not the whole, which has the most of everything."""
+def _select_ranked_records(args: argparse.Namespace, records: Sequence[Record]) -> Sequence[Record]:
+    """Return the records that --top ranks: operator calls, without the record of the whole network."""
     if not args.from_model or args.top is None:
         return records
-    from tessera.operators.sources.model import is_whole
+    from tessera.operators.sources.model import is_whole_model
 
-    return [record for record in records if not is_whole(record.case)]
-
-
-def _listing(args: argparse.Namespace) -> Listing:
-    """What there is to measure, of the source, the names, the categories and the backends that were asked for."""
-    source = source_of(args)
-    if source == SUITE:
-        raise TesseraError("--list is of operators", do=f"`tessera suite {args.suite} --dry-run` lists its cases")
-    if source == MODEL:
-        return calls_listing(_calls(args))
-    if source == OPINFO:
-        return opinfo_listing(args.names or ["*"])
-    found = catalogue.find(args.names or ([] if args.category else ["*"]), args.category)
-    if was_given(args, "backend"):
-        found = [one for one in found if any(one.name in backends.expressions(name) for name in args.backend)]
-    return catalogue_listing(found)
+    return [record for record in records if not is_whole_model(record.case)]
 
 
-def _plan(args: argparse.Namespace) -> Plan:
-    launch = launch_of(args)
+def _make_listing(args: argparse.Namespace, source: str, values: dict[str, list[Any]]) -> Listing:
+    """Return a table of the operators of the source, restricted to the given names, categories and backends."""
+    if source == SOURCE_SUITE:
+        raise TesseraError(
+            "--list does not apply to --suite", do=f"`tessera suite {args.suite} --dry-run` lists its cases"
+        )
+    if source == SOURCE_MODEL:
+        return list_calls(_make_calls(args, values))
+    if source == SOURCE_OPINFO:
+        return list_opinfo(args.names or ["*"])
+    operators = catalogue.find_operators(args.names or ([] if args.category else ["*"]), args.category)
+    if "backend" in values:
+        known = [backends.load_expressions(name) for name in values["backend"]]
+        operators = [each for each in operators if any(each.name in expressions for expressions in known)]
+    return list_catalogue(operators)
+
+
+def _make_plan(args: argparse.Namespace, source: str, values: dict[str, list[Any]]) -> RunPlan:
+    launch = make_launch(args)
     if args.python:
-        job = current_job()
+        job = get_current_job()
         if launch.spawn != "processes" or job is not None:
             got = f"a {job.kind} job" if job is not None else f"--launcher {launch.spawn}"
-            raise TesseraError("--python needs processes of its own", got=got, allowed="--launcher processes")
+            raise TesseraError("--python requires --launcher processes, outside of a job", got=got)
         launch = replace(launch, python=args.python)
-    sampling, launches, total = sampling_of(args), launches_of(args), args.total
-    if args.suite:
+    sampling, launches, total = make_sampling(args), get_launches(args), args.total
+    if source == SOURCE_SUITE:
         suite = load_suite(args.suite)
-        found = [case for case in suite.cases if case.feature == "ops"]
+        selected = [case for case in suite.cases if case.feature == "ops"]
         sampling, total = suite.sampling, total or suite.budget
         launches = suite.launches if args.launches is None else launches
     else:
-        found = _cases(args)
-    if not found:
-        raise TesseraError("nothing to measure: no operator has such a case", do="see `tessera ops --list`")
+        selected = _make_cases(args, source, values)
+    if not selected:
+        raise TesseraError("no operator has a case with these options", do="see `tessera ops --list`")
     if not args.python:
-        _check_usable(args, found)
-    return Plan(cases=tuple(found), sampling=sampling, launch=launch, launches=launches, budget=total).divided()
+        _check_usable(source, selected)
+    return RunPlan(
+        cases=tuple(selected), sampling=sampling, launch=launch, launches=launches, budget=total
+    ).divide_budget()
 
 
-def _check_usable(args: argparse.Namespace, found: Sequence[Case]) -> None:
-    """Refuse what is not installed here, once rather than case by case."""
-    for name in dict.fromkeys(str(case.params["backend"]) for case in found):
+def _check_usable(source: str, selected: Sequence[Case]) -> None:
+    """Raise one error for a backend that is not installed, instead of a failure of every case."""
+    for name in dict.fromkeys(str(case.params["backend"]) for case in selected):
         backends.check_usable(name)
-    if args.source == "opinfo":
+    if source == SOURCE_OPINFO:
         from tessera.operators.sources import opinfo_index
 
         opinfo_index.check_usable()
 
 
-def _cases(args: argparse.Namespace) -> list[Case]:
-    if args.from_model:
-        from tessera.operators.sources.model import whole
+def _make_cases(args: argparse.Namespace, source: str, values: dict[str, list[Any]]) -> list[Case]:
+    if source == SOURCE_MODEL:
+        from tessera.operators.sources.model import make_whole_model_cases
 
-        calls = _calls(args)
-        return [*whole(calls), *calls]
+        calls = _make_calls(args, values)
+        return [*make_whole_model_cases(calls), *calls]
     if not args.names and not args.all and not args.category:
-        raise TesseraError("no operator named", do="name some, or --category, or --all; see `tessera ops --list`")
-    wanted = ["*"] if args.all else args.names
-    if args.source == "opinfo":
+        raise TesseraError("no operator is given", do="give names, --category or --all; see `tessera ops --list`")
+    names = ["*"] if args.all else args.names
+    if source == SOURCE_OPINFO:
         from tessera.operators.sources import opinfo
 
-        size = opinfo.SIZES if "all" in args.size else args.size
-        return opinfo.cases(wanted, size=size, passes=args.passes, dtype=args.dtype, seed=args.seed)
-    inputs, dtype = inputs_of(args)
-    found = cases(
-        wanted,
-        category=args.category,
-        backend=args.backend,
-        size=SIZES if "all" in args.size else args.size,
-        passes=args.passes,
-        dtype=dtype,
-        skew=args.skew or ("",),
-        cache=args.cache,
-        fusion=args.fusion,
-        inputs=inputs,
-        seed=args.seed,
-    )
-    if args.fusion and was_given(args, "fusion") and not any("fusion" in case.params for case in found):
-        raise TesseraError("--fusion is of the category `fused`, forward, on torch alone", got=",".join(args.fusion))
-    return found
+        sizes = values.get("size", AXES["size"].default_values)
+        return opinfo.cases(
+            names,
+            size=opinfo.OPINFO_SIZES if ALL_SIZES in sizes else sizes,
+            passes=values.get("pass", AXES["pass"].default_values),
+            dtype=values.get("dtype", AXES["dtype"].default_values),
+            seed=args.seed,
+        )
+    inputs = parse_inputs(args.input)
+    if "dtype" in inputs:
+        if "dtype" in values:
+            raise TesseraError(
+                "the dtype is given twice, by --input and by --dtype",
+                got=f"{inputs['dtype']} and {','.join(values['dtype'])}",
+            )
+        values["dtype"] = [inputs.pop("dtype")]
+    passes = values.pop("pass", ())
+    selected = cases(names, category=args.category, passes=passes, inputs=inputs, seed=args.seed, **values)
+    if "fusion" in values and not any("fusion" in case.params for case in selected):
+        raise TesseraError(
+            "--fusion applies only to forward passes of the category `fused` on the backend torch",
+            got=",".join(values["fusion"]),
+        )
+    return selected
 
 
-def _calls(args: argparse.Namespace) -> list[Case]:
+def _make_calls(args: argparse.Namespace, values: dict[str, list[Any]]) -> list[Case]:
     from tessera.operators.sources import model
 
     return model.cases(
         args.from_model,
         batch_size=args.batch_size,
         image_size=args.image_size,
-        passes=args.passes,
-        dtype=args.dtype,
+        passes=values.get("pass", AXES["pass"].default_values),
+        dtype=values.get("dtype", AXES["dtype"].default_values),
         seed=args.seed,
     )
+
+
+def parse_inputs(items: Sequence[str]) -> dict[str, Any]:
+    """Parse `--input` options into shapes and arguments by name.
+
+    >>> parse_inputs(["lhs=(2,3)", "dtype=float64"])
+    {'lhs': (2, 3), 'dtype': 'float64'}
+    """
+    inputs: dict[str, Any] = {}
+    for name, value in map(_parse_input, items):
+        if name in inputs:
+            raise TesseraError(f"--input {name} is given twice", got=f"{inputs[name]} and {value}")
+        inputs[name] = value
+    return inputs
+
+
+def _parse_input(item: str) -> tuple[str, Any]:
+    """Parse `lhs=(1024,1024)` into a name and a value; a value that is not a Python literal stays a string."""
+    name, equals, text = item.partition("=")
+    if not (equals and name and text):
+        raise TesseraError(
+            "--input has no name or no value", got=item, allowed="NAME=VALUE, for example lhs=(1024,1024)"
+        )
+    try:
+        value = ast.literal_eval(text)
+    except (ValueError, SyntaxError):
+        return name, text
+    except TypeError:  # a literal with a list as a dict key
+        value = object()
+    try:
+        json.dumps(value)
+    except TypeError:
+        raise TesseraError(
+            "--input has a value of an unsupported type", got=item, allowed="numbers, words, tuples of them"
+        ) from None
+    return name, value

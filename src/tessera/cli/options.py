@@ -1,40 +1,250 @@
-"""Options that several commands share, so that they read and behave alike everywhere."""
+"""Command-line options from their declarations, and the options that several commands share."""
 
 from __future__ import annotations
 
 import argparse
 import shutil
 import subprocess
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
-from tessera.errors import TesseraError, did_you_mean
-from tessera.launch.config import SPAWNS, LaunchConfig
-from tessera.launch.job import current_job
-from tessera.measure.allocator import ALLOCATORS, DEFAULT
+from tessera.axes import Axis, Option, parse_fraction, parse_int
+from tessera.errors import TesseraError
+from tessera.launch.config import SPAWN_METHODS, LaunchConfig
+from tessera.launch.job import get_current_job
+from tessera.measure.allocator import ALLOCATORS, DEFAULT_ALLOCATOR
 from tessera.measure.samples import Sampling
 from tessera.suites.suite import parse_duration
 
-FORMS = ("json", "csv", "markdown")
+OUTPUT_FORMAT_NAMES = {"json": "JSON", "csv": "CSV", "markdown": "Markdown"}
+DEFAULT_LAUNCHES = 3
+QUICK_SAMPLING: Mapping[str, float] = {"target": 0.10, "budget": 0.2}
 
 
-def parse_fraction(text: str) -> float:
-    """A fraction from `3%` or `0.03`.
+def parse_interpreter(text: str) -> str:
+    """Return the path of a Python 3 interpreter, given as a path or as a name in PATH."""
+    path = shutil.which(text)
+    if path is None or not _is_python(path):
+        raise TesseraError("not a Python 3 interpreter", got=text, allowed="a path, or a name in PATH")
+    return path
 
-    >>> parse_fraction("3%")
-    0.03
-    """
+
+def _is_python(path: str) -> bool:
+    command = (path, "-c", "import sys; print('python', sys.version_info[0])")
     try:
-        value = float(text[:-1]) / 100 if text.endswith("%") else float(text)
-    except ValueError:
-        value = -1.0
-    if not 0 < value < 1:
-        raise TesseraError("not a fraction", got=text, allowed="for example 3% or 0.03, above 0 and below 1")
-    return value
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=60, stdin=subprocess.DEVNULL, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return False
+    return done.stdout.strip() == "python 3"
 
 
-def checked(parse: Callable[[str], Any]) -> Callable[[str], Any]:
-    """Make argparse show our own error line for a value that does not parse."""
+# Options that several commands share. A command may replace the default or the help of an option with `adapt_options`.
+SAMPLING_OPTIONS = (
+    Option(
+        name="target",
+        parse=parse_fraction,
+        metavar="FRACTION",
+        group="sampling",
+        help="relative half-width of the median's confidence interval at which sampling stops",
+        default_text="3%",
+    ),
+    Option(
+        name="budget",
+        parse=parse_duration,
+        metavar="TIME",
+        group="sampling",
+        help="sampling time per case and launch, for example 5s",
+        default_text="1s",
+    ),
+    Option(
+        name="warmup",
+        parse=parse_int,
+        minimum=0,
+        group="sampling",
+        help="number of warm-up calls",
+        default_text="adaptive",
+    ),
+    Option(
+        name="iterations",
+        aliases=("--iters",),
+        parse=parse_int,
+        minimum=1,
+        group="sampling",
+        help="number of timed calls, in place of --target and --budget",
+        default_text="none",
+    ),
+    Option(
+        name="launches",
+        parse=parse_int,
+        minimum=1,
+        group="sampling",
+        help="number of fresh processes per case, the sampling unit of comparisons",
+        default_text=f"{DEFAULT_LAUNCHES}; with --quick 1",
+    ),
+    Option(
+        name="quick",
+        action="flag",
+        group="sampling",
+        help="quick, less precise run: 1 launch, target 10%, budget 0.2s per case",
+    ),
+)
+RANK_OPTIONS = (
+    Option(
+        name="launcher",
+        choices=SPAWN_METHODS,
+        default="processes",
+        group="workers",
+        help="method of starting the workers",
+    ),
+    Option(
+        name="ranks",
+        parse=parse_int,
+        group="workers",
+        help="number of workers that run each case together",
+        default_text="1; inside a job, all its ranks",
+    ),
+)
+WORKER_OPTIONS = (
+    Option(name="threads", parse=parse_int, default=1, group="workers", help="threads per worker"),
+    Option(name="no_pin", action="flag", group="workers", help="no pinning of workers to cores"),
+    Option(
+        name="allocator",
+        choices=tuple(ALLOCATORS),
+        default=DEFAULT_ALLOCATOR,
+        group="workers",
+        help="malloc setting of the workers (steady keeps freed pages, system is glibc's default)",
+    ),
+    Option(
+        name="time_limit",
+        parse=parse_duration,
+        metavar="TIME",
+        group="workers",
+        help="time after which a case is killed",
+        default_text="far above the expected time",
+    ),
+    Option(name="tag_output", action="flag", group="workers", help="output of the workers, each line with its rank"),
+)
+STORE_OPTIONS = (
+    Option(
+        name="store",
+        metavar="PATH",
+        group="results",
+        help="SQLite file of all runs",
+        default_text="$TESSERA_STORE or .tessera/results.sqlite",
+    ),
+)
+RUN_OPTIONS = (
+    Option(name="run", option="--run-name", group="results", help="name of the run", default_text="date and number"),
+    Option(name="resume", action="flag", group="results", help="continue an unfinished run; skip finished cases"),
+)
+OUTPUT_OPTIONS = (
+    *(
+        Option(
+            name="output_format",
+            option=f"--{form}",
+            action="const",
+            const=form,
+            default="terminal",
+            exclusive="output_format",
+            group="output",
+            help=f"{OUTPUT_FORMAT_NAMES[form]} instead of a table",
+        )
+        for form in OUTPUT_FORMAT_NAMES
+    ),
+    Option(
+        name="output",
+        option="-o",
+        aliases=("--output",),
+        metavar="FILE",
+        group="output",
+        help="output file instead of the terminal; .json, .csv and .md select the format",
+    ),
+)
+TOTAL_OPTION = Option(
+    name="total",
+    parse=parse_duration,
+    metavar="TIME",
+    group="sampling",
+    help="time for the whole run, divided among the cases",
+)
+THRESHOLD_OPTION = Option(
+    name="threshold",
+    parse=parse_fraction,
+    metavar="FRACTION",
+    default=0.03,
+    default_text="3%",
+    help="smallest relevant change, for example 5% or 0.05",
+)
+SELECTION_OPTIONS = (
+    Option(name="feature", metavar="F", help="only cases of this feature, for example ops", default_text="all"),
+    Option(name="name", metavar="GLOB", help="only cases whose name matches, for example 'conv*'", default_text="all"),
+)
+LIST_CASES_OPTION = Option(name="list", action="flag", group="cases", help="list of the cases, without running them")
+LIST_RUNS_OPTION = Option(name="list", action="flag", help="list of the runs in the store")
+SWEEP_OPTION = Option(
+    name="sweep",
+    action="append",
+    metavar="OPTION=A,B",
+    group="cases",
+    help="several values of a case option, for example image-size=256,512; repeat it for all combinations; "
+    "separate values that contain commas with semicolons",
+)
+SHARED_OPTIONS = (*SAMPLING_OPTIONS, *RANK_OPTIONS, *WORKER_OPTIONS, *STORE_OPTIONS, *RUN_OPTIONS, *OUTPUT_OPTIONS)
+
+
+def make_renamed_option(old: str, new: str) -> Option:
+    """Declare the hidden old name of a renamed option; its use raises an error that gives the new name."""
+
+    def raise_error(value: object) -> None:
+        raise TesseraError(f"{old} was renamed to {new}")
+
+    return Option(name=f"moved_{old.strip('-')}", option=old, hidden=True, check=raise_error)
+
+
+def add_options(parser: argparse.ArgumentParser, options: Iterable[Option]) -> None:
+    """Add declared options to a parser, under the headings of their groups."""
+    declared = tuple(options)
+    groups: dict[tuple[str, str], Any] = {}
+    for option in declared:
+        target: Any = parser
+        if option.group:
+            if (option.group, "") not in groups:
+                groups[option.group, ""] = parser.add_argument_group(option.group)
+            target = groups[option.group, ""]
+        if option.exclusive:
+            if (option.group, option.exclusive) not in groups:
+                groups[option.group, option.exclusive] = target.add_mutually_exclusive_group()
+            target = groups[option.group, option.exclusive]
+        _add_option(target, option)
+    parser.set_defaults(declared=(*(parser.get_default("declared") or ()), *declared))
+
+
+def _add_option(target: Any, option: Option) -> None:
+    help_line = argparse.SUPPRESS if option.hidden else option.help_line.replace("%", "%%")
+    if option.positional:
+        target.add_argument(
+            option.name, nargs="*" if option.several else "?", metavar=option.positional, help=help_line
+        )
+        return
+    flags = (option.flag, *option.aliases)
+    more: dict[str, Any] = {"dest": option.dest, "default": None, "help": help_line}
+    if option.action == "flag":
+        more |= {"action": "store_const", "const": True}
+    elif option.action == "const":
+        more |= {"action": "store_const", "const": option.const}
+    elif option.action == "on_off":
+        more |= {"action": argparse.BooleanOptionalAction}
+    else:
+        more |= {"type": convert_parse_errors(option.parse_values if option.several else option.parse)}
+        more |= {"metavar": option.value_name, "action": option.action}
+    target.add_argument(*flags, **more)
+
+
+def convert_parse_errors(parse: Callable[[str], Any]) -> Callable[[str], Any]:
+    """Wrap a parse function so that argparse prints the message of its `TesseraError`."""
 
     def convert(text: str) -> Any:
         try:
@@ -45,199 +255,71 @@ def checked(parse: Callable[[str], Any]) -> Callable[[str], Any]:
     return convert
 
 
-def interpreter(text: str) -> str:
-    """A Python that answers: its path, or its name where PATH leads to it."""
-    path = shutil.which(text)
-    if path is None or not _is_python(path):
-        raise TesseraError("not an interpreter", got=text, allowed="a path to python 3")
-    return path
+def finish_arguments(args: argparse.Namespace) -> None:
+    """Check the values of declared options and fill in defaults; `args.given` names the options that were given.
+
+    Axes that were not given stay None, because their defaults depend on the benchmark.
+    """
+    declared: tuple[Option, ...] = getattr(args, "declared", ())
+    args.given = {option.dest for option in declared if getattr(args, option.dest) not in (None, [])}
+    for option in declared:
+        value = getattr(args, option.dest)
+        if isinstance(option, Axis):
+            continue
+        if option.dest in args.given:
+            for item in value if option.several or option.action == "append" else [value]:
+                option.check_value(item)
+        else:
+            setattr(args, option.dest, _get_default_value(option))
 
 
-def _is_python(path: str) -> bool:
-    ask = (path, "-c", "import sys; print('python', sys.version_info[0])")
-    try:
-        done = subprocess.run(ask, capture_output=True, text=True, timeout=60, stdin=subprocess.DEVNULL, check=False)
-    except (OSError, subprocess.TimeoutExpired):
+def _get_default_value(option: Option) -> Any:
+    if option.action == "flag":
         return False
-    return done.stdout.strip() == "python 3"
+    if option.action == "append" or (option.several and option.action == "store"):
+        return list(option.default or ())
+    return option.default
 
 
-def names(text: str) -> list[str]:
-    """A list written with commas."""
-    return [part.strip() for part in text.split(",") if part.strip()]
+def adapt_options(options: Iterable[Option], **changes: Mapping[str, Any]) -> tuple[Option, ...]:
+    """Return options with some fields replaced: `adapt_options(SAMPLING_OPTIONS, warmup={"default_text": "10"})`."""
+    return tuple(replace(option, **changes.get(option.name, {})) for option in options)
 
 
-def number(text: str) -> int:
-    """A whole number."""
-    try:
-        return int(text)
-    except ValueError:
-        raise TesseraError("not a number", got=text) from None
+def omit_options(options: Iterable[Option], *names: str) -> tuple[Option, ...]:
+    """Return the options whose names are not in `names`."""
+    return tuple(option for option in options if option.name not in names)
 
 
-def truth(text: str) -> bool:
-    """`true` or `false`, as they stand in a sweep."""
-    if text not in ("true", "false"):
-        raise TesseraError("not a truth value", got=text, allowed="true, false")
-    return text == "true"
+def make_sampling(args: argparse.Namespace) -> Sampling:
+    """Return the sampling of cases: the defaults or the values of `--quick`, overridden by given options."""
+    given = {name: getattr(args, name) for name in ("target", "budget", "warmup", "iterations") if name in args.given}
+    return Sampling(**{**(QUICK_SAMPLING if args.quick else {}), **given})
 
 
-def size(text: str) -> tuple[int, int]:
-    """Height and width from `64` or `64x128`.
-
-    >>> size("64"), size("64x128")
-    ((64, 64), (64, 128))
-    """
-    parts = text.lower().split("x")
-    if len(parts) > 2 or not all(part.strip().isdecimal() for part in parts):
-        raise TesseraError("not a size", got=text, allowed="a number, or HEIGHTxWIDTH")
-    return int(parts[0]), int(parts[-1])
-
-
-def option(axis: str) -> str:
-    """The option of an axis of cases.
-
-    >>> option("image_size")
-    '--image-size'
-    """
-    return f"--{axis.replace('_', '-')}"
-
-
-def swept(item: str, axes: Collection[str], given: Collection[str], allowed: str) -> tuple[str, str]:
-    """What `--sweep` was given, `image-size=256,512`, as an axis and the text of its values.
-
-    `given` are the axes that have values already.
-
-    >>> swept("image-size=256,512", ["image_size"], [], "OPTION=A,B")
-    ('image_size', '256,512')
-    """
-    name, equals, text = item.partition("=")
-    axis = name.strip().removeprefix("--").replace("-", "_")
-    if not equals or axis not in axes:
-        known = [axis.replace("_", "-") for axis in axes]
-        raise TesseraError("--sweep", got=item, allowed=allowed, do=did_you_mean(name, known))
-    if axis in given:
-        raise TesseraError(f"{option(axis)} has a value and a sweep, or two", do="give one of them")
-    if not text.strip(" ,;"):
-        raise TesseraError("--sweep has no values", got=item, allowed=allowed)
-    return axis, text
-
-
-def add_output(parser: argparse.ArgumentParser) -> None:
-    """`--json`, `--csv`, `--markdown` and `-o`."""
-    group = parser.add_argument_group("output")
-    forms = group.add_mutually_exclusive_group()
-    for form in FORMS:
-        forms.add_argument(
-            f"--{form}",
-            dest="form",
-            action="store_const",
-            const=form,
-            help=f"print {form} instead of a table",
-        )
-    group.add_argument(
-        "-o", "--output", metavar="FILE", help="write there instead of to the terminal: .json, .csv, .md"
+def make_fixed_sampling(args: argparse.Namespace, *, warmup: int, iterations: int) -> Sampling:
+    """Return a sampling with a fixed number of iterations, or adaptive sampling if --target or --budget is given."""
+    if args.target or args.budget:
+        return make_sampling(args)
+    return Sampling(
+        warmup=warmup if args.warmup is None else args.warmup,
+        iterations=iterations if args.iterations is None else args.iterations,
     )
-    parser.set_defaults(form="terminal")
 
 
-def add_store(parser: argparse.ArgumentParser, *, writes: bool) -> None:
-    """`--store`, and for commands that write records `--run` and `--resume`."""
-    group = parser.add_argument_group("results")
-    group.add_argument(
-        "--store",
-        metavar="PATH",
-        help="SQLite file of all runs (default: $TESSERA_STORE or .tessera/results.sqlite)",
-    )
-    if writes:
-        group.add_argument(
-            "--run-name", dest="run", metavar="NAME", help="name of the run (default: today's date and a number)"
-        )
-        group.add_argument(
-            "--resume", action="store_true", help="go on with an unfinished run; finished cases are skipped"
-        )
+def get_launches(args: argparse.Namespace) -> int:
+    """Return the number of launches per case."""
+    return int(args.launches if args.launches is not None else (1 if args.quick else DEFAULT_LAUNCHES))
 
 
-def add_sampling(parser: argparse.ArgumentParser) -> None:
-    """How a case is sampled, and in how many launches."""
-    default = Sampling()
-    group = parser.add_argument_group("sampling")
-    group.add_argument(
-        "--target",
-        type=checked(parse_fraction),
-        metavar="FRACTION",
-        help=f"stop when the median is known to this (default: {default.target:.0%}%, of each launch)",
-    )
-    group.add_argument(
-        "--budget",
-        type=checked(parse_duration),
-        metavar="TIME",
-        help=f"or when this time is spent (default: {default.budget:g}s per case and launch)",
-    )
-    group.add_argument(
-        "--warmup", type=int, metavar="N", help="a fixed number of warm-up calls instead of detecting the end"
-    )
-    group.add_argument("--iterations", type=int, metavar="N", help="a fixed number of timed calls instead of a target")
-    group.add_argument(
-        "--launches",
-        type=int,
-        metavar="N",
-        help="fresh processes per case, the unit of comparisons (default: 3; quick: 1)",
-    )
-    group.add_argument("--quick", action="store_true", help="a first look: one launch, 10%% target, 0.2 s per case")
-
-
-def add_launch(parser: argparse.ArgumentParser, *, ranks: bool = True) -> None:
-    """Where the workers run; `ranks=False` where the cases themselves say how many there are and of which kind."""
-    group = parser.add_argument_group("workers")
-    if ranks:
-        group.add_argument(
-            "--launcher", choices=SPAWNS, default="processes", help="how workers are started (default: processes)"
-        )
-        group.add_argument(
-            "--ranks",
-            type=int,
-            metavar="N",
-            help="workers that run every case together (default: 1; inside a job, all its ranks)",
-        )
-    else:
-        parser.set_defaults(launcher="processes", ranks=None)
-    group.add_argument("--threads", type=int, default=1, metavar="N", help="threads per worker (default: 1)")
-    group.add_argument("--no-pin", action="store_true", help="do not pin workers to cores")
-    group.add_argument(
-        "--allocator",
-        choices=tuple(ALLOCATORS),
-        default=DEFAULT,
-        help="malloc setting of the workers; 'steady' keeps freed pages, 'system' is glibc's default (default: steady)",
-    )
-    group.add_argument(
-        "--time-limit",
-        type=checked(parse_duration),
-        metavar="TIME",
-        help="kill a case that takes longer (default: generous)",
-    )
-    group.add_argument("--tag-output", action="store_true", help="show what workers print, tagged with their rank")
-
-
-def sampling_of(args: argparse.Namespace) -> Sampling:
-    given = {k: v for k in ("target", "budget", "warmup", "iterations") if (v := getattr(args, k)) is not None}
-    quick = {"target": 0.10, "budget": 0.2} if args.quick else {}
-    return Sampling(**{**quick, **given})
-
-
-def launches_of(args: argparse.Namespace) -> int:
-    launches = int(args.launches if args.launches is not None else (1 if args.quick else 3))
-    if launches < 1:
-        raise TesseraError("launches", got=launches, allowed="1 or more")
-    return launches
-
-
-def launch_of(args: argparse.Namespace) -> LaunchConfig:
-    job = current_job()
+def make_launch(args: argparse.Namespace) -> LaunchConfig:
+    """Return the launch configuration of the workers from the parsed options."""
+    job = get_current_job()
+    ranks, threads = getattr(args, "ranks", None), getattr(args, "threads", None)
     return LaunchConfig(
-        spawn=args.launcher,
-        workers=args.ranks if args.ranks is not None else job.size if job else 1,
-        threads=args.threads,
+        spawn=getattr(args, "launcher", "processes"),
+        workers=ranks if ranks is not None else job.size if job else 1,
+        threads=1 if threads is None else threads,
         pin=not args.no_pin,
         allocator=args.allocator,
         time_limit=args.time_limit,
@@ -245,8 +327,8 @@ def launch_of(args: argparse.Namespace) -> LaunchConfig:
     )
 
 
-def command_line(argv: list[str]) -> str:
-    """The command as it could be typed again, without this machine's paths."""
+def format_command_line(argv: list[str]) -> str:
+    """Return the command line for repeating the command, without paths of this machine."""
     import shlex
 
     return shlex.join(["tessera", *argv[1:]])

@@ -1,8 +1,8 @@
-"""What it costs to stream the weights of a network through a small working memory, and how much of that is hidden.
+"""Cost of streaming the weights of a network through a small working memory, and its overlap with compute.
 
-The weights stay on disk or in host memory and come into working memory phase by phase. While one phase is computed
-the next one is loaded, so that a phase takes the longer of both instead of their sum. Without --model the network is
-a chain of matrix products, whose batch and matrix size decide how much is computed for each byte that is loaded.
+The weights stay on disk or in host memory and are loaded into working memory phase by phase. While one phase is
+computed the next one is loaded, so that a phase takes the longer of both times instead of their sum. Without --model
+the network is a chain of matrix products, whose batch and matrix size set the computation per loaded byte.
 """
 
 from __future__ import annotations
@@ -10,76 +10,181 @@ from __future__ import annotations
 import argparse
 import sys
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 
-from tessera.cli.execute import closing_lines, execute, is_root
-from tessera.cli.options import launch_of
-from tessera.cli.phases_options import add_options, axes_of, sampling_of
-from tessera.cli.phases_tables import print_phases
+from tessera.axes import Option
+from tessera.cli.execute import execute_plan, is_root, make_closing_lines, print_cases
+from tessera.cli.options import (
+    LIST_CASES_OPTION,
+    OUTPUT_OPTIONS,
+    RUN_OPTIONS,
+    SAMPLING_OPTIONS,
+    STORE_OPTIONS,
+    SWEEP_OPTION,
+    WORKER_OPTIONS,
+    adapt_options,
+    add_options,
+    get_launches,
+    make_fixed_sampling,
+    make_launch,
+    make_renamed_option,
+    omit_options,
+)
 from tessera.errors import TesseraError
-from tessera.phased.cases import cases
-from tessera.phased.profile.directory import prepared, profile_of, write_profile
-from tessera.report.destination import destination
-from tessera.report.tables import Column, render
-from tessera.results.record import Record, exit_code
-from tessera.suites.plan import Plan
+from tessera.measure.samples import Sampling
+from tessera.phased.cases import AXES, CHAIN, GROUP_NETWORK, SHARDED_EXECUTION, cases, check_streaming_options
+from tessera.phased.choices import STORES, parse_bytes
+from tessera.phased.profile.directory import prepare_directory, write_profile
+from tessera.phased.profile.pass_profile import get_profile
+from tessera.phased.tables import print_phases
+from tessera.results.record import Record, compute_exit_code
+from tessera.suites.plan import RunPlan
+from tessera.suites.suite import parse_duration
 
+DEFAULT_ITERATIONS, QUICK_ITERATIONS, DEFAULT_WARMUP = 5, 2, 1
+GROUP_ADVICE = "advice and profile"
+
+
+def parse_sampling_time(text: str) -> float:
+    """Parse a sampling time; a size in bytes raises an error that names --weight-budget."""
+    try:
+        return parse_duration(text)
+    except TesseraError:
+        parse_bytes(text)
+        raise TesseraError(
+            "--budget is the sampling time, not a size in bytes",
+            got=text,
+            do="set the working memory for weights with --weight-budget",
+        ) from None
+
+
+def check_store_path(path: str) -> None:
+    """Raise an error if the value of --store is a storage of weights, which belongs to --weight-store."""
+    if path in STORES:
+        raise TesseraError(
+            "--store is the path of the results file", got=path, do="set the storage of weights with --weight-store"
+        )
+
+
+OPTIONS = (
+    Option(
+        name="model",
+        several=True,
+        metavar="NAME",
+        group=GROUP_NETWORK,
+        help="model, or module:callable, in place of the chain",
+        default_text="the chain",
+    ),
+    *AXES,
+    SHARDED_EXECUTION,
+    SWEEP_OPTION,
+    LIST_CASES_OPTION,
+    Option(
+        name="advise",
+        action="flag",
+        group=GROUP_ADVICE,
+        help="bottleneck of the phases, and settings that would balance them",
+    ),
+    Option(
+        name="profile", action="flag", group=GROUP_ADVICE, help="one iteration, written as a timeline, a trace and JSON"
+    ),
+    Option(name="profile_dir", metavar="DIR", group=GROUP_ADVICE, help="directory of --profile", default_text="./"),
+    *adapt_options(
+        SAMPLING_OPTIONS,
+        target={"default_text": "none"},
+        budget={"parse": parse_sampling_time, "default_text": "none"},
+        warmup={"default_text": str(DEFAULT_WARMUP)},
+        iterations={"default_text": f"{DEFAULT_ITERATIONS}; with --quick {QUICK_ITERATIONS}"},
+        quick={"help": f"quick, less precise run: 1 launch, {QUICK_ITERATIONS} iterations"},
+    ),
+    *omit_options(WORKER_OPTIONS, "threads"),
+    *adapt_options(STORE_OPTIONS, store={"check": check_store_path}),
+    make_renamed_option("--results", "--store"),
+    *RUN_OPTIONS,
+    *OUTPUT_OPTIONS,
+)
 EPILOG = """\
 examples:
   tessera phases                                         three layers of 250 x 250 in float16, phased over two devices
   tessera phases --schedule all --quick                  every schedule side by side
   tessera phases --dsize 2048 --batch-size 1 --batches-per-step 1 --dtype float32 --cold --advise
-  tessera phases --sharded-execution                     divided over two devices, nothing streamed
-  tessera phases --model resnet50 --budget 32MB --schedule overlapped,sequential,resident
+  tessera phases --sharded-execution                     split over two devices, no weights streamed
+  tessera phases --model resnet50 --weight-budget 32MB --schedule overlapped,sequential,resident
   tessera phases --model resnet50 --weights mine.safetensors --profile --profile-dir out
-  tessera phases --batch-size 1,4,16,64 --advise         where I/O and compute balance
+  tessera phases --batch-size 1,4,16,64 --advise         balance of I/O and compute
 
-An iteration is a step: --batches-per-step mini-batches, all of them through each phase while its weights are there.
+An iteration is a step: --batches-per-step mini-batches, which all pass through each phase while its weights are loaded.
 """
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    add_options(parser)
+    add_options(parser, OPTIONS)
 
 
 def run(args: argparse.Namespace) -> int:
-    networks, axes, notes = axes_of(args)
-    found = cases(networks, **axes)
+    values = AXES.read_values(vars(args), args.sweep)
+    selected = cases(args.model or [CHAIN], **values)
+    if args.advise:
+        check_streaming_options(["advise"], list(dict.fromkeys(str(case.params["schedule"]) for case in selected)))
     if is_root():
-        for note in notes:
+        for note in _make_notes(args):
             print(f"note: {note}", file=sys.stderr)
     if args.list:
-        with destination(args.output) as stream:
-            render([Column("case")], [[case.key] for case in found], args.form, stream)
-        return 0
-    if args.launches < 1:
-        raise TesseraError("--launches", got=args.launches, allowed="1 or more")
+        return print_cases(selected, args.output_format, args.output)
     if args.weights is not None and not Path(args.weights).is_file():
-        raise TesseraError("no such file of weights", got=args.weights)
-    plan = Plan(cases=tuple(found), sampling=sampling_of(args), launch=launch_of(args), launches=args.launches)
+        raise TesseraError("the weights file does not exist", got=args.weights)
+    plan = RunPlan(
+        cases=tuple(selected),
+        sampling=_make_sampling(args),
+        launch=make_launch(args),
+        launches=1 if args.profile and args.launches is None else get_launches(args),
+    )
     writes = args.profile and is_root()
-    with prepared(Path(args.profile_dir or ".")) if writes else nullcontext() as folder:
-        stored, records, outcome = execute(
-            plan, store_path=args.results, name=args.run, suite="phases", resume=args.resume
+    with prepare_directory(Path(args.profile_dir or ".")) if writes else nullcontext() as folder:
+        stored, records, outcome = execute_plan(
+            plan, store_path=args.store, name=args.run, suite="phases", resume=args.resume
         )
         if is_root():
-            print_phases(stored, records, args.form, args.output, advise=args.advise, profile=args.profile)
-            if args.tells:
-                print("\n".join(closing_lines(stored, outcome, records)))
+            print_phases(stored, records, args.output_format, args.output, advise=args.advise, profile=args.profile)
+            if args.show_summary:
+                print("\n".join(make_closing_lines(stored, outcome, records)))
         if folder is not None:
-            write_pages(records, folder, quiet=not args.tells)
-    return exit_code(records)
+            write_profile_pages(records, folder, quiet=not args.show_summary)
+    return compute_exit_code(records)
 
 
-def write_pages(records: list[Record], folder: Path, *, quiet: bool) -> None:
-    """Write the profiles of the cases that have one, and say which have none."""
-    profiles = {record.case.key: profile for record in records if (profile := profile_of(record)) is not None}
+def _make_notes(args: argparse.Namespace) -> list[str]:
+    """Return a note for every option that has no effect."""
+    notes = []
+    if args.profile_dir is not None and not args.profile:
+        notes.append("--profile-dir has no effect without --profile")
+    if args.profile and args.iterations not in (None, 1):
+        notes.append("--profile runs one iteration, regardless of --iterations")
+    if args.advise and args.output_format in ("json", "csv"):
+        notes.append(
+            f"--advise has no effect on --{args.output_format}: the records hold the figures that it is computed from"
+        )
+    return notes
+
+
+def _make_sampling(args: argparse.Namespace) -> Sampling:
+    """Return a sampling with a fixed number of iterations, or adaptive sampling if --target or --budget is given."""
+    sampling = make_fixed_sampling(
+        args, warmup=DEFAULT_WARMUP, iterations=QUICK_ITERATIONS if args.quick else DEFAULT_ITERATIONS
+    )
+    return replace(sampling, iterations=1) if args.profile else sampling
+
+
+def write_profile_pages(records: list[Record], folder: Path, *, quiet: bool) -> None:
+    """Write the profile pages of the cases to a folder; print a note for every case without a profile."""
+    profiles = {record.case.key: profile for record in records if (profile := get_profile(record)) is not None}
     for record in records:
         if record.case.key not in profiles:
             print(f"note: no profile of {record.case.key}: {record.status.replace('_', ' ')}", file=sys.stderr)
     if not profiles:
         if any(folder.iterdir()):
-            print(f"note: {folder} is left as it was: what is in it is of another run", file=sys.stderr)
+            print(f"note: {folder} is unchanged: it holds files of another run", file=sys.stderr)
         return
     written = write_profile(profiles, folder)
     print("profile: " + ", ".join(map(str, written)), file=sys.stderr if quiet else sys.stdout)

@@ -1,7 +1,7 @@
-"""Write a program of one file that repeats a stored record's case without Tessera.
+"""Write a standalone Python program that repeats the case of a stored record without Tessera.
 
-A record is named by its case, or by as much of it as makes it the only one: `add`, `ops/add`, the whole key, or words
-that its key has to contain.
+Words select the record: the name of its operator (`add`, `ops/add`), parameters of its case (`size=medium`), or its
+whole key. Exactly one record has to match.
 """
 
 from __future__ import annotations
@@ -9,13 +9,14 @@ from __future__ import annotations
 import argparse
 from fnmatch import fnmatchcase
 
-from tessera.cli.options import add_store
+from tessera.axes import Option
+from tessera.cli.options import STORE_OPTIONS, add_options
 from tessera.errors import TesseraError
-from tessera.launch.fresh import resolve
-from tessera.report.destination import destination
+from tessera.launch.fresh import load_object
+from tessera.report.tables import open_output
 from tessera.results.record import Record
 from tessera.results.store import Store
-from tessera.suites.features import feature
+from tessera.suites.features import get_feature
 
 EPILOG = """\
 examples:
@@ -24,46 +25,63 @@ examples:
 """
 
 
+OPTIONS = (
+    Option(
+        name="record",
+        positional="WORD",
+        several=True,
+        help="words that select the record: its operator, and NAME=VALUE of its case",
+    ),
+    Option(name="run", metavar="RUN", default="latest", help="run of the record"),
+    Option(
+        name="output",
+        option="-o",
+        aliases=("--output",),
+        metavar="FILE",
+        default_text="the terminal",
+        help="output file",
+    ),
+    Option(name="operators", metavar="FILE", help="Python file that defines the operator of the record"),
+    *STORE_OPTIONS,
+)
+
+
 def configure(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "record", nargs="*", metavar="WORD", help="the record: its operator, and name=value of its case"
-    )
-    parser.add_argument("--run", default="latest", metavar="RUN", help="the run it is in (default: latest)")
-    parser.add_argument("-o", "--output", metavar="FILE", help="where to write the program (default: the terminal)")
-    parser.add_argument("--operators", metavar="FILE", help="the Python file of an operator of one's own")
-    add_store(parser, writes=False)
+    add_options(parser, OPTIONS)
 
 
 def run(args: argparse.Namespace) -> int:
     if not args.record:
-        raise TesseraError("no record named", do="for example `tessera repro add size=medium pass=forward`")
+        raise TesseraError(
+            "no record is given", do="select one, for example `tessera repro add size=medium pass=forward`"
+        )
     if args.operators:
         from tessera.operators import catalogue
 
-        catalogue.load(args.operators)
-    record = _one(args.store, args.run, args.record)
-    compared = record.case.feature == "ab"  # operators, each against itself
-    writer = feature("ops" if compared else record.case.feature).program
+        catalogue.load_operator_file(args.operators)
+    record = _find_record(args.store, args.run, args.record)
+    writer = get_feature(record.case.feature).program
     if not writer:
-        raise TesseraError("no program can be written for this feature", got=record.case.feature)
-    text = resolve(writer)(record)
-    with destination(args.output) as stream:
+        raise TesseraError("no standalone program can be written for records of this feature", got=record.case.feature)
+    text = load_object(writer)(record)
+    with open_output(args.output) as stream:
         stream.write(text)
     return 0
 
 
-def _one(store: str | None, name: str, words: list[str]) -> Record:
-    """The only record of a run that all words fit."""
+def _find_record(store: str | None, name: str, words: list[str]) -> Record:
+    """Return the only record of a run that matches all words; raise an error if none or several match."""
     with Store(store, create=False) as opened:
-        found = [record for record in opened.records(opened.run(name)) if all(_fits(record, word) for word in words)]
-    if len(found) != 1:
-        some = ", ".join(record.case.key for record in found[:4]) + (", …" if len(found) > 4 else "")
-        what = f"{len(found)} records fit" if found else "no record fits"
-        raise TesseraError(what, got=" ".join(words), allowed=some or None, do="say more of its case")
-    return found[0]
+        records = opened.read_records(opened.get_run(name))
+        matches = [record for record in records if all(_matches_word(record, word) for word in words)]
+    if len(matches) != 1:
+        keys = ", ".join(record.case.key for record in matches[:4]) + (", …" if len(matches) > 4 else "")
+        what = f"{len(matches)} records match" if matches else "no record matches"
+        raise TesseraError(what, got=" ".join(words), allowed=keys or None, do="give more parameters of the case")
+    return matches[0]
 
 
-def _fits(record: Record, word: str) -> bool:
+def _matches_word(record: Record, word: str) -> bool:
     case = record.case
     name, equals, value = word.partition("=")
     if equals and "[" not in name:

@@ -1,6 +1,6 @@
-"""Run a named set of cases over all features; ends in a summary table and a report.
+"""Run a named set of cases over all features; write a summary table and a report.
 
-The suites `quick`, `standard` and `nightly` come with Tessera; a path to a TOML file of the same form is a suite too.
+The suites `quick`, `standard` and `nightly` are part of Tessera; a TOML file of the same format is a suite as well.
 """
 
 from __future__ import annotations
@@ -9,90 +9,112 @@ import argparse
 import sys
 from pathlib import Path
 
-from tessera.cli.execute import closing_lines, execute, is_root
-from tessera.cli.options import FORMS, add_launch, add_output, add_store, checked, launch_of
-from tessera.cli.progress import clock
-from tessera.cli.records_table import print_records
+from tessera.axes import Option
+from tessera.cli.execute import execute_plan, is_root, make_closing_lines
+from tessera.cli.options import (
+    OUTPUT_FORMAT_NAMES,
+    OUTPUT_OPTIONS,
+    RANK_OPTIONS,
+    RUN_OPTIONS,
+    SAMPLING_OPTIONS,
+    STORE_OPTIONS,
+    TOTAL_OPTION,
+    WORKER_OPTIONS,
+    adapt_options,
+    add_options,
+    make_launch,
+    make_renamed_option,
+)
+from tessera.cli.progress import format_clock
 from tessera.cli.report_command import write_report
 from tessera.errors import TesseraError
-from tessera.report.destination import destination
-from tessera.report.tables import Column, render
-from tessera.results.record import exit_code
-from tessera.suites.plan import Plan
-from tessera.suites.suite import Suite, load_suite, parse_duration
+from tessera.report.blocks import Column
+from tessera.report.record_tables import print_records
+from tessera.report.tables import open_output, write_rows
+from tessera.results.record import compute_exit_code
+from tessera.suites.plan import RunPlan
+from tessera.suites.suite import Suite, load_suite
 
 EPILOG = """\
 examples:
   tessera suite quick                         a table, and report.html
   tessera suite standard --run-name before    the same later as `after`, then `tessera compare before after`
-  tessera suite nightly --dry-run             what it would run, and how long
-  tessera suite quick --resume                go on where an interrupted one stopped
+  tessera suite nightly --dry-run             its cases, and how long they take
+  tessera suite quick --resume                continue an interrupted run
   tessera suite my-cases.toml -o mine.html
 """
 
 
+OPTIONS = (
+    Option(name="suite", positional="SUITE", help="suite: quick, standard, nightly or a file"),
+    Option(name="list", action="flag", help="list of the suites"),
+    Option(name="dry_run", action="flag", help="list of the cases and an estimate of the time, without running them"),
+    *adapt_options(
+        [option for option in SAMPLING_OPTIONS if option.name in ("launches", "quick")],
+        launches={"default_text": "set by the suite; with --quick 1"},
+        quick={"help": "quick, less precise run: 1 launch"},
+    ),
+    *adapt_options([TOTAL_OPTION], total={"default_text": "set by the suite"}),
+    make_renamed_option("--budget", "--total"),
+    *RANK_OPTIONS,
+    *WORKER_OPTIONS,
+    *STORE_OPTIONS,
+    *RUN_OPTIONS,
+    *OUTPUT_OPTIONS,
+)
+
+
 def configure(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("suite", nargs="?", default=None, metavar="SUITE", help="quick, standard, nightly or a file")
-    parser.add_argument("--list", action="store_true", help="list the suites and end")
-    parser.add_argument("--dry-run", action="store_true", help="say what would run and how long, and end")
-    parser.add_argument("--quick", action="store_true", help="one launch per case, whatever the suite says")
-    parser.add_argument(
-        "--budget",
-        type=checked(parse_duration),
-        metavar="TIME",
-        help="instead of the suite's own, e.g. 10min",
-    )
-    parser.add_argument("--launches", type=int, metavar="N", help="instead of the suite's own")
-    add_launch(parser)
-    add_store(parser, writes=True)
-    add_output(parser)
+    add_options(parser, OPTIONS)
 
 
 def run(args: argparse.Namespace) -> int:
     if args.list:
         from tessera.cli.list_command import print_listing
 
-        return print_listing("suites", args.form, args.output)
+        return print_listing("suites", args.output_format, args.output)
     if args.suite is None:
         raise TesseraError(
-            "no suite named", allowed="quick, standard, nightly or a file", do="try `tessera suite quick`"
+            "no suite is given", allowed="quick, standard, nightly or a file", do="try `tessera suite quick`"
         )
     suite = load_suite(args.suite)
     launches = 1 if args.quick else suite.launches if args.launches is None else args.launches
-    if launches < 1:
-        raise TesseraError("launches", got=launches, allowed="1 or more")
-    plan = Plan(
+    plan = RunPlan(
         cases=suite.cases,
         sampling=suite.sampling,
-        launch=launch_of(args),
+        launch=make_launch(args),
         launches=launches,
-        budget=args.budget or suite.budget,
-    ).divided()
+        budget=args.total or suite.budget,
+    ).divide_budget()
     if args.dry_run:
-        return _dry_run(suite, plan, args)
-    page = Path(args.output or "report.html") if args.form not in FORMS else None
+        return _print_dry_run(suite, plan, args)
+    page = Path(args.output or "report.html") if args.output_format not in OUTPUT_FORMAT_NAMES else None
     if page is not None and not page.parent.is_dir():
-        raise TesseraError("no such directory for the report", got=str(page.parent), do="make it, or choose another -o")
-    stored, records, outcome = execute(plan, store_path=args.store, name=args.run, suite=suite.name, resume=args.resume)
+        raise TesseraError(
+            "the directory of the report does not exist", got=str(page.parent), do="create it, or choose another -o"
+        )
+    stored, records, outcome = execute_plan(
+        plan, store_path=args.store, name=args.run, suite=suite.name, resume=args.resume
+    )
     if is_root():
-        print_records(stored, records, args.form, None if page else args.output)
+        print_records(stored, records, args.output_format, None if page else args.output)
         if page is not None:
             write_report([stored.name], store_path=args.store, path=page)
-        if args.tells:
-            print("\n".join(closing_lines(stored, outcome, records)))
+        if args.show_summary:
+            print("\n".join(make_closing_lines(stored, outcome, records)))
         if page is not None:
             print(f"report: {page}")
-    return exit_code(records)
+    return compute_exit_code(records)
 
 
-def _dry_run(suite: Suite, plan: Plan, args: argparse.Namespace) -> int:
-    with destination(args.output) as stream:
+def _print_dry_run(suite: Suite, plan: RunPlan, args: argparse.Namespace) -> int:
+    with open_output(args.output) as stream:
         rows = [[case.key] for case in plan.cases]
-        render([Column("case")], rows, args.form, stream, title=f"{suite.name}: {suite.title}")
-    seconds = plan.estimate()
+        write_rows([Column("case")], rows, args.output_format, stream, title=f"{suite.name}: {suite.title}")
+    seconds = plan.estimate_seconds()
     print(
-        f"{len(plan.cases)} cases x {plan.launches} launches, at most {clock(seconds)} minutes "
-        f"(budget {clock(plan.budget or seconds)})",
+        f"{len(plan.cases)} cases x {plan.launches} launches, at most {format_clock(seconds)} minutes "
+        f"(of {format_clock(plan.budget or seconds)} in total)",
         file=sys.stderr,
     )
     return 0

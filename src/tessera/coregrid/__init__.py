@@ -1,7 +1,13 @@
-"""Convolution on a grid of cores with a small memory each: planned, executed and counted under a model of the chip.
+"""Plan convolutions on a core grid (many cores with small local memories), and execute them in a model of the chip.
 
-`import tessera.coregrid as ttnn` runs programs that were written for ttnn's conv2d. Names are imported when they are
-asked for; most of them bring torch along.
+Terms: a *stick* is one pixel with all its channels, a *tile* is 32 x 32 values, a *shard* is the part of a tensor on
+one core, and a *haloed shard* also contains the padding and the sticks of other cores that the core's output reads. A
+core computes its output in *height blocks* (ranges of output sticks); each is a sum of products over *inner blocks*
+(ranges of the inner dim of the matrix product). *Global memory* is the memory that all cores share. A *plan* determines
+shards, blocks and buffers. The *chip's default rule* is the choice that ttnn makes on a real chip.
+
+`import tessera.coregrid as ttnn` runs programs that were written for ttnn's `conv2d`. Names are imported lazily, on
+first access, because most of them import torch.
 """
 
 from __future__ import annotations
@@ -9,12 +15,19 @@ from __future__ import annotations
 import importlib
 import typing
 
-_NAMES = {
-    "config": ("ComputeConfig", "Conv2dConfig", "Conv2dSliceConfig", "MathFidelity", "SliceAxis", "SliceConfig"),
+_NAMES_BY_MODULE = {
+    "config": (
+        "ComputeConfig",
+        "Conv2dConfig",
+        "Conv2dSliceConfig",
+        "MathFidelity",
+        "ShardLayout",
+        "SliceAxis",
+        "SliceConfig",
+    ),
     "convolution": ("Convolution",),
-    "device.arena": ("OutOfMemory",),
     "device.device": ("Device", "close_device", "init_device_compute_kernel_config", "manage_device", "open_device"),
-    "device.grids": ("CoreCoord", "CoreGrid", "CoreRange", "CoreRangeSet"),
+    "cores": ("CoreCoord", "CoreGrid", "CoreRange", "CoreRangeSet"),
     "device.memory_config": (
         "BufferType",
         "DRAM_MEMORY_CONFIG",
@@ -41,23 +54,22 @@ _NAMES = {
         "to_torch",
         "typecast",
     ),
-    "execution.activations": ("UnaryOpType", "UnaryWithParam"),
+    "activations": ("UnaryOpType", "UnaryWithParam"),
     "formats": ("DataType", "Layout", "bfloat16", "bfloat4_b", "bfloat8_b", "float32"),
     "operations.add": ("add", "add_"),
     "operations.conv2d": ("conv2d",),
     "operations.conv_transpose2d": ("conv_transpose2d",),
-    "operations.global_pool": ("global_avg_pool2d",),
     "operations.linear": ("linear",),
-    "operations.pools": ("avg_pool2d", "max_pool2d"),
+    "operations.pools": ("avg_pool2d", "global_avg_pool2d", "max_pool2d"),
     "operations.resample": ("upsample",),
+    "planning.memory": ("OutOfMemory",),
     "planning.plan": ("ConvPlan", "plan_one"),
-    "planning.search": ("plan_conv2d",),
-    "planning.sharding": ("ShardLayout",),
+    "search": ("plan_conv2d",),
 }
-_MODULE_OF = {name: module for module, names in _NAMES.items() for name in names}
+_MODULE_BY_NAME = {name: module for module, names in _NAMES_BY_MODULE.items() for name in names}
 
-# The chip's own names for what has another name here: the module, the object in it, and a part of that.
-_ALSO = {
+# ttnn names that differ from the names in this package: (module, attribute, member of the attribute).
+_TTNN_ALIASES = {
     "BLOCK_SHARDED": ("device.memory_config", "TensorMemoryLayout", "BLOCK_SHARDED"),
     "BlackholeComputeKernelConfig": ("config", "ComputeConfig", ""),
     "Conv2dDRAMSliceHeight": ("config", "SliceAxis", "HEIGHT"),
@@ -73,15 +85,15 @@ _ALSO = {
 
 
 def __getattr__(name: str) -> typing.Any:
-    if name in _MODULE_OF:
-        module, what, part = _MODULE_OF[name], name, ""
-    elif name in _ALSO:
-        module, what, part = _ALSO[name]
+    if name in _MODULE_BY_NAME:
+        module, attribute, member = _MODULE_BY_NAME[name], name, ""
+    elif name in _TTNN_ALIASES:
+        module, attribute, member = _TTNN_ALIASES[name]
     else:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    found = getattr(importlib.import_module(f"{__name__}.{module}"), what)
-    return getattr(found, part) if part else found
+    value = getattr(importlib.import_module(f"{__name__}.{module}"), attribute)
+    return getattr(value, member) if member else value
 
 
 def __dir__() -> list[str]:
-    return sorted([*globals(), *_MODULE_OF, *_ALSO])
+    return sorted([*globals(), *_MODULE_BY_NAME, *_TTNN_ALIASES])

@@ -1,4 +1,4 @@
-"""One convolution case: planned, executed on this host under the model of the chip, and held against torch."""
+"""Measure one core grid case: plan it, execute it on this host in the chip model, and compare the output with torch."""
 
 from __future__ import annotations
 
@@ -9,71 +9,71 @@ from typing import Any
 import torch
 from torch.nn import functional
 
-from tessera.coregrid.cost.timeline import predicted
+from tessera.coregrid.activations import ACTIVATIONS
+from tessera.coregrid.cost.timeline import predict_time
 from tessera.coregrid.device.device import Device, open_device
 from tessera.coregrid.device.tensors import Tensor, deallocate, from_torch, to_device, to_torch
-from tessera.coregrid.execution.activations import ACTIVATIONS
-from tessera.coregrid.execution.program import Program
-from tessera.coregrid.formats import float32, rounded
-from tessera.coregrid.machines import machine_of
-from tessera.coregrid.networks.layers import network
+from tessera.coregrid.execution.program import ConvProgram
+from tessera.coregrid.formats import float32, round_values
+from tessera.coregrid.machines import find_machine
+from tessera.coregrid.networks.layers import describe_network
 from tessera.coregrid.networks.plan import plan_network
 from tessera.coregrid.operations.conv2d import conv2d
-from tessera.coregrid.planning.knobs import advice
 from tessera.coregrid.planning.ledger import Ledger
+from tessera.coregrid.planning.memory_savings import explain_fit
 from tessera.coregrid.planning.plan import ConvPlan
-from tessera.coregrid.problem import Problem
+from tessera.coregrid.problem import ConvProblem
 from tessera.errors import Refused
-from tessera.launch.worker import Worker
-from tessera.measure.environment import environment
+from tessera.launch.worker import RunContext, Worker
+from tessera.measure.environment import describe_environment
 from tessera.measure.sampler import sample
 from tessera.measure.samples import Sampling
-from tessera.results.figures import time_metrics
-from tessera.results.record import Case, Metric, Record
+from tessera.results.metrics import Metric, make_metrics, make_time_metrics
+from tessera.results.record import Case, Record
 
-VERSION = "1"
-SEED = 7
-# What agrees: float32 to rounding; shorter formats by the correlation that the chip's own tests ask for.
-TOLERANCE = 1e-4
-LEAST_PCC = {"float32": 0.999999, "bfloat16": 0.99, "bfloat8_b": 0.98, "bfloat4_b": 0.9}
+RECORD_VERSION = "1"
+INPUT_SEED = 7
+# Required agreement with torch: float32 up to rounding errors; other formats by the correlation of ttnn's own tests.
+MAX_RELATIVE_ERROR = 1e-4
+MIN_CORRELATION = {"float32": 0.999999, "bfloat16": 0.99, "bfloat8_b": 0.98, "bfloat4_b": 0.9}
 
 
-def run_case(worker: Worker, case: Case, sampling: Sampling) -> Record:
-    """Measure one case on this worker."""
+def run_case(context: RunContext, case: Case, sampling: Sampling) -> Record:
+    """Measure one convolution or network case in this process and return its record."""
     if case.name == "network":
-        return _network(case, sampling)
-    problem = Problem.of(case.params)
+        return _measure_network(case, sampling)
+    problem = ConvProblem.of(case.params)
     plan = problem.plan()
     if not plan.fits:
-        raise Refused(advice(plan))
+        raise Refused(explain_fit(plan))
     device = open_device(problem.setup.machine)
     try:
-        return _measured(worker, case, sampling, Call(device, plan, problem))
+        return _measure_call(context.worker, case, sampling, ConvCall(device, plan, problem))
     finally:
         device.close()
 
 
 @dataclass(frozen=True, slots=True)
-class _Numbers:
-    """The pair of numbers that says how near an output is to torch's."""
+class _Agreement:
+    """Agreement with torch: correlation, largest absolute error, and this error relative to the largest torch value."""
 
     pcc: float
     max_error: float
     relative: float
 
 
-class Call:
-    """A convolution that can be called again and again, its input put back where the plan wants it each time."""
+class ConvCall:
+    """A convolution that can be called repeatedly, with prepared weights and its input on the device."""
 
-    def __init__(self, device: Device, plan: ConvPlan, problem: Problem) -> None:
+    def __init__(self, device: Device, plan: ConvPlan, problem: ConvProblem) -> None:
         self.device, self.plan, self.problem = device, plan, problem
         conv, config = plan.conv, plan.config
-        draw = torch.Generator().manual_seed(SEED)
-        self.images = torch.randn(conv.batch, conv.in_channels, conv.height, conv.width, generator=draw)
+        generator = torch.Generator().manual_seed(INPUT_SEED)
+        self.images = torch.randn(conv.batch, conv.in_channels, conv.height, conv.width, generator=generator)
         fan = conv.in_channels // conv.groups * conv.kernel[0] * conv.kernel[1]
         shape = conv.out_channels, conv.in_channels // conv.groups, *conv.kernel
-        self.weights = torch.randn(shape, generator=draw) / fan**0.5
-        self.bias = torch.randn(conv.out_channels, generator=draw) if plan.bias else None
+        self.weights = torch.randn(shape, generator=generator) / fan**0.5
+        self.bias = torch.randn(conv.out_channels, generator=generator) if plan.bias else None
         self._host = from_torch(
             self.images.permute(0, 2, 3, 1).contiguous(), plan.input_dtype, layout=plan.input_layout
         )
@@ -81,56 +81,55 @@ class Call:
             self.weights, config.weights_dtype if not config.weights_dtype.is_block else float32
         )
         self._bias = None if self.bias is None else from_torch(self.bias.reshape(1, 1, 1, -1), float32)
-        self._where = None if plan.slices else Program.of(plan).input
+        self._where = None if plan.slices else ConvProgram.of(plan).input
         self._input: Tensor | None = None
-        self._keep_prepared()
+        self._prepare_weights()
 
-    def _keep_prepared(self) -> None:
-        """Lay the weights out once; later calls take them as they are."""
-        self.before()
-        output, kept = self._conv(keep=True)
-        self._weights, self._bias = kept
+    def _prepare_weights(self) -> None:
+        """Prepare the weights and bias for the device by one call of `conv2d`. Later calls reuse them."""
+        self.prepare_input()
+        output, prepared = self._call_conv2d(keep=True)
+        self._weights, self._bias = prepared
         deallocate(output)
 
-    def before(self) -> None:
-        """Put the input where the plan wants it, unless it is there."""
+    def prepare_input(self) -> None:
+        """Copy the input to the device in the layout of the plan, unless the input is already on the device."""
         if self._input is None or not self._input.is_allocated():
             self._input = to_device(self._host, self.device, self._where)
 
     def __call__(self) -> None:
-        deallocate(self._conv())
+        deallocate(self._call_conv2d())
 
-    def output(self) -> torch.Tensor:
-        """The output as torch's, `(N, C, H, W)`."""
+    def compute_output(self) -> torch.Tensor:
+        """Run the convolution and return its output as float32 `(N, C, H, W)`."""
         conv = self.plan.conv
-        self.before()
-        made = self._conv()
-        found = to_torch(made).float().reshape(conv.batch, *conv.output, -1)[..., : conv.out_channels]
-        deallocate(made)
-        return found.permute(0, 3, 1, 2)
+        self.prepare_input()
+        output = self._call_conv2d()
+        values = to_torch(output).float().reshape(conv.batch, *conv.output_size, -1)[..., : conv.out_channels]
+        deallocate(output)
+        return values.permute(0, 3, 1, 2)
 
-    def truth(self) -> torch.Tensor:
-        """Torch's output for the numbers that the formats hold."""
+    def compute_reference(self) -> torch.Tensor:
+        """Return torch's output for the input rounded to the plan's input format, with weights and bias in float32."""
         conv, config = self.plan.conv, self.plan.config
         (top, bottom), (left, right) = conv.padding
-        images = rounded(self.images.permute(0, 2, 3, 1), self.plan.input_dtype).permute(0, 3, 1, 2)
+        images = round_values(self.images.permute(0, 2, 3, 1), self.plan.input_dtype).permute(0, 3, 1, 2)
         padded = functional.pad(images, (left, right, top, bottom))
-        bias = None if self.bias is None else self.bias
-        found = functional.conv2d(padded, self.weights, bias, conv.stride, 0, conv.dilation, conv.groups)
-        return ACTIVATIONS[config.activation](found) if config.activation else found
+        output = functional.conv2d(padded, self.weights, self.bias, conv.stride, 0, conv.dilation, conv.groups)
+        return ACTIVATIONS[config.activation](output) if config.activation else output
 
-    def counted(self) -> tuple[Ledger, int]:
-        """What one call moves, and the most that it has allocated of every core's memory, its input included."""
+    def count_bytes_and_peak_memory(self) -> tuple[Ledger, int]:
+        """Return the bytes that one call moves, and the peak memory per core in bytes, including the input."""
         if self._input is not None:
             deallocate(self._input)
-        floor = self.device.arena.used
-        self.before()
+        used_before = self.device.arena.used
+        self.prepare_input()
         self.device.arena.reset_peak()
         earlier = self.device.ledger
         self()
-        return _less(self.device.ledger, earlier), self.device.arena.peak - floor
+        return self.device.ledger - earlier, self.device.arena.peak - used_before
 
-    def _conv(self, *, keep: bool = False) -> Any:
+    def _call_conv2d(self, *, keep: bool = False) -> Any:
         conv, setup = self.plan.conv, self.problem.setup
         assert self._input is not None
         (top, bottom), (left, right) = conv.padding
@@ -156,97 +155,88 @@ class Call:
         )
 
 
-def _measured(worker: Worker, case: Case, sampling: Sampling, call: Call) -> Record:
+def _measure_call(worker: Worker, case: Case, sampling: Sampling, call: ConvCall) -> Record:
     plan = call.plan
-    numbers = _compared(call.output(), call.truth())
-    moved, peak = call.counted()
-    samples = sample(call, sampling, sync=worker.sync, before=call.before)
-    good = numbers.pcc >= LEAST_PCC[plan.output_dtype.name]
+    numbers = _compare_outputs(call.compute_output(), call.compute_reference())
+    ledger, peak = call.count_bytes_and_peak_memory()
+    samples = sample(call, sampling, sync=worker.sync, before=call.prepare_input)
+    good = numbers.pcc >= MIN_CORRELATION[plan.output_dtype.name]
     if plan.output_dtype is float32 and plan.weights_dtype is float32:
-        good = good and numbers.relative <= TOLERANCE
-    metrics = time_metrics(samples) | {
-        "pcc": Metric(numbers.pcc, "", "higher"),
-        "max_error": Metric(numbers.max_error, "", "lower"),
-        "wrong": Metric(float(not good), "", "lower"),
-        "gflops": Metric(plan.conv.flops / time_metrics(samples)["time"].value / 1e9, "GFLOP/s", "higher"),
-        "high_water": Metric(peak, "B", "lower"),
-        **_bytes(moved),
+        good = good and numbers.relative <= MAX_RELATIVE_ERROR
+    times = make_time_metrics(samples)
+    figures = {
+        "pcc": numbers.pcc,
+        "max_error": numbers.max_error,
+        "wrong": float(not good),
+        "gflops": plan.conv.flops / times["time"].value / 1e9,
+        "high_water": peak,
     }
-    when = predicted(plan)
-    expected = {
-        "chip_time": Metric(when.seconds, "s", "lower"),
-        "high_water": Metric(plan.high_water, "B", "lower"),
-        **_bytes(plan.ledger),
-    }
-    conditions = {
-        "layout": str(plan.layout),
-        "cores": plan.sharding.cores,
-        "slices": len(plan.slices),
-        "bound": when.bound,
-    }
+    when = predict_time(plan)
+    expected = make_metrics({"chip_time": when.seconds, "high_water": plan.high_water}) | _build_byte_metrics(
+        plan.ledger
+    )
     return Record(
         case=case,
-        version=VERSION,
+        version=RECORD_VERSION,
         launches=(samples,),
-        metrics=metrics,
+        metrics=times | make_metrics(figures) | _build_byte_metrics(ledger),
         predicted=expected,
-        environment=environment(),
-        conditions=conditions,
-        notes=() if good else ("the output is not torch's",),
+        environment=describe_environment(),
+        chosen={"layout": str(plan.layout), "cores": plan.sharding.cores, "slices": len(plan.slices)},
+        details={"bound": when.bound},
+        notes=() if good else ("the output does not agree with torch",),
     )
 
 
-def _bytes(ledger: Ledger) -> dict[str, Metric]:
-    return {
-        "moved": Metric(ledger.total, "B", "lower"),
-        "local": Metric(ledger.local, "B", "lower"),
-        "remote": Metric(ledger.remote, "B", "lower"),
-        "multicast": Metric(ledger.multicast, "B", "lower"),
-        "global": Metric(ledger.global_bytes, "B", "lower"),
-    }
-
-
-def _less(after: Ledger, before: Ledger) -> Ledger:
-    return Ledger(
-        local=after.local - before.local,
-        remote=after.remote - before.remote,
-        multicast=after.multicast - before.multicast,
-        global_read=after.global_read - before.global_read,
-        global_written=after.global_written - before.global_written,
+def _build_byte_metrics(ledger: Ledger) -> dict[str, Metric]:
+    return make_metrics(
+        {
+            "moved": ledger.total,
+            "local": ledger.local,
+            "remote": ledger.remote,
+            "multicast": ledger.multicast,
+            "global": ledger.global_bytes,
+        }
     )
 
 
-def _compared(found: torch.Tensor, truth: torch.Tensor) -> _Numbers:
-    """The correlation of two outputs, the largest difference, and that as a fraction of the largest value."""
-    worst = float((found - truth).abs().max())
-    pair = torch.stack([found.flatten(), truth.flatten()]).double()
+def _compare_outputs(output: torch.Tensor, truth: torch.Tensor) -> _Agreement:
+    """Return the correlation of `output` with `truth`, and the largest absolute and relative error."""
+    worst = float((output - truth).abs().max())
+    pair = torch.stack([output.flatten(), truth.flatten()]).double()
     constant = bool((pair.std(dim=1) == 0).any())
     pcc = float(worst == 0) if constant else float(torch.corrcoef(pair)[0, 1])
-    return _Numbers(pcc=pcc, max_error=worst, relative=worst / max(float(truth.abs().max()), 1e-30))
+    return _Agreement(pcc=pcc, max_error=worst, relative=worst / max(float(truth.abs().max()), 1e-30))
 
 
-def _network(case: Case, sampling: Sampling) -> Record:
-    """A whole network planned: how long planning takes here, and what it predicts for the chip."""
-    machine = machine_of(str(case.params["machine"]))
-    described = network(str(case.params["network"]), int(case.params["batch_size"]))
+def _measure_network(case: Case, sampling: Sampling) -> Record:
+    """Measure the time to plan a whole network, and record the network's predicted throughput."""
+    machine = find_machine(str(case.params["machine"]))
+    described = describe_network(
+        str(case.params["network"]), int(case.params["batch_size"]), case.params.get("image_size")
+    )
     planning: Callable[[], object] = lambda: plan_network(described, machine)  # noqa: E731
-    found = plan_network(described, machine)
+    search = plan_network(described, machine)
     samples = sample(planning, sampling)
-    plan, known = found.best, found.best.published
-    metrics = time_metrics(samples)
-    if known is not None:
-        metrics["images_per_second"] = Metric(known.compared, "images/s", "higher")
+    plan, published = search.best, search.best.published
+    metrics = make_time_metrics(samples)
+    if published is not None:
+        metrics |= make_metrics({"images_per_second": published.rate})
     return Record(
         case=case,
-        version=VERSION,
+        version=RECORD_VERSION,
         launches=(samples,),
         metrics=metrics,
-        predicted={
-            "images_per_second": Metric(plan.images_per_second, "images/s", "higher"),
-            "chip_time": Metric(plan.seconds, "s", "lower"),
-            "resharding": Metric(plan.resharding, "s", "lower"),
-            **({"greedy": Metric(found.greedy.seconds, "s", "lower")} if found.greedy else {}),
-        },
-        environment=environment(),
-        notes=() if known is None else (f"{known.compared:,.0f} images/s is what was published, not measured here",),
+        predicted=make_metrics(
+            {
+                "images_per_second": plan.images_per_second,
+                "chip_time": plan.seconds,
+                "resharding": plan.resharding,
+                **({"greedy": search.greedy.seconds} if search.greedy else {}),
+            }
+        ),
+        environment=describe_environment(),
+        notes=()
+        if published is None
+        else (f"{published.rate:,.0f} images/s is the published rate, not measured here",),
     )

@@ -1,178 +1,281 @@
-"""From what a user asks for to the convolution cases that answer it. Imports no torch until a case is checked."""
+"""Axes (parameters) and cases of the core-grid benchmarks. torch is imported only when a case is checked."""
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from tessera.errors import TesseraError, did_you_mean
+from tessera.axes import Axes, Axis, parse_bool, parse_int, parse_size, shorten_pair
+from tessera.coregrid.convolution import AUTO_LAYOUT, SEARCH_LAYOUT
+from tessera.errors import TesseraError
 from tessera.results.record import Case
 
 FEATURE = "conv"
+CONV2D_BENCHMARK, NETWORK_BENCHMARK = "conv2d", "network"
 BENCHMARKS = {
-    "conv2d": "one convolution on a grid of cores: planned, executed, counted and held against torch",
-    "network": "a whole network planned layer by layer, and its predicted images/s",
+    CONV2D_BENCHMARK: "one convolution on a grid of cores: planned, executed, and compared with torch",
+    NETWORK_BENCHMARK: "a whole network, planned layer by layer, with its predicted images/s",
 }
-SEARCH, AUTO = "search", "auto"
-CHOICES = (SEARCH, AUTO, "HEIGHT", "BLOCK", "WIDTH")
-FORMATS = ("float32", "bfloat16", "bfloat8_b", "bfloat4_b")
-FIDELITIES = ("LoFi", "HiFi2", "HiFi3", "HiFi4")
+SHARD_LAYOUT_CHOICES = (SEARCH_LAYOUT, AUTO_LAYOUT, "HEIGHT", "BLOCK", "WIDTH")
+NUMBER_FORMATS = ("float32", "bfloat16", "bfloat8_b", "bfloat4_b")
+MATH_FIDELITIES = ("LoFi", "HiFi2", "HiFi3", "HiFi4")
+GROUP_SHAPE, GROUP_PLACEMENT, GROUP_SETTINGS = "convolution", "placement", "settings"
 
-# Every axis of a convolution with its usual value; settings and windows that are as usual are left out of a case.
-SHAPE: dict[str, Any] = {
-    "batch_size": 1,
-    "image_size": 56,
-    "in_channels": 64,
-    "out_channels": 64,
-    "kernel": 3,
-    "stride": 1,
-    "padding": None,  # so that an odd kernel keeps the size
-    "dilation": 1,
-    "groups": 1,
-}
-WHERE: dict[str, Any] = {"machine": "wormhole-n150", "shard_layout": SEARCH, "dtype": "bfloat16"}
-SETTINGS: dict[str, Any] = {
-    "weights_dtype": "bfloat16",
-    "bias": True,
-    "activation": "",
-    "grid": "",
-    "input_channels_alignment": 32,
-    "deallocate_activation": False,
-    "reallocate_halo_output": False,
-    "act_block_h_override": 0,
-    "act_block_w_div": 1,
-    "transpose_shards": True,
-    "output_layout": "tile",
-    "enable_act_double_buffer": False,
-    "enable_weights_double_buffer": False,
-    "enable_split_reader": False,
-    "full_inner_dim": False,
-    "halo_mode": "span",
-    "math_fidelity": "HiFi4",
-    "math_approx_mode": True,
-    "dst_full_sync_en": False,
-    "fp32_dest_acc_en": False,
-    "packer_l1_acc": False,
-    "slice_axis": "",
-    "num_slices": 0,
-}
-NETWORK: dict[str, Any] = {"network": "resnet50", "machine": "wormhole-n150", "batch_size": 16}
-WORDS: dict[str, tuple[Any, ...]] = {
-    "shard_layout": CHOICES,
-    "dtype": FORMATS,
-    "weights_dtype": FORMATS,
-    "math_fidelity": FIDELITIES,
-    "output_layout": ("tile", "row_major"),
-    "halo_mode": ("span", "exact"),
-    "slice_axis": ("", "height", "width"),
-}
+
+def parse_size_or_pair(text: str) -> int | list[int]:
+    """Parse a size: one number, or [height, width] if height and width differ.
+
+    >>> parse_size_or_pair("3"), parse_size_or_pair("3x5")
+    (3, [3, 5])
+    """
+    return shorten_pair(parse_size(text))
+
+
+def parse_padding_text(text: str) -> int | list[int]:
+    """Parse a padding: one number, height and width, or four sides (top, bottom, left, right).
+
+    >>> parse_padding_text("1"), parse_padding_text("0,1,0,1")
+    (1, [0, 1, 0, 1])
+    """
+    if "," not in text:
+        return parse_size_or_pair(text)
+    sides = [parse_int(part) for part in text.split(",")]
+    if len(sides) != 4:
+        raise TesseraError("--padding", got=text, allowed="N, HxW, or TOP,BOTTOM,LEFT,RIGHT")
+    return sides
+
+
+def _declare_shape_axis(name: str, default: int, help: str, **options: Any) -> Axis:
+    """Declare a benchmark axis for a dimension of the convolution's shape, such as the number of channels."""
+    fields: dict[str, Any] = {
+        "parse": parse_int,
+        "default": default,
+        "applies_to": (CONV2D_BENCHMARK,),
+        "group": GROUP_SHAPE,
+        "help": help,
+    }
+    return Axis(name=name, **(fields | options))
+
+
+def _declare_window_axis(name: str, default: int, help: str, **options: Any) -> Axis:
+    """Declare a benchmark axis for a window parameter, such as the stride: one number, or height and width."""
+    return _declare_shape_axis(name, default, help, parse=parse_size_or_pair, metavar="N|HxW", **options)
+
+
+def _declare_setting_axis(name: str, default: bool | int | str, help: str, **options: Any) -> Axis:
+    """Declare a benchmark axis for a setting of `conv2d`. The case key omits a setting with the default value."""
+    fields: dict[str, Any] = {"default": default, "help": help, "in_key": "unless_default", "group": GROUP_SETTINGS}
+    if isinstance(default, bool):
+        fields |= {"parse": parse_bool, "action": "on_off"}
+    elif isinstance(default, int):
+        fields |= {"parse": parse_int}
+    return Axis(name=name, applies_to=(CONV2D_BENCHMARK,), **(fields | options))
+
+
+AXES = Axes(
+    FEATURE,
+    (
+        Axis(
+            name="network",
+            default="resnet50",
+            default_text="none",
+            metavar="MODEL",
+            applies_to=(NETWORK_BENCHMARK,),
+            group="tables and networks",
+            help="network to plan as a whole, with its predicted images/s",
+        ),
+        _declare_shape_axis(
+            "batch_size",
+            1,
+            "images per batch",
+            defaults={NETWORK_BENCHMARK: 16},
+            applies_to=(),
+            default_text="1; network: 16",
+        ),
+        _declare_window_axis(
+            "image_size",
+            56,
+            "height and width of the input",
+            defaults={NETWORK_BENCHMARK: None},
+            applies_to=(),
+            default_text="56; network: the image size of the model",
+        ),
+        _declare_shape_axis("in_channels", 64, "input channels"),
+        _declare_shape_axis("out_channels", 64, "output channels"),
+        _declare_window_axis("kernel", 3, "kernel size"),
+        _declare_window_axis("stride", 1, "convolution stride", in_key="unless_default"),
+        Axis(
+            name="padding",
+            parse=parse_padding_text,
+            parse_list=lambda text: [parse_padding_text(text)],
+            metavar="PADDING",
+            applies_to=(CONV2D_BENCHMARK,),
+            group=GROUP_SHAPE,
+            help="padding: N, HxW, or TOP,BOTTOM,LEFT,RIGHT",
+            default_text="preserves the image size for odd kernels",
+        ),
+        _declare_window_axis("dilation", 1, "convolution dilation", in_key="unless_default"),
+        _declare_shape_axis("groups", 1, "channel groups", in_key="unless_default"),
+        Axis(
+            name="machine",
+            default="wormhole-n150",
+            metavar="NAME|FILE",
+            group=GROUP_PLACEMENT,
+            help="machine by name (`tessera list machines`) or TOML file",
+        ),
+        Axis(
+            name="shard_layout",
+            choices=SHARD_LAYOUT_CHOICES,
+            default=SEARCH_LAYOUT,
+            applies_to=(CONV2D_BENCHMARK,),
+            group=GROUP_PLACEMENT,
+            help="shard layout (search is the fastest that fits, auto the chip's default rule)",
+        ),
+        Axis(
+            name="dtype",
+            choices=NUMBER_FORMATS,
+            default="bfloat16",
+            applies_to=(CONV2D_BENCHMARK,),
+            group=GROUP_PLACEMENT,
+            help="number format of activations and output",
+        ),
+        _declare_setting_axis("weights_dtype", "bfloat16", "number format of weights and bias", choices=NUMBER_FORMATS),
+        _declare_setting_axis("bias", True, "bias added to the output"),
+        _declare_setting_axis("activation", "", "activation function applied to the output, for example relu"),
+        _declare_setting_axis(
+            "grid", "", "grid of cores to use", default_text="all cores of the machine", metavar="ROWSxCOLS"
+        ),
+        _declare_setting_axis("input_channels_alignment", 32, "alignment of input channels: 8, 16 or 32"),
+        _declare_setting_axis("deallocate_activation", False, "deallocation of the input after the halo exchange"),
+        _declare_setting_axis(
+            "reallocate_halo_output", False, "haloed input moved next to other buffers, to reduce fragmentation"
+        ),
+        _declare_setting_axis(
+            "act_block_h_override", 0, "activation block height in sticks (pixels), a multiple of 32; 0: whole shard"
+        ),
+        _declare_setting_axis("act_block_w_div", 1, "divisor of the activation block width (WIDTH only)"),
+        _declare_setting_axis(
+            "transpose_shards", True, "sticks over grid rows, channels over grid columns; off: vice versa (BLOCK only)"
+        ),
+        _declare_setting_axis("output_layout", "tile", "memory layout of the output", choices=("tile", "row_major")),
+        _declare_setting_axis("enable_act_double_buffer", False, "double buffer for activations"),
+        _declare_setting_axis("enable_weights_double_buffer", False, "double buffer for weights"),
+        _declare_setting_axis(
+            "enable_split_reader", False, "two processors per core that gather activations, instead of one"
+        ),
+        _declare_setting_axis("full_inner_dim", False, "all kernel rows in one inner block (BLOCK only)"),
+        _declare_setting_axis(
+            "halo_mode",
+            "span",
+            "halo of a core (span is one range of sticks, exact only the sticks that windows read)",
+            choices=("span", "exact"),
+        ),
+        _declare_setting_axis(
+            "math_fidelity",
+            "HiFi4",
+            "precision of the matrix engine, from 1 pass (LoFi) to 4 passes (HiFi4)",
+            choices=MATH_FIDELITIES,
+        ),
+        _declare_setting_axis("math_approx_mode", True, "approximate activation functions"),
+        _declare_setting_axis(
+            "dst_full_sync_en", False, "all destination registers for one of matrix engine and packer, without overlap"
+        ),
+        _declare_setting_axis("fp32_dest_acc_en", False, "32-bit accumulation"),
+        _declare_setting_axis("packer_l1_acc", False, "accumulation of partial sums in core memory by the packer"),
+        _declare_setting_axis(
+            "slice_axis", "", "image axis of slices in global memory", choices=("", "height", "width")
+        ),
+        _declare_setting_axis("num_slices", 0, "number of slices in global memory; 0: the fewest that fit"),
+    ),
+)
 
 
 def cases(
-    names: Sequence[str] = ("conv2d",), *, table: Sequence[str] = (), layers: Sequence[str] = (), **axes: Sequence[Any]
+    names: Sequence[str] = (CONV2D_BENCHMARK,),
+    *,
+    table: Sequence[str] = (),
+    layers: Sequence[str] = (),
+    **axes: Sequence[Any],
 ) -> list[Case]:
-    """Every benchmark named, with every combination of its axes; `table` takes the shapes from models by name.
+    """Return the cases of the named benchmarks: every combination of the axis values that apply to a benchmark.
 
-    `layers` picks rows of the tables by the names of their layers.
+    `table` names models whose convolutions give the shapes; `layers` selects some of their layers.
 
     >>> [case.key for case in cases(image_size=[14], in_channels=[256], out_channels=[256])]
     ['conv/conv2d[batch_size=1,dtype=bfloat16,image_size=14,in_channels=256,kernel=3,machine=wormhole-n150,\
 out_channels=256,padding=1,shard_layout=search]']
     """
-    found: list[Case] = []
+    expanded: list[Case] = []
     for name in names:
         if name not in BENCHMARKS:
-            raise TesseraError("unknown benchmark", got=name, allowed=BENCHMARKS)
-        found += _networks(axes) if name == "network" else _convolutions(table, layers, axes)
-    return list({case.key: case for case in found}.values())
+            raise TesseraError("unknown core-grid benchmark", got=name, allowed=BENCHMARKS)
+        AXES.check_values(axes)
+        AXES.check_applicable(axes, [name])
+        every = AXES.select(name).expand(axes)
+        params = every if name == NETWORK_BENCHMARK else _expand_convolutions(every, table, layers, axes)
+        expanded += [Case(feature=FEATURE, name=name, params=each) for each in params]
+    return list({case.key: case for case in expanded}.values())
 
 
-def _networks(axes: Mapping[str, Sequence[Any]]) -> list[Case]:
-    _check(axes, NETWORK)
-    own = {axis: axes.get(axis, (usual,)) for axis, usual in NETWORK.items()}
-    return [Case(feature=FEATURE, name="network", params=params) for params in _product(own)]
-
-
-def _convolutions(tables: Sequence[str], layers: Sequence[str], axes: Mapping[str, Sequence[Any]]) -> list[Case]:
-    from tessera.coregrid.problem import Problem
-
-    usual = SHAPE | WHERE | SETTINGS
-    _check(axes, usual)
-    if tables and (twice := [axis for axis in SHAPE if axis in axes and axis not in ("batch_size", "image_size")]):
-        raise TesseraError("a table has its own shapes", got=", ".join(twice), do="leave them out")
-    if layers and not tables:
-        raise TesseraError("layers are those of a table", got=", ".join(layers), do="name one with table")
-    own = {axis: axes.get(axis, (value,)) for axis, value in usual.items()}
-    found = []
-    for params in _product(own):
-        for shape in _rows(tables, layers, params, "image_size" in axes) if tables else [{}]:
-            full = {**params, **shape}
-            if full["padding"] is None:
-                full["padding"] = _same(full["kernel"], full["dilation"])
-            kept = {axis: value for axis, value in full.items() if axis in WHERE or not _as_usual(axis, value)}
-            Problem.of(kept)  # what cannot be is refused here as well
-            found.append(Case(feature=FEATURE, name="conv2d", params=kept))
-    return found
-
-
-def _as_usual(axis: str, value: Any) -> bool:
-    """Whether an axis need not be said: a setting as usual, a window that does nothing."""
-    if axis in SETTINGS:
-        return bool(value == SETTINGS[axis])
-    return axis in ("stride", "dilation", "groups") and value == 1
-
-
-def _rows(
-    tables: Sequence[str], layers: Sequence[str], params: Mapping[str, Any], sized: bool
+def _expand_convolutions(
+    expanded: Iterator[dict[str, Any]], tables: Sequence[str], layers: Sequence[str], axes: Mapping[str, Sequence[Any]]
 ) -> Iterator[dict[str, Any]]:
-    """The shapes of tables, each under its layer's name."""
-    from tessera.coregrid.networks.tables import table
+    """Yield the parameters of every convolution. Raises an error if a convolution is invalid."""
+    from tessera.coregrid.problem import ConvProblem
 
-    if sized and not isinstance(params["image_size"], int):
-        raise TesseraError("the images of a table are square", got=params["image_size"])
-    wanted = set(layers)
+    shape_axes = [
+        axis.name for axis in AXES if axis.group == GROUP_SHAPE and axis.name not in ("batch_size", "image_size")
+    ]
+    if tables and (conflicts := [name for name in shape_axes if name in axes]):
+        raise TesseraError(
+            "table defines the shapes of the convolutions", got=", ".join(conflicts), do="omit these parameters"
+        )
+    if layers and not tables:
+        raise TesseraError("layers requires table", got=", ".join(layers), do="name a model with table")
+    for params in expanded:
+        for shape in _iter_table_shapes(tables, layers, params, "image_size" in axes) if tables else [{}]:
+            full = {**params, **shape}
+            full.setdefault("padding", _compute_same_padding(full["kernel"], full["dilation"]))
+            case_params = AXES.omit_defaults(full)
+            ConvProblem.of(case_params)
+            yield case_params
+
+
+def _iter_table_shapes(
+    tables: Sequence[str], layers: Sequence[str], params: Mapping[str, Any], has_size: bool
+) -> Iterator[dict[str, Any]]:
+    """Yield the shape parameters of every convolution of the models `tables`, including the layer name."""
+    from tessera.coregrid.networks.layers import build_table
+
+    if has_size and not isinstance(params["image_size"], int):
+        raise TesseraError("--table requires square images", got=params["image_size"], allowed="one number")
+    missing = set(layers)
     for name in tables:
-        for row in table(name, int(params["batch_size"]), params["image_size"] if sized else None):
-            if not layers or row.name in wanted:
-                wanted.discard(row.name)
+        for row in build_table(name, int(params["batch_size"]), params["image_size"] if has_size else None):
+            if not layers or row.name in layers:
+                missing.discard(row.name)
                 conv = row.conv
                 (top, bottom), (left, right) = conv.padding
+                symmetric = top == bottom and left == right
                 yield {
                     "layer": f"{name}:{row.name}",
-                    "image_size": _short((conv.height, conv.width)),
+                    "image_size": shorten_pair((conv.height, conv.width)),
                     "in_channels": conv.in_channels,
                     "out_channels": conv.out_channels,
-                    "kernel": _short(conv.kernel),
-                    "stride": _short(conv.stride),
-                    "padding": _short((top, left)) if top == bottom and left == right else [top, bottom, left, right],
-                    "dilation": _short(conv.dilation),
+                    "kernel": shorten_pair(conv.kernel),
+                    "stride": shorten_pair(conv.stride),
+                    "padding": shorten_pair((top, left)) if symmetric else [top, bottom, left, right],
+                    "dilation": shorten_pair(conv.dilation),
                     "groups": conv.groups,
                 }
-    if wanted:
-        raise TesseraError("no such layer in the table", got=", ".join(sorted(wanted)), do="see `tessera conv --list`")
+    if missing:
+        raise TesseraError(
+            "the table has no such layer", got=", ".join(sorted(missing)), do="see `tessera conv --table MODEL --list`"
+        )
 
 
-def _same(kernel: Any, dilation: Any) -> int | list[int]:
-    """The padding with which an odd kernel keeps the size of an image."""
+def _compute_same_padding(kernel: Any, dilation: Any) -> int | list[int]:
+    """Return the padding for which a convolution with an odd kernel and stride 1 preserves the image size."""
     pairs = ([value, value] if isinstance(value, int) else list(value) for value in (kernel, dilation))
     down, right = ((k - 1) * d // 2 for k, d in zip(*pairs, strict=True))
-    return _short((down, right))
-
-
-def _short(pair: tuple[int, int]) -> int | list[int]:
-    return pair[0] if pair[0] == pair[1] else list(pair)
-
-
-def _check(axes: Mapping[str, Sequence[Any]], known: Mapping[str, Any]) -> None:
-    for axis, values in axes.items():
-        if axis not in known:
-            raise TesseraError("unknown axis of a case", got=axis, allowed=known, do=did_you_mean(axis, known))
-        for value in values:
-            if axis in WORDS and value not in WORDS[axis]:
-                raise TesseraError(f"unknown {axis}", got=value, allowed=[repr(word) for word in WORDS[axis]])
-
-
-def _product(axes: Mapping[str, Sequence[Any]]) -> Iterator[dict[str, Any]]:
-    for values in itertools.product(*axes.values()):
-        yield dict(zip(axes, values, strict=True))
+    return shorten_pair((down, right))

@@ -1,4 +1,4 @@
-"""The shape of one convolution on images in rows of sticks."""
+"""The shape of one convolution. A stick is one pixel with all its channels."""
 
 from __future__ import annotations
 
@@ -8,12 +8,14 @@ from functools import lru_cache
 from tessera.errors import TesseraError
 from tessera.geometry import Window
 
-Pair = tuple[int, int]
+Pair = tuple[int, int]  # (height, width), unless stated otherwise
+# Values of `shard_layout` that name no layout: search for the fastest plan that fits, or use the chip's default rule.
+SEARCH_LAYOUT, AUTO_LAYOUT = "search", "auto"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Convolution:
-    """Everything about a convolution but its numbers; padding is (top, bottom), (left, right)."""
+    """The shape parameters of a convolution, without data. Padding is ((top, bottom), (left, right))."""
 
     batch: int
     height: int
@@ -29,54 +31,54 @@ class Convolution:
     def __post_init__(self) -> None:
         least = min(self.batch, self.height, self.width, self.in_channels, self.out_channels, self.groups)
         if least < 1:
-            raise TesseraError("a convolution has images and channels", got=self, allowed="1 or more of everything")
-        for what, channels in (("in_channels", self.in_channels), ("out_channels", self.out_channels)):
+            raise TesseraError("all sizes of a convolution must be positive", got=self)
+        for name, channels in (("in_channels", self.in_channels), ("out_channels", self.out_channels)):
             if channels % self.groups:
-                got = f"{channels} {what}, {self.groups} groups"
-                raise TesseraError("channels are divided evenly over the groups", got=got)
+                got = f"{channels} {name}, {self.groups} groups"
+                raise TesseraError("channels must be divisible by groups", got=got)
         try:
-            self.window.output_size((self.height, self.width))
+            self.window.compute_output_size((self.height, self.width))
         except ValueError as error:
             raise TesseraError(str(error), do="use a smaller kernel or more padding") from None
 
     @property
     def window(self) -> Window:
-        return _window(self.kernel, self.stride, self.dilation, self.padding)
+        return _build_window(self.kernel, self.stride, self.dilation, self.padding)
 
     @property
-    def output(self) -> Pair:
+    def output_size(self) -> Pair:
         """Height and width of the output."""
-        return _output(self.window, self.height, self.width)
+        return _compute_output_size(self.window, self.height, self.width)
 
     @property
-    def outputs(self) -> int:
-        """Sticks of the output."""
-        height, width = self.output
+    def output_sticks(self) -> int:
+        """Number of output sticks."""
+        height, width = self.output_size
         return self.batch * height * width
 
     @property
-    def inputs(self) -> int:
-        """Sticks of the input."""
+    def input_sticks(self) -> int:
+        """Number of input sticks."""
         return self.batch * self.height * self.width
 
     @property
     def is_matmul(self) -> bool:
-        """Every output reads one stick, its own: no halo, no windows."""
+        """Whether the convolution is a matrix product without halo: 1x1 kernel, stride 1, no padding."""
         return self.kernel == self.stride == (1, 1) and self.padding == ((0, 0), (0, 0))
 
     @property
     def flops(self) -> int:
         taps = self.kernel[0] * self.kernel[1] * self.in_channels // self.groups
-        return 2 * self.outputs * self.out_channels * taps
+        return 2 * self.output_sticks * self.out_channels * taps
 
 
-# A search asks for the same windows and sizes thousands of times.
+# Cached, because a search computes the same windows and sizes thousands of times.
 @lru_cache(maxsize=1024)
-def _window(kernel: Pair, stride: Pair, dilation: Pair, padding: tuple[Pair, Pair]) -> Window:
+def _build_window(kernel: Pair, stride: Pair, dilation: Pair, padding: tuple[Pair, Pair]) -> Window:
     return Window(kernel, stride, dilation, padding)
 
 
 @lru_cache(maxsize=1024)
-def _output(window: Window, height: int, width: int) -> Pair:
-    found = window.output_size((height, width))
-    return found[0], found[1]
+def _compute_output_size(window: Window, height: int, width: int) -> Pair:
+    size = window.compute_output_size((height, width))
+    return size[0], size[1]

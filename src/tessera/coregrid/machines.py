@@ -1,14 +1,14 @@
-"""The machine of a device or a plan, by its name."""
+"""Look up the machine of a device or a plan."""
 
 from __future__ import annotations
 
 from tessera.machine import load_machine
-from tessera.machine.catalogue import HOST
+from tessera.machine.catalogue import HOST_MACHINE
 from tessera.machine.machine import Machine
-from tessera.measure.environment import environment, host_fingerprint
+from tessera.measure.environment import compute_host_fingerprint, describe_environment
 
 
-def machine_of(name_or_path: str) -> Machine:
-    """A machine by its name, or from a TOML file; `host` is this one, if it was calibrated."""
-    fingerprint = host_fingerprint(environment()) if name_or_path == HOST else None
+def find_machine(name_or_path: str) -> Machine:
+    """Load a machine description by name or from a TOML file. `host` is this computer, if it was calibrated."""
+    fingerprint = compute_host_fingerprint(describe_environment()) if name_or_path == HOST_MACHINE else None
     return load_machine(name_or_path, fingerprint)

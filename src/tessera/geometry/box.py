@@ -1,4 +1,4 @@
-"""Half-open ranges and their products: the only words in which ownership and need are said."""
+"""Half-open intervals of integers, and boxes: products of intervals. Ownership and traffic are expressed in boxes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from math import prod
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """The integers from `start` up to, not including, `stop`; empty where `stop` is not above `start`.
+    """The integers from `start` up to, not including, `stop`; empty if `stop` is not above `start`.
 
     >>> Interval(0, 8) & Interval(6, 12)
     Interval(6:8)
@@ -28,14 +28,14 @@ class Interval:
     def __and__(self, other: Interval) -> Interval:
         return Interval(max(self.start, other.start), min(self.stop, other.stop))
 
-    def __add__(self, by: int) -> Interval:
-        return Interval(self.start + by, self.stop + by)
+    def __add__(self, offset: int) -> Interval:
+        return Interval(self.start + offset, self.stop + offset)
 
-    def __sub__(self, by: int) -> Interval:
-        return self + -by
+    def __sub__(self, offset: int) -> Interval:
+        return self + -offset
 
     def hull(self, other: Interval) -> Interval:
-        """The shortest interval that holds both.
+        """Return the shortest interval that contains this interval and `other`.
 
         >>> Interval(0, 2).hull(Interval(5, 6))
         Interval(0:6)
@@ -54,13 +54,13 @@ class Interval:
 
 @dataclass(frozen=True, slots=True)
 class Box:
-    """A product of intervals: of pixels over (n, h, w), or over as many dims as the images have, samples first.
+    """A product of intervals, one per dim of the image: the pixels of a rectangle. Samples are the first dim (n, h, w).
 
     >>> Box.of((0, 1), (0, 4), (2, 6)) & Box.of((0, 1), (3, 9), (0, 3))
     Box(0:1, 3:4, 2:3)
     >>> Box.of((0, 1), (0, 4), (2, 6)).size
     16
-    >>> Box.whole((1, 4, 6))
+    >>> Box.from_sizes((1, 4, 6))
     Box(0:1, 0:4, 0:6)
     """
 
@@ -71,7 +71,8 @@ class Box:
         return cls(tuple(Interval(*r) for r in ranges))
 
     @classmethod
-    def whole(cls, sizes: Sequence[int]) -> Box:
+    def from_sizes(cls, sizes: Sequence[int]) -> Box:
+        """Return the box of a whole image: from zero to each size."""
         return cls(tuple(Interval(0, size) for size in sizes))
 
     @property
@@ -95,32 +96,32 @@ class Box:
     def __contains__(self, other: Box) -> bool:
         return not other or (self & other) == other
 
-    def shifted(self, by: Sequence[int]) -> Box:
-        """The same box elsewhere.
+    def shift(self, offsets: Sequence[int]) -> Box:
+        """Return the box moved by an offset in each dim.
 
-        >>> Box.of((0, 1), (0, 4)).shifted((0, -2))
+        >>> Box.of((0, 1), (0, 4)).shift((0, -2))
         Box(0:1, -2:2)
         """
-        return Box(tuple(dim + step for dim, step in zip(self.dims, by, strict=True)))
+        return Box(tuple(dim + step for dim, step in zip(self.dims, offsets, strict=True)))
 
-    def within(self, frame: Box) -> Box:
-        """The same box counted from the frame's origin.
+    def relative_to(self, frame: Box) -> Box:
+        """Return this box in local coordinates, counted from the frame's origin.
 
-        >>> Box.of((0, 1), (5, 7)).within(Box.of((0, 1), (4, 9)))
+        >>> Box.of((0, 1), (5, 7)).relative_to(Box.of((0, 1), (4, 9)))
         Box(0:1, 1:3)
         """
-        return self.shifted(tuple(-start for start in frame.origin))
+        return self.shift(tuple(-start for start in frame.origin))
 
     def hull(self, other: Box) -> Box:
-        """The smallest box that holds both."""
+        """Return the smallest box that contains this box and `other`."""
         if not self or not other:
             return self if self else other
         return Box(tuple(a.hull(b) for a, b in zip(self.dims, other.dims, strict=True)))
 
-    def minus(self, other: Box) -> Iterator[Box]:
-        """What is left of this box without the other, as boxes that do not overlap.
+    def subtract(self, other: Box) -> Iterator[Box]:
+        """Yield the pixels of this box that are not in `other`, as boxes that do not overlap.
 
-        >>> list(Box.of((0, 3), (0, 3)).minus(Box.of((1, 2), (1, 9))))
+        >>> list(Box.of((0, 3), (0, 3)).subtract(Box.of((1, 2), (1, 9))))
         [Box(0:1, 0:3), Box(2:3, 0:3), Box(1:2, 0:1)]
         """
         common = self & other
@@ -128,12 +129,12 @@ class Box:
             if self:
                 yield self
             return
-        left = list(self.dims)
-        for axis, (mine, cut) in enumerate(zip(self.dims, common.dims, strict=True)):
-            for part in (Interval(mine.start, cut.start), Interval(cut.stop, mine.stop)):
+        remaining = list(self.dims)
+        for axis, (interval, shared) in enumerate(zip(self.dims, common.dims, strict=True)):
+            for part in (Interval(interval.start, shared.start), Interval(shared.stop, interval.stop)):
                 if len(part):
-                    yield Box((*left[:axis], part, *left[axis + 1 :]))
-            left[axis] = cut
+                    yield Box((*remaining[:axis], part, *remaining[axis + 1 :]))
+            remaining[axis] = shared
 
     @property
     def slices(self) -> tuple[slice, ...]:
@@ -143,16 +144,25 @@ class Box:
         return f"Box({', '.join(f'{dim.start}:{dim.stop}' for dim in self.dims)})"
 
 
-def disjoint(boxes: Sequence[Box]) -> tuple[Box, ...]:
-    """The same pixels as boxes that do not overlap, earlier boxes whole.
+def make_disjoint(boxes: Sequence[Box]) -> tuple[Box, ...]:
+    """Return disjoint boxes that cover the pixels of `boxes`; a pixel in several boxes stays in the first of them.
 
-    >>> disjoint([Box.of((0, 4)), Box.of((2, 6))])
+    >>> make_disjoint([Box.of((0, 4)), Box.of((2, 6))])
     (Box(0:4), Box(4:6))
     """
-    found: list[Box] = []
+    result: list[Box] = []
     for box in boxes:
         parts = [box] if box else []
-        for earlier in found:
-            parts = [left for part in parts for left in part.minus(earlier)]
-        found.extend(parts)
-    return tuple(found)
+        for earlier in result:
+            parts = [rest for part in parts for rest in part.subtract(earlier)]
+        result.extend(parts)
+    return tuple(result)
+
+
+def format_sizes(sizes: Sequence[int]) -> str:
+    """Format sizes as text.
+
+    >>> format_sizes((1, 4, 6))
+    '1x4x6'
+    """
+    return "x".join(map(str, sizes))

@@ -1,4 +1,4 @@
-"""Workers in rows and columns."""
+"""Meshes: workers arranged in rows and columns."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ class Mesh:
 
     >>> Mesh(2, 3).size
     6
-    >>> Mesh(2, 3).position(4)
+    >>> Mesh(2, 3).get_position(4)
     (1, 1)
     >>> Mesh.parse("8x12")
     Mesh(8x12)
@@ -35,14 +35,14 @@ class Mesh:
     def size(self) -> int:
         return self.rows * self.cols
 
-    def position(self, worker: int) -> tuple[int, int]:
-        """The row and column of a worker."""
+    def get_position(self, worker: int) -> tuple[int, int]:
+        """Return the row and column of a worker."""
         if not 0 <= worker < self.size:
             raise ValueError(f"worker {worker} is not on a mesh of {self.size}")
         return divmod(worker, self.cols)
 
-    def worker(self, row: int, col: int) -> int:
-        """The number of the worker at a row and column."""
+    def get_worker(self, row: int, col: int) -> int:
+        """Return the number of the worker at a row and column."""
         if not (0 <= row < self.rows and 0 <= col < self.cols):
             raise ValueError(f"({row}, {col}) is not on a mesh of {self.rows}x{self.cols}")
         return row * self.cols + col

@@ -1,4 +1,4 @@
-"""Who owns which pixels of an image: grids, slices, samples, runs of sticks, all of them boxes per worker."""
+"""Partitions of an image over workers, as lists of boxes per worker: by grid, by samples, or by runs of pixels."""
 
 from __future__ import annotations
 
@@ -7,51 +7,51 @@ from dataclasses import dataclass
 from itertools import accumulate, pairwise, product
 from math import isqrt, prod
 
-from tessera.geometry.box import Box, Interval
+from tessera.geometry.box import Box, Interval, format_sizes
 from tessera.geometry.mesh import Mesh
 
 SLICE_METHODS = ("vertical", "horizontal", "square", "RxC")
 
 
-def even_cuts(size: int, parts: int, multiple: int = 1) -> tuple[Interval, ...]:
-    """Cut a length into parts as equal as can be, each a multiple of `multiple` but the last; some may be empty.
+def split_evenly(size: int, parts: int, multiple: int = 1) -> tuple[Interval, ...]:
+    """Split a length into `parts` intervals, as equal as possible in units of `multiple` pixels; some may be empty.
 
-    >>> even_cuts(10, 4)
+    >>> split_evenly(10, 4)
     (Interval(0:3), Interval(3:6), Interval(6:8), Interval(8:10))
-    >>> even_cuts(10, 3, multiple=4)
+    >>> split_evenly(10, 3, multiple=4)
     (Interval(0:4), Interval(4:8), Interval(8:10))
     """
     if size < 0 or parts < 1 or multiple < 1:
-        raise ValueError(f"cannot cut {size} pixels into {parts} parts of multiples of {multiple}")
+        raise ValueError(f"cannot split {size} pixels into {parts} parts of multiples of {multiple}")
     units = -(-size // multiple)
-    each, more = divmod(units, parts)
-    found, start = [], 0
+    units_per_part, remainder = divmod(units, parts)
+    intervals, start = [], 0
     for part in range(parts):
-        stop = min(size, start + (each + (part < more)) * multiple)
-        found.append(Interval(start, stop))
+        stop = min(size, start + (units_per_part + (part < remainder)) * multiple)
+        intervals.append(Interval(start, stop))
         start = stop
-    return tuple(found)
+    return tuple(intervals)
 
 
-def cuts_at(size: int, lengths: Sequence[int]) -> tuple[Interval, ...]:
-    """Cut a length into parts of given lengths.
+def split_by_lengths(size: int, lengths: Sequence[int]) -> tuple[Interval, ...]:
+    """Split `size` into intervals with these lengths, whose sum must be `size`.
 
-    >>> cuts_at(6, [1, 0, 5])
+    >>> split_by_lengths(6, [1, 0, 5])
     (Interval(0:1), Interval(1:1), Interval(1:6))
     """
     if sum(lengths) != size or min(lengths, default=0) < 0:
-        raise ValueError(f"parts of {list(lengths)} pixels do not make {size}")
+        raise ValueError(f"parts of {list(lengths)} pixels do not add up to {size}")
     return tuple(Interval(a, b) for a, b in pairwise(accumulate(lengths, initial=0)))
 
 
-def mesh_of(slice_method: str, parts: int) -> Mesh:
-    """The mesh that a slice method makes of some parts.
+def build_mesh(slice_method: str, parts: int) -> Mesh:
+    """Return the mesh of a slice method (vertical, horizontal, square, or such as "2x3") for a number of parts.
 
-    >>> mesh_of("vertical", 4), mesh_of("square", 4), mesh_of("2x3", 6)
+    >>> build_mesh("vertical", 4), build_mesh("square", 4), build_mesh("2x3", 6)
     (Mesh(1x4), Mesh(2x2), Mesh(2x3))
     """
     if parts < 1:
-        raise ValueError(f"an image is cut into 1 part or more, got {parts}")
+        raise ValueError(f"an image is split into 1 part or more, got {parts}")
     if slice_method == "vertical":
         return Mesh(1, parts)
     if slice_method == "horizontal":
@@ -59,26 +59,26 @@ def mesh_of(slice_method: str, parts: int) -> Mesh:
     if slice_method == "square":
         side = isqrt(parts)
         if side * side != parts:
-            raise ValueError(f"{parts} parts do not make a square; possible are {_meshes(parts)}")
+            raise ValueError(f"{parts} parts do not form a square; allowed: {_list_meshes(parts)}")
         return Mesh(side, side)
     try:
         mesh = Mesh.parse(slice_method)
     except ValueError:
         raise ValueError(f"unknown slice method {slice_method!r}; allowed: {', '.join(SLICE_METHODS)}") from None
     if mesh.size != parts:
-        raise ValueError(f"{slice_method} makes {mesh.size} parts, not {parts}; possible are {_meshes(parts)}")
+        raise ValueError(f"{slice_method} makes {mesh.size} parts, not {parts}; allowed: {_list_meshes(parts)}")
     return mesh
 
 
-def _meshes(parts: int) -> str:
+def _list_meshes(parts: int) -> str:
     return ", ".join(f"{rows}x{parts // rows}" for rows in range(1, parts + 1) if parts % rows == 0)
 
 
 @dataclass(frozen=True, slots=True)
 class Partition:
-    """The boxes that each worker owns of an image of these sizes, samples first.
+    """The boxes that each worker owns of an image with these sizes, samples first.
 
-    >>> Partition.grid((1, 4, 6), Mesh(2, 2))
+    >>> Partition.split_by_grid((1, 4, 6), Mesh(2, 2))
     Partition(1x4x6 over 4: [0:1, 0:2, 0:3] [0:1, 0:2, 3:6] [0:1, 2:4, 0:3] [0:1, 2:4, 3:6])
     """
 
@@ -87,80 +87,80 @@ class Partition:
 
     @classmethod
     def of(cls, shards: Partition | Sequence[Box | Sequence[Box]]) -> Partition:
-        """From a box or boxes per worker; the image ends where they do."""
+        """Build a partition from a box or boxes per worker; the image ends at the last owned pixel."""
         if isinstance(shards, Partition):
             return shards
-        found = tuple(tuple(b for b in ([s] if isinstance(s, Box) else s) if b) for s in shards)
-        boxes = [box for shard in found for box in shard]
+        shard_boxes = tuple(tuple(b for b in ([s] if isinstance(s, Box) else s) if b) for s in shards)
+        boxes = [box for shard in shard_boxes for box in shard]
         if not boxes:
             raise ValueError("a partition needs a box that is not empty")
-        return cls(tuple(max(b.dims[i].stop for b in boxes) for i in range(len(boxes[0].dims))), found)
+        return cls(tuple(max(b.dims[i].stop for b in boxes) for i in range(len(boxes[0].dims))), shard_boxes)
 
     @classmethod
-    def product(cls, sizes: Sequence[int], cuts: Sequence[Sequence[Interval]]) -> Partition:
-        """Every part of the first dim with every part of the next, and so on; the last dim's parts vary fastest."""
-        boxes = [Box(tuple(dims)) for dims in product(*cuts)]
+    def from_intervals(cls, sizes: Sequence[int], intervals: Sequence[Sequence[Interval]]) -> Partition:
+        """Combine the intervals of all dims into one box per worker; the intervals of the last dim vary fastest."""
+        boxes = [Box(tuple(dims)) for dims in product(*intervals)]
         return cls(tuple(sizes), tuple((box,) if box else () for box in boxes))
 
     @classmethod
-    def grid(cls, sizes: Sequence[int], mesh: Mesh, multiple: int = 1) -> Partition:
-        """Rows and columns of a mesh over the image's last two dims, as even as can be.
+    def split_by_grid(cls, sizes: Sequence[int], mesh: Mesh, multiple: int = 1) -> Partition:
+        """Split the last two dims evenly over the rows and columns of a mesh.
 
-        An image of one spatial dim is cut over all workers; of three, the first is left whole.
+        An image with one spatial dim is split over all workers; of three spatial dims, the first is not split.
         """
         if len(sizes) == 2:
-            return cls.product(sizes, [[Interval(0, sizes[0])], even_cuts(sizes[1], mesh.size, multiple)])
+            return cls.from_intervals(sizes, [[Interval(0, sizes[0])], split_evenly(sizes[1], mesh.size, multiple)])
         *whole, height, width = sizes
-        rows, cols = even_cuts(height, mesh.rows, multiple), even_cuts(width, mesh.cols, multiple)
-        return cls.product(sizes, [*([Interval(0, size)] for size in whole), rows, cols])
+        rows, cols = split_evenly(height, mesh.rows, multiple), split_evenly(width, mesh.cols, multiple)
+        return cls.from_intervals(sizes, [*([Interval(0, size)] for size in whole), rows, cols])
 
     @classmethod
-    def samples(cls, sizes: Sequence[int], workers: int) -> Partition:
-        """Whole images, divided over the workers; with fewer images than workers some have none."""
+    def split_samples(cls, sizes: Sequence[int], workers: int) -> Partition:
+        """Divide whole images over the workers; with fewer images than workers, some workers own no image."""
         whole = [[Interval(0, size)] for size in sizes[1:]]
-        return cls.product(sizes, [even_cuts(sizes[0], workers), *whole])
+        return cls.from_intervals(sizes, [split_evenly(sizes[0], workers), *whole])
 
     @classmethod
-    def everywhere(cls, sizes: Sequence[int], workers: int) -> Partition:
-        """Every worker has everything."""
-        return cls(tuple(sizes), ((Box.whole(sizes),),) * workers)
+    def replicate(cls, sizes: Sequence[int], workers: int) -> Partition:
+        """Give every worker the whole image."""
+        return cls(tuple(sizes), ((Box.from_sizes(sizes),),) * workers)
 
     @classmethod
-    def at(cls, sizes: Sequence[int], workers: int, worker: int = 0) -> Partition:
-        """One worker has everything."""
-        return cls(tuple(sizes), tuple((Box.whole(sizes),) if w == worker else () for w in range(workers)))
+    def place_on(cls, sizes: Sequence[int], workers: int, worker: int = 0) -> Partition:
+        """Give one worker the whole image."""
+        return cls(tuple(sizes), tuple((Box.from_sizes(sizes),) if w == worker else () for w in range(workers)))
 
     @classmethod
-    def runs(cls, sizes: Sequence[int], lengths: Sequence[int]) -> Partition:
-        """Consecutive sticks in the order of the flattened image, so many for each worker.
+    def split_runs(cls, sizes: Sequence[int], lengths: Sequence[int]) -> Partition:
+        """Divide the flattened image into consecutive runs of pixels, one length per worker.
 
-        >>> Partition.runs((1, 4, 6), [8, 8, 8]).shards[0]
+        >>> Partition.split_runs((1, 4, 6), [8, 8, 8]).shards[0]
         (Box(0:1, 0:1, 0:6), Box(0:1, 1:2, 0:2))
         """
-        cuts = cuts_at(prod(sizes), lengths)
-        return cls(tuple(sizes), tuple(tuple(run_boxes(sizes, cut)) for cut in cuts))
+        runs = split_by_lengths(prod(sizes), lengths)
+        return cls(tuple(sizes), tuple(tuple(split_run_into_boxes(sizes, run)) for run in runs))
 
     @property
     def workers(self) -> int:
         return len(self.shards)
 
-    def hull(self, worker: int) -> Box:
-        """The smallest box around a worker's pixels; of a tile, the tile."""
-        found = Box(tuple(Interval(0, 0) for _ in self.sizes))
+    def get_box(self, worker: int) -> Box:
+        """Return the smallest box that contains a worker's pixels."""
+        hull = Box(tuple(Interval(0, 0) for _ in self.sizes))
         for box in self.shards[worker]:
-            found = found.hull(box)
-        return found
+            hull = hull.hull(box)
+        return hull
 
     def __repr__(self) -> str:
         shards = (" + ".join(repr(b)[4:-1] for b in shard) for shard in self.shards)
         listed = " ".join(f"[{shard}]" for shard in shards)
-        return f"Partition({'x'.join(map(str, self.sizes))} over {self.workers}: {listed})"
+        return f"Partition({format_sizes(self.sizes)} over {self.workers}: {listed})"
 
 
-def run_boxes(sizes: Sequence[int], run: Interval) -> list[Box]:
-    """Consecutive sticks as boxes: the rest of a row, whole rows, whole images, the beginning of a row.
+def split_run_into_boxes(sizes: Sequence[int], run: Interval) -> list[Box]:
+    """Split a run of consecutive pixels into boxes: the end of a row, whole rows, whole images, the start of a row.
 
-    >>> run_boxes((2, 2, 3), Interval(1, 9))
+    >>> split_run_into_boxes((2, 2, 3), Interval(1, 9))
     [Box(0:1, 0:1, 1:3), Box(0:1, 1:2, 0:3), Box(1:2, 0:1, 0:3)]
     """
     if not len(run):
@@ -169,14 +169,14 @@ def run_boxes(sizes: Sequence[int], run: Interval) -> list[Box]:
         return [Box((run,))]
     inner = prod(sizes[1:])
     first, last = run.start // inner, (run.stop - 1) // inner
-    found: list[Box] = []
+    boxes: list[Box] = []
     whole = Interval(first + (run.start % inner > 0), last + (run.stop % inner == 0))
-    if first < whole.start or first >= whole.stop:  # the outermost index where the run begins is not whole
+    if first < whole.start or first >= whole.stop:  # the run starts within the outermost index `first`
         part = Interval(run.start - first * inner, min(run.stop - first * inner, inner))
-        found += [Box((Interval(first, first + 1), *box.dims)) for box in run_boxes(sizes[1:], part)]
+        boxes += [Box((Interval(first, first + 1), *box.dims)) for box in split_run_into_boxes(sizes[1:], part)]
     if len(whole):
-        found.append(Box((whole, *(Interval(0, size) for size in sizes[1:]))))
+        boxes.append(Box((whole, *(Interval(0, size) for size in sizes[1:]))))
     if last > first and last >= whole.stop:
         part = Interval(0, run.stop - last * inner)
-        found += [Box((Interval(last, last + 1), *box.dims)) for box in run_boxes(sizes[1:], part)]
-    return found
+        boxes += [Box((Interval(last, last + 1), *box.dims)) for box in split_run_into_boxes(sizes[1:], part)]
+    return boxes

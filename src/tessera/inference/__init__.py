@@ -1,1 +1,1 @@
-"""Whole networks at work: images per second and latency, in the engines people use, on replicas that are pinned."""
+"""Inference benchmarks: throughput and latency of whole networks in several engines, on pinned replicas."""

@@ -1,8 +1,8 @@
-"""Whether an engine gives the answers of the network: its outputs against torch eager in float32, before it is timed.
+"""Compare an engine's outputs with torch eager in float32 before the engine is timed.
 
-Two figures, on drawn images (see `data.images`): the share of images for which both give the same answer (the class of
-the highest score; of a network with an output for every pixel, the share of pixels), and the relative error of all
-outputs. An ONNX file has no torch module; it is held against ONNX Runtime without any optimisation.
+Two values are computed on generated images (see `data.images`). The top-1 agreement is the share of images (of pixels,
+if the network has an output per pixel) with equal highest-scoring class. The relative error covers all outputs. An ONNX
+file has no torch module; the engine is then compared with ONNX Runtime without graph optimisations.
 """
 
 from __future__ import annotations
@@ -15,139 +15,148 @@ import numpy as np
 
 from tessera.errors import Refused
 from tessera.inference.arrays import Array
-from tessera.inference.data.images import KINDS, drawn_images
-from tessera.inference.deployment.deployed import Deployment
+from tessera.inference.data.images import IMAGE_KINDS, generate_images
+from tessera.inference.deployment.deployment import Deployment
 from tessera.inference.engines.engine import Session
-from tessera.inference.opening import Opened
+from tessera.inference.opening import OpenedSession
 from tessera.inference.settings import Settings
 
-SEED = 1_234  # other images than those that weights are fitted to or int8 is calibrated on
-FEW, MANY = 8, 2 * KINDS  # images: where rounding should change no answer, and where it may
+CHECK_SEED = 1_234  # seed of the images; differs from the seeds for fitting weights and for int8 calibration
+FLOAT_CHECK_IMAGES = 8  # number of images for floating-point precisions, which should change no predicted class
+INT8_CHECK_IMAGES = 2 * IMAGE_KINDS
 
 Outputs = tuple[Array, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Agreement:
-    """How far an engine gives what the reference (`against`) gives, and how far it has to.
+class OutputAgreement:
+    """The agreement of an engine's outputs with the reference named by `against`, and the required limits.
 
-    `answers` is how many different ones the reference has: with one alone, agreeing is no feat.
+    `top1` is the share of images with equal highest-scoring class, `error` the relative error of all outputs.
+    `answers` is the number of distinct classes that the reference predicts; with only 1, `top1` proves little.
     """
 
     images: int
     top1: float
     error: float
     answers: int
-    least_top1: float
-    largest_error: float
+    min_top1: float
+    max_error: float
     against: str
 
     @property
     def holds(self) -> bool:
-        return self.top1 >= self.least_top1 and self.error <= self.largest_error
+        return self.top1 >= self.min_top1 and self.error <= self.max_error
 
     def __str__(self) -> str:
         return f"top-1 agreement {self.top1:.1%} on {self.images} images, relative error {self.error:.2g}"
 
 
-def agreement(settings: Settings, opened: Opened) -> Agreement:
-    """Run drawn images through a session; one that does not agree with its reference is refused."""
+def check_agreement(settings: Settings, opened: OpenedSession) -> OutputAgreement:
+    """Compare the outputs of a session with the outputs of its reference on generated images.
+
+    Raises:
+        Refused: the outputs differ by more than the precision allows.
+    """
     precision, size = opened.deployment.precision, settings.batch_size
-    wanted = MANY if precision.weights == "int8" else FEW
-    images = _images(opened.deployment, -(-wanted // size) * size)
-    found = _joined([_run(opened.session, batch) for batch in np.split(images, len(images) // size)], wanted)
-    expected, against = _expected(opened, images, wanted, size)
-    top1, error, answers = compared(found, expected, tie=precision.tie)
-    measured = Agreement(
-        images=wanted,
+    count = INT8_CHECK_IMAGES if precision.weights == "int8" else FLOAT_CHECK_IMAGES
+    images = _draw_images(opened.deployment, -(-count // size) * size)
+    outputs = _join_batches(
+        [_run_batch(opened.session, batch) for batch in np.split(images, len(images) // size)], count
+    )
+    expected, against = _load_expected(opened, images, count, size)
+    top1, error, answers = compare_outputs(outputs, expected, tie=precision.tie)
+    measured = OutputAgreement(
+        images=count,
         top1=top1,
         error=error,
         answers=answers,
-        least_top1=precision.least_top1,
-        largest_error=precision.largest_error,
+        min_top1=precision.min_top1,
+        max_error=precision.max_error,
         against=against,
     )
     if not measured.holds:
         raise Refused(
             f"{settings.engine} in {precision.name} does not agree with {against}",
             got=str(measured),
-            allowed=f"{measured.least_top1:.0%} or more, error up to {measured.largest_error:g}",
+            allowed=f"top-1 agreement {measured.min_top1:.0%} or more, relative error up to {measured.max_error:g}",
         )
     return measured
 
 
-def compared(found: Outputs, expected: Outputs, *, tie: float = 0.0) -> tuple[float, float, int]:
-    """The share of equal answers in the first output, the relative error of all, and how many answers there are.
+def compare_outputs(outputs: Outputs, expected: Outputs, *, tie: float = 0.0) -> tuple[float, float, int]:
+    """Return the top-1 agreement, the relative error of all outputs, and the number of distinct expected classes.
 
-    An answer whose expected score is within `tie` of the best (as a share of the largest score) is as good as the best.
+    Classes come from the first output. A predicted class counts as equal if its expected score is at most `tie` times
+    the largest score below the best expected score.
 
-    >>> compared((np.array([[1.0, 2.0], [4.0, 3.0]]),), (np.array([[1.0, 2.0], [3.0, 4.0]]),))
+    >>> compare_outputs((np.array([[1.0, 2.0], [4.0, 3.0]]),), (np.array([[1.0, 2.0], [3.0, 4.0]]),))
     (0.5, 0.2581988897471611, 1)
     """
-    shapes = [output.shape for output in found], [output.shape for output in expected]
+    shapes = [output.shape for output in outputs], [output.shape for output in expected]
     if shapes[0] != shapes[1]:
-        raise Refused("the outputs have other shapes", got=shapes[0], allowed=str(shapes[1]))
-    if not all(np.isfinite(output).all() for output in found):
-        raise Refused("the outputs are not all finite numbers")
-    difference = sum(float(np.square(a - b, dtype=np.float64).sum()) for a, b in zip(found, expected, strict=True))
+        raise Refused("the outputs and the reference outputs differ in shape", got=shapes[0], allowed=str(shapes[1]))
+    if not all(np.isfinite(output).all() for output in outputs):
+        raise Refused("the outputs contain NaN or infinite values")
+    difference = sum(float(np.square(a - b, dtype=np.float64).sum()) for a, b in zip(outputs, expected, strict=True))
     size = sum(float(np.square(output, dtype=np.float64).sum()) for output in expected)
     error = float(np.sqrt(difference / size)) if size else float(difference > 0)
-    scores, wanted = found[0], expected[0]
+    scores, reference = outputs[0], expected[0]
     if scores.ndim < 2:
-        return 1.0, error, 1  # no classes to choose from
-    answers, best = scores.argmax(axis=1), wanted.argmax(axis=1)
-    chosen = np.take_along_axis(wanted, answers[:, None], axis=1)[:, 0]
-    agree = wanted.max(axis=1) - chosen <= tie * np.abs(wanted).max()
+        return 1.0, error, 1  # the output has no class dimension
+    answers, best = scores.argmax(axis=1), reference.argmax(axis=1)
+    chosen = np.take_along_axis(reference, answers[:, None], axis=1)[:, 0]
+    agree = reference.max(axis=1) - chosen <= tie * np.abs(reference).max()
     return float(agree.mean()), error, len(np.unique(best))
 
 
-def _images(deployment: Deployment, count: int) -> Array:
-    """Drawn images as they cross to an engine."""
-    raw = drawn_images(count, deployment.network.image_shape, seed=SEED)
-    images = np.empty(raw.shape, deployment.pixels.element)
-    deployment.pixels.converted(raw, images)
+def _draw_images(deployment: Deployment, count: int) -> Array:
+    """Generate images in the engine's input format."""
+    raw = generate_images(count, deployment.network.image_shape, seed=CHECK_SEED)
+    images = np.empty(raw.shape, deployment.pixels.dtype)
+    deployment.pixels.convert(raw, images)
     return images
 
 
-def _run(session: Session, images: Array) -> Outputs:
-    outputs = session.outputs(session.run(session.input(images)))
-    return tuple(output.copy() for output in outputs)  # the next run writes over them
+def _run_batch(session: Session, images: Array) -> Outputs:
+    outputs = session.read_outputs(session.run(session.prepare_input(images)))
+    return tuple(output.copy() for output in outputs)  # the next run overwrites the outputs
 
 
-def _joined(batches: Iterable[Outputs], wanted: int) -> Outputs:
-    return tuple(np.concatenate(parts)[:wanted] for parts in zip(*batches, strict=True))
+def _join_batches(batches: Iterable[Outputs], count: int) -> Outputs:
+    return tuple(np.concatenate(parts)[:count] for parts in zip(*batches, strict=True))
 
 
-def _expected(opened: Opened, images: Array, wanted: int, size: int) -> tuple[Outputs, str]:
-    """What the reference gives, and what it is called: slow, and the same for all engines, so it is kept as a file."""
+def _load_expected(opened: OpenedSession, images: Array, count: int, size: int) -> tuple[Outputs, str]:
+    """Return the reference outputs and the name of the reference. A file caches the outputs for all engines."""
     deployment = opened.deployment
     if deployment.network.file is None:
-        against, batches = "torch eager in float32", np.split(images[:wanted], wanted // FEW)
-    else:  # which may have its batch built in
+        against, batches = "torch eager in float32", np.split(images[:count], count // FLOAT_CHECK_IMAGES)
+    else:  # an ONNX file may have a fixed batch size
         against, batches = "ONNX Runtime without optimisations", np.split(images, len(images) // size)
 
-    def make(path: Path) -> None:
-        run = _eager(deployment) if deployment.network.file is None else _unoptimised(opened)
-        np.savez(path, *_joined(map(run, batches), wanted))
+    def write_outputs(path: Path) -> None:
+        run = _build_eager_reference(deployment) if deployment.network.file is None else _build_onnx_reference(opened)
+        np.savez(path, *_join_batches(map(run, batches), count))
 
-    path = opened.artefacts.made("expected.npz", f"{deployment.identity}|{wanted}", make)
-    with np.load(path) as kept:
-        return tuple(kept[name] for name in kept.files), against
+    path = opened.artefacts.make_once("expected.npz", f"{deployment.identity}|{count}", write_outputs)
+    with np.load(path) as stored:
+        return tuple(stored[name] for name in stored.files), against
 
 
-def _eager(deployment: Deployment) -> Callable[[Array], Outputs]:
+def _build_eager_reference(deployment: Deployment) -> Callable[[Array], Outputs]:
     import torch
 
-    from tessera.inference.engines.torch_session import as_arrays
+    from tessera.inference.engines.pytorch import to_arrays
 
     def run(batch: Array) -> Outputs:
         with torch.no_grad():
-            return as_arrays(deployment.reference(torch.from_numpy(batch)))
+            return to_arrays(deployment.reference(torch.from_numpy(batch)))
 
     return run
 
 
-def _unoptimised(opened: Opened) -> Callable[[Array], Outputs]:
-    from tessera.inference.engines.onnxruntime import unoptimised
+def _build_onnx_reference(opened: OpenedSession) -> Callable[[Array], Outputs]:
+    from tessera.inference.engines.onnxruntime import build_unoptimised
 
-    return unoptimised(opened.artefacts.onnx(opened.deployment))
+    return build_unoptimised(opened.artefacts.export_onnx(opened.deployment))

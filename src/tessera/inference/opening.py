@@ -1,4 +1,4 @@
-"""From settings to a network that is ready to run."""
+"""Open a session: load the network, apply the precision, build it in an engine and run the first batch."""
 
 from __future__ import annotations
 
@@ -6,24 +6,29 @@ import math
 import time
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
+from importlib.util import find_spec
+from pathlib import Path
 
 import numpy as np
 
 from tessera.errors import MissingExtra, Refused
-from tessera.inference import meanings
-from tessera.inference.data.pixels import Pixels
+from tessera.inference import option_notes
+from tessera.inference.data.feed import ImageSource, InputFeed, PipelineFeed, ResidentFeed
+from tessera.inference.data.folder import ImageFolder
+from tessera.inference.data.images import GeneratedImages
+from tessera.inference.data.pixels import PixelFormat
 from tessera.inference.deployment.artefacts import Artefacts
-from tessera.inference.deployment.deployed import Deployment
-from tessera.inference.engines import ENGINES, engine
-from tessera.inference.engines.engine import Request, Session
-from tessera.inference.networks import Network, load_network
+from tessera.inference.deployment.deployment import Deployment
+from tessera.inference.engines import ENGINES, format_matching_engines, load_engine
+from tessera.inference.engines.engine import EngineRequest, Session
+from tessera.inference.networks import InferenceNetwork, load_network
 from tessera.inference.precision import PRECISIONS, Precision, has_float16
-from tessera.inference.settings import Settings
+from tessera.inference.settings import GENERATED_DATA, SYNTHETIC_DATA, Settings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Opened:
-    """A session with what it runs, what it took to make it ready (`seconds` by step), and what to tell about it."""
+class OpenedSession:
+    """An open session with its deployment, its exported files, the `seconds` of each opening step, and notes."""
 
     session: Session
     deployment: Deployment
@@ -34,33 +39,34 @@ class Opened:
 
     @property
     def compute_dtype(self) -> str:
-        """What it computes in: the rate of the machine to hold it against."""
+        """The dtype of the arithmetic, which selects the machine's peak rate."""
         return self.session.compute
 
     def close(self) -> None:
         self._stack.close()
 
-    def __enter__(self) -> Opened:
+    def __enter__(self) -> OpenedSession:
         return self
 
     def __exit__(self, *exc: object) -> None:
         self.close()
 
 
-def open_session(settings: Settings, *, threads: int, artefacts: Artefacts | None = None) -> Opened:
-    """Make a network ready for batches of one size, and run the first one.
+def open_session(settings: Settings, *, threads: int, artefacts: Artefacts | None = None) -> OpenedSession:
+    """Build a session for the batch size of the settings and run the first batch.
 
-    Files go to `artefacts`, where other replicas find them; without, to a folder that is gone when this is closed.
+    Exported files go to `artefacts`, which replicas share. If it is None, they go to a temporary folder that `close`
+    removes.
     """
     with ExitStack() as stack:
         files = artefacts or stack.enter_context(Artefacts.temporary())
-        maker = engine(settings.engine)
+        build_session = load_engine(settings.engine)
         began = time.perf_counter()
-        deployment = deployment_of(settings)
+        deployment = plan_deployment(settings)
         seconds = {"network": time.perf_counter() - began}
-        began, made = time.perf_counter(), dict(files.seconds)
-        session = maker.build(
-            Request(
+        began, earlier = time.perf_counter(), dict(files.seconds)
+        session = build_session(
+            EngineRequest(
                 deployment=deployment,
                 artefacts=files,
                 batch_size=settings.batch_size,
@@ -71,60 +77,92 @@ def open_session(settings: Settings, *, threads: int, artefacts: Artefacts | Non
         )
         stack.callback(session.close)
         took = time.perf_counter() - began
-        files_made = {step: spent for step, spent in files.seconds.items() if made.get(step) != spent}
-        seconds |= files_made | {"build": took - sum(files_made.values())}
+        exports = {step: spent for step, spent in files.seconds.items() if earlier.get(step) != spent}
+        seconds |= exports | {"build": took - sum(exports.values())}
         began = time.perf_counter()
-        session.run(session.input(np.zeros(deployment.input_shape(settings.batch_size), deployment.pixels.element)))
+        session.run(
+            session.prepare_input(
+                np.zeros(deployment.compute_input_shape(settings.batch_size), deployment.pixels.dtype)
+            )
+        )
         seconds["first"] = time.perf_counter() - began
-        return Opened(
+        return OpenedSession(
             session=session,
             deployment=deployment,
             artefacts=files,
             seconds=seconds,
-            notes=_notes(settings, deployment),
+            notes=_collect_notes(settings, deployment),
             _stack=stack.pop_all(),
         )
 
 
-def deployment_of(settings: Settings) -> Deployment:
-    """How a network is deployed in the engine of the settings; what cannot be is refused."""
+def open_feed(settings: Settings, opened: OpenedSession, *, in_use: int = 1) -> InputFeed:
+    """Open the input feed of a session; `in_use` is the number of batches in flight (above 1 with streams)."""
+    session, pixels, image_shape = opened.session, opened.deployment.pixels, opened.deployment.network.image_shape
+    threads = option_notes.count_io_threads(settings)
+    source: ImageSource
+    if settings.data in (GENERATED_DATA, SYNTHETIC_DATA):
+        source = GeneratedImages(settings.batch_size, image_shape, session.layout, seed=settings.seed)
+    else:
+        workers = settings.dataloader_worker
+        source = ImageFolder(Path(settings.data), settings.batch_size, image_shape, workers=workers, ahead=threads > 0)
+    if settings.data == SYNTHETIC_DATA:
+        return ResidentFeed(session, source, pixels)
+    shape = (settings.batch_size, *image_shape)
+    return PipelineFeed(session, source, pixels, shape=shape, threads=threads, in_use=in_use)
+
+
+def plan_deployment(settings: Settings) -> Deployment:
+    """Return the deployment of the network: input format and precision for the engine of the settings.
+
+    Raises:
+        Refused: the engine or the ONNX file does not support the settings.
+    """
     entry = ENGINES[settings.engine]
-    if settings.precision == "int8" and ENGINES["onnxruntime"].missing():
-        raise MissingExtra("onnxruntime", "onnxruntime")  # which quantises, for every engine
+    if settings.precision == "int8" and find_spec("onnxruntime") is None:
+        raise MissingExtra("onnxruntime", "onnxruntime")  # ONNX Runtime's quantiser is used for every engine
     network = load_network(settings)
     if network.file is not None and not entry.files:
-        able = [name for name, one in ENGINES.items() if one.files]
-        raise Refused(f"{entry.title} runs torch modules, not ONNX files", do=f"use {' or '.join(able)}")
+        raise Refused(
+            f"{entry.title} runs torch modules, not ONNX files",
+            do=f"use {format_matching_engines(lambda entry: entry.files)}",
+        )
     precision = PRECISIONS[settings.precision]
     if precision.compute == "float16" and not (entry.float16 and has_float16()):
         precision = replace(precision, compute="float32")
-    if settings.min_agreement:  # who says what share will do means that share alone
-        precision = replace(precision, least_top1=settings.min_agreement, largest_error=math.inf)
-    pixels = _pixels(settings, network, precision)
+    if settings.min_agreement:  # an explicit limit replaces both limits of the precision
+        precision = replace(precision, min_top1=settings.min_agreement, max_error=math.inf)
+    pixels = _choose_pixel_format(settings, network, precision)
     return Deployment(network=network, pixels=pixels, precision=precision, seed=settings.seed)
 
 
-def _pixels(settings: Settings, network: Network, precision: Precision) -> Pixels:
-    """How images cross to the engine; an ONNX file says itself what it takes."""
-    channels, where = network.image_shape[0], meanings.normalised_on(settings)
+def _choose_pixel_format(settings: Settings, network: InferenceNetwork, precision: Precision) -> PixelFormat:
+    """Return the input format of the network; an ONNX file determines its own."""
+    channels, where = network.image_shape[0], option_notes.get_normalization_location(settings)
     element = "uint8" if settings.eight_bit_io else precision.io
     if network.file is not None:
-        if network.element != element:
+        if network.dtype != element:
             raise Refused(
-                f"{network.name} takes images as {network.element}",
-                got=f"--precision {settings.precision}{' --eight-bit-io' * settings.eight_bit_io}, {element}",
-                do="an ONNX file is run as it is",
+                f"the ONNX file {network.name} requires images of dtype {network.dtype}",
+                got=f"{element} (--precision {settings.precision}{' --eight-bit-io' * settings.eight_bit_io})",
+                do="choose --precision and --eight-bit-io to match the file",
             )
         if where == "device":
             allowed = "none" if element == "uint8" else "host or none"
-            raise Refused(f"{network.name} is run as it is", do=f"give --normalization-location {allowed}")
-    return Pixels(channels=channels, element=element, normalised_on=where)
+            raise Refused(
+                f"the ONNX file {network.name} is run unchanged, so it cannot normalise pixels on the device",
+                do=f"use --normalization-location {allowed}",
+            )
+    return PixelFormat(channels=channels, dtype=element, normalised_on=where)
 
 
-def _notes(settings: Settings, deployment: Deployment) -> tuple[str, ...]:
-    found = [*meanings.notes(settings)]
-    if told := deployment.precision.note(inputs=deployment.pixels.element == "float16"):
-        found.append(told)
-    if deployment.fitted:
-        found.append("random weights: norms and last layer are fitted to drawn images, so that answers differ")
-    return tuple(found)
+def _collect_notes(settings: Settings, deployment: Deployment) -> tuple[str, ...]:
+    """Return notes for the record about options, precision and random weights."""
+    notes = [*option_notes.make_option_notes(settings)]
+    if storage := deployment.precision.explain_storage(inputs=deployment.pixels.dtype == "float16"):
+        notes.append(storage)
+    if deployment.has_fitted_weights:
+        notes.append(
+            "random weights: norms and last layer are fitted to generated images, so that predicted classes differ"
+        )
+    return tuple(notes)

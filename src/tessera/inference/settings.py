@@ -1,151 +1,203 @@
-"""What one replica runs: the network, the engine, the precision and the data, as plain values that are checked once."""
+"""The settings of one replica: network, engine, precision and input. Each field is an axis of inference cases."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import MISSING, Field, dataclass, fields
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from tessera.errors import TesseraError, did_you_mean
+from tessera.axes import check_fields, collect_params, declare_axis
+from tessera.errors import TesseraError, suggest_similar
 from tessera.inference.engines import ENGINES
-from tessera.inference.precision import PRECISIONS, spelled_out
+from tessera.inference.networks.loading import ONNX_SUFFIX, TIMM_PREFIX
+from tessera.inference.parsing import parse_batch_sizes, parse_share
+from tessera.inference.precision import PRECISIONS, resolve_precision
 from tessera.models import MODELS
 
-LOCATIONS = ("host", "device", "none")
-NORM_TYPES = ("batch", "group", "none")
-HINTS = ("latency", "throughput")
-GENERATED, SYNTHETIC = "generated", "synthetic"
-TIMM, ONNX = "timm/", ".onnx"  # how models are written that are not registered here
+NORMALIZATION_LOCATIONS = ("host", "device", "none")
+DEVICE_ALIAS = "ipu"  # normalization location `device` in the options of poprun
+NORM_TYPES = ("batch", "group", "none")  # kinds of normalisation layers
+PERFORMANCE_HINTS = ("latency", "throughput")
+GENERATED_DATA, SYNTHETIC_DATA = "generated", "synthetic"  # values of --data
 MODEL_ALIASES = {"resnext50": "resnext50_32x4d", "resnext101": "resnext101_32x8d"}
-ANYWAY = ("model", "engine", "precision", "batch_size")  # of every case, even where they are as usual
+GROUP_NETWORK, GROUP_INPUT, GROUP_ENGINE = "network", "input", "engine"  # option groups in the help text
+
+
+def _check_precision(name: str) -> None:
+    if resolve_precision(name) not in PRECISIONS:
+        raise TesseraError("unknown precision", got=name, allowed=PRECISIONS, do=suggest_similar(name, PRECISIONS))
+
+
+def _check_agreement(share: float) -> None:
+    if not 0 <= share <= 1:
+        raise TesseraError("--min-agreement", got=share, allowed="a fraction from 0 to 1")
+
+
+def _check_data(source: str) -> None:
+    if source not in (GENERATED_DATA, SYNTHETIC_DATA) and not Path(source).is_dir():
+        raise TesseraError(
+            "unknown --data",
+            got=source,
+            allowed=(GENERATED_DATA, SYNTHETIC_DATA, "a folder of images"),
+            do=suggest_similar(source, (GENERATED_DATA, SYNTHETIC_DATA)),
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """Everything that one replica needs to know, in the words of the options; only plain JSON values.
+    """The settings of one replica: plain JSON values, with fields named after the options.
 
-    An empty `norm_type` and an `image_size`, `group_dim` or `expand_ratio` of 0 leave the network as it was published.
-    `min_agreement` of 0 is what the precision has to reach (see `agreement`).
+    An empty `norm_type` and an `image_size`, `group_dim` or `expand_ratio` of 0 keep the network as published. A
+    `min_agreement` of 0 selects the limit of the precision (see `agreement`).
 
     >>> Settings(model="resnet50", precision="int8", batch_size=8).params()
     {'model': 'resnet50', 'engine': 'onnxruntime', 'precision': 'int8', 'batch_size': 8}
     """
 
-    model: str = "resnet50"
-    weights: str = ""
-    seed: int = 0
-    image_size: int = 0
-    norm_type: str = ""
-    group_dim: int = 0
-    expand_ratio: int = 0
+    model: str = declare_axis(
+        "resnet50",
+        in_key="always",
+        several=True,
+        metavar="NAME,…",
+        default_text="none",
+        group=GROUP_NETWORK,
+        help="network: a name, module:callable, timm/NAME or a .onnx file",
+    )
+    weights: str = declare_axis(
+        "",
+        metavar="FILE",
+        default_text="random weights",
+        group=GROUP_NETWORK,
+        help="weights file in safetensors or torch format",
+    )
+    seed: int = declare_axis(0, minimum=0, group=GROUP_NETWORK, help="seed of random weights and images")
+    image_size: int = declare_axis(
+        0,
+        minimum=0,
+        default_text="image size of the network",
+        group=GROUP_NETWORK,
+        help="height and width of the images in pixels",
+    )
+    norm_type: str = declare_axis(
+        "", choices=("", *NORM_TYPES), group=GROUP_NETWORK, help="normalisation layers of the network"
+    )
+    group_dim: int = declare_axis(
+        0, minimum=0, default_text="as published", group=GROUP_NETWORK, help="channels per group of an EfficientNet"
+    )
+    expand_ratio: int = declare_axis(
+        0, minimum=0, default_text="as published", group=GROUP_NETWORK, help="expansion ratio of an EfficientNet"
+    )
 
-    engine: str = "onnxruntime"
-    precision: str = "32.32"
-    half_partial: bool = False
-    hint: str = "latency"
-    streams: int = 1
-    min_agreement: float = 0.0
+    engine: str = declare_axis(
+        "onnxruntime",
+        in_key="always",
+        several=True,
+        choices=tuple(ENGINES),
+        group=GROUP_ENGINE,
+        help="inference engine",
+    )
+    precision: str = declare_axis(
+        "32.32",
+        in_key="always",
+        several=True,
+        check=_check_precision,
+        group=GROUP_ENGINE,
+        help=f"number formats of activations and weights: {', '.join(PRECISIONS)}",
+    )
+    half_partial: bool = declare_axis(False, action="on_off", group=GROUP_ENGINE, help="partial sums in half precision")
+    hint: str = declare_axis(
+        "latency",
+        choices=PERFORMANCE_HINTS,
+        group=GROUP_ENGINE,
+        help="performance hint, for engines that support hints",
+    )
+    streams: int = declare_axis(
+        1,
+        minimum=1,
+        group=GROUP_ENGINE,
+        help="number of batches computed concurrently, for engines that support streams",
+    )
+    min_agreement: float = declare_axis(
+        0.0,
+        parse=parse_share,
+        check=_check_agreement,
+        metavar="FRACTION",
+        default_text="set by the precision",
+        group=GROUP_ENGINE,
+        help="minimum top-1 agreement with torch; a case below it is refused",
+    )
 
-    batch_size: int = 1
-    device_iterations: int = 1
+    batch_size: int = declare_axis(
+        1,
+        in_key="always",
+        several=True,
+        parse_list=parse_batch_sizes,
+        minimum=1,
+        metavar="SIZES",
+        group=GROUP_NETWORK,
+        help="images per batch: numbers, ranges (1..80 doubles, 1..80:8 has steps), or the sizes of the config (all)",
+    )
+    device_iterations: int = declare_axis(1, minimum=1, group="sampling", help="batches per window, with --iterations")
 
-    data: str = GENERATED
-    eight_bit_io: bool = False
-    normalization_location: str = "host"
-    prefetch: bool = True
-    num_io_tiles: int = 1
-    dataloader_worker: int = 1
+    data: str = declare_axis(
+        GENERATED_DATA,
+        check=_check_data,
+        metavar="SOURCE",
+        group=GROUP_INPUT,
+        help="images: generated (through the input pipeline), synthetic (in the engine's memory), or a folder",
+    )
+    eight_bit_io: bool = declare_axis(False, action="on_off", group=GROUP_INPUT, help="uint8 input of the engine")
+    normalization_location: str = declare_axis(
+        "host",
+        choices=(*NORMALIZATION_LOCATIONS, DEVICE_ALIAS),
+        group=GROUP_INPUT,
+        help="where pixels are normalised (ipu means device)",
+    )
+    prefetch: bool = declare_axis(
+        True, action="on_off", group=GROUP_INPUT, help="prefetching of input; latency is lowest without it"
+    )
+    num_io_tiles: int = declare_axis(1, minimum=0, group=GROUP_INPUT, help="number of threads that prepare input")
+    dataloader_worker: int = declare_axis(
+        1, minimum=1, group=GROUP_INPUT, help="number of processes that decode image files"
+    )
 
     def __post_init__(self) -> None:
-        for one in fields(self):
-            _check_type(one, getattr(self, one.name))
-        object.__setattr__(self, "precision", spelled_out(self.precision))
-        if self.normalization_location == "ipu":  # what poprun's users call the device
+        check_fields(self)
+        object.__setattr__(self, "precision", resolve_precision(self.precision))
+        if self.normalization_location == DEVICE_ALIAS:
             object.__setattr__(self, "normalization_location", "device")
-        object.__setattr__(self, "model", _model(self.model))
-        _one_of("engine", self.engine, ENGINES)
-        _one_of("precision", self.precision, PRECISIONS)
-        _one_of("hint", self.hint, HINTS)
-        _one_of("normalization_location", self.normalization_location, LOCATIONS)
-        if self.norm_type:
-            _one_of("norm_type", self.norm_type, NORM_TYPES)
-        for name in ("batch_size", "device_iterations", "streams", "dataloader_worker"):
-            _at_least(name, getattr(self, name), 1)
-        for name in ("seed", "image_size", "group_dim", "expand_ratio", "num_io_tiles"):
-            _at_least(name, getattr(self, name), 0)
-        if not 0 <= self.min_agreement <= 1:
-            raise TesseraError(_option("min_agreement"), got=self.min_agreement, allowed="a share between 0 and 1")
-        self._check_data()
+        object.__setattr__(self, "model", resolve_model(self.model))
         ENGINES[self.engine].check(precision=self.precision, hint=self.hint, streams=self.streams)
-
-    def _check_data(self) -> None:
-        if self.data in (GENERATED, SYNTHETIC):
-            return
-        if not Path(self.data).is_dir():
-            raise TesseraError(
-                "--data is where the images come from",
-                got=self.data,
-                allowed=(GENERATED, SYNTHETIC, "a folder of images"),
-                do=did_you_mean(self.data, (GENERATED, SYNTHETIC)),
-            )
 
     @classmethod
     def of(cls, params: Mapping[str, Any]) -> Settings:
-        """From the parameters of a case or the values of a config; a name that is not an option is refused."""
-        known = [one.name for one in fields(cls)]
+        """Build settings from the parameters of a case or a config; an unknown name raises an error."""
+        known = [each.name for each in fields(cls)]
         for name in params:
             if name not in known:
-                raise TesseraError("unknown setting", got=name, allowed=known, do=did_you_mean(name, known))
+                raise TesseraError("unknown setting", got=name, allowed=known, do=suggest_similar(name, known))
         return cls(**params)
 
     def params(self) -> dict[str, Any]:
-        """The parameters of a case: what is as usual is left out, but for what every case is known by."""
-        return {
-            one.name: value
-            for one in fields(self)
-            if (value := getattr(self, one.name)) != one.default or one.name in ANYWAY
-        }
+        """Return the case parameters: the mandatory settings, and the settings that differ from their defaults."""
+        return collect_params(self)
 
 
-def _option(name: str) -> str:
-    return "--" + name.replace("_", "-")
+def resolve_model(name: str) -> str:
+    """Return the registered name of a network for a name or an alias used by other projects.
 
-
-def _check_type(one: Field[Any], value: object) -> None:
-    """Values come from files as well: `batch_size = "8"` has to say so itself, rather than fail somewhere."""
-    assert one.default is not MISSING
-    wanted = type(one.default)
-    fits = type(value) in ((int, float) if wanted is float else (wanted,))
-    if not fits:
-        words = {bool: "true or false", int: "a whole number", float: "a number", str: "a word"}
-        raise TesseraError(_option(one.name), got=value, allowed=words[wanted])
-
-
-def _model(name: str) -> str:
-    """The network's name as it is registered, for the ways in which others write it.
-
-    >>> _model("resnext101"), _model("efficientnet-b0")
+    >>> resolve_model("resnext101"), resolve_model("efficientnet-b0")
     ('resnext101_32x8d', 'efficientnet_b0')
     """
     registered = MODEL_ALIASES.get(name) or name.replace("-", "_")
     if registered in MODELS:
         return registered
-    if ":" in name or name.startswith(TIMM) or name.endswith(ONNX):
+    if ":" in name or name.startswith(TIMM_PREFIX) or name.endswith(ONNX_SUFFIX):
         return name
     raise TesseraError(
         "unknown model",
         got=name,
-        allowed=[*MODELS, "module:callable", f"{TIMM}NAME", f"FILE{ONNX}"],
-        do=did_you_mean(name, [*MODELS, *MODEL_ALIASES]),
+        allowed=[*MODELS, "module:callable", f"{TIMM_PREFIX}NAME", f"FILE{ONNX_SUFFIX}"],
+        do=suggest_similar(name, [*MODELS, *MODEL_ALIASES]),
     )
-
-
-def _one_of(name: str, value: str, allowed: Mapping[str, object] | tuple[str, ...]) -> None:
-    if value not in allowed:
-        raise TesseraError(f"unknown {_option(name)}", got=value, allowed=allowed, do=did_you_mean(value, allowed))
-
-
-def _at_least(name: str, value: int, least: int) -> None:
-    if value < least:
-        raise TesseraError(_option(name), got=value, allowed=f"{least} or more")

@@ -1,4 +1,4 @@
-"""Run a function inline, in pinned processes, or on ranks."""
+"""Run a function on workers: in the calling process (inline), in pinned processes, or on the ranks of a job."""
 
 from tessera.launch.config import LaunchConfig
 from tessera.launch.worker import Worker

@@ -1,4 +1,4 @@
-"""What to launch: how many workers of which kind, where they are pinned, how long they may take."""
+"""The configuration of a launch: launcher, number of workers, threads, pinning, allocator, time limit."""
 
 from __future__ import annotations
 
@@ -8,35 +8,40 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from tessera.errors import TesseraError
-from tessera.measure.allocator import DEFAULT, allocator_env
+from tessera.measure.allocator import DEFAULT_ALLOCATOR, get_allocator_env
 
-Spawn = Literal["inline", "processes", "torchrun", "mpiexec"]
-SPAWNS: tuple[Spawn, ...] = ("inline", "processes", "torchrun", "mpiexec")
+SpawnMethod = Literal["inline", "processes", "torchrun", "mpiexec"]
+SPAWN_METHODS: tuple[SpawnMethod, ...] = ("inline", "processes", "torchrun", "mpiexec")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaunchConfig:
-    """`workers` processes of one kind, each with `threads` threads, pinned to cores of their own."""
+    """The configuration of a launch: `workers` processes with `threads` threads each, pinned to cores if `pin` is set.
 
-    spawn: Spawn = "processes"
+    `time_limit` is in seconds per call. `env` is added to the environment of the workers.
+    """
+
+    spawn: SpawnMethod = "processes"
     workers: int = 1
     threads: int = 1
     pin: bool = True
-    allocator: str = DEFAULT
+    allocator: str = DEFAULT_ALLOCATOR
     time_limit: float | None = None
     tag_output: bool = False
     python: str = sys.executable
     env: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        if self.spawn not in SPAWNS:
-            raise TesseraError("unknown way to launch", got=self.spawn, allowed=SPAWNS)
+        if self.spawn not in SPAWN_METHODS:
+            raise TesseraError("unknown launcher", got=self.spawn, allowed=SPAWN_METHODS)
         if self.workers < 1:
-            raise TesseraError("a launch needs workers", got=self.workers, allowed="1 or more")
+            raise TesseraError("invalid number of workers", got=self.workers, allowed="1 or more")
         if self.threads < 1:
-            raise TesseraError("a worker needs threads", got=self.threads, allowed="1 or more")
+            raise TesseraError("invalid number of threads per worker", got=self.threads, allowed="1 or more")
         if self.spawn == "inline" and self.workers > 1:
-            raise TesseraError("inline is one worker", got=self.workers, allowed="1", do="use processes or torchrun")
+            raise TesseraError(
+                "the launcher inline runs one worker", got=self.workers, allowed="1", do="use the launcher processes"
+            )
         if self.time_limit is not None and self.time_limit <= 0:
-            raise TesseraError("a time limit is positive", got=self.time_limit, allowed="seconds above 0")
-        allocator_env(self.allocator)
+            raise TesseraError("invalid time limit", got=self.time_limit, allowed="seconds above 0")
+        get_allocator_env(self.allocator)

@@ -1,9 +1,9 @@
-"""Fresh processes without the price of a fresh interpreter.
+"""Fresh processes without the start-up time of a new interpreter.
 
-Between processes the launch is the sampling unit: where the pages of a buffer happen to lie decides a per cent or
-two, and stays so for the life of the process. Starting an interpreter with torch takes seconds, so a worker that
-has imported everything and computed nothing forks: the child has new memory for everything that it touches, moved
-by a random offset, and costs milliseconds.
+Times differ by one or two per cent between processes, because buffer addresses differ and stay constant for the life of
+a process. Several processes are therefore sampled. Starting an interpreter that imports torch takes seconds; forking a
+worker that has imported all modules, but computed nothing, takes milliseconds. The child allocates its buffers in new
+memory, shifted by a random offset.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ from typing import Any
 
 from tessera.errors import BenchmarkFailed, TesseraError
 
-PR_SET_PDEATHSIG = 1
-MAX_OFFSET = 1 << 24
-LONGEST_MESSAGE = 300
+PR_SET_PDEATHSIG = 1  # constant of prctl(2): signal this process when its parent ends
+MAX_ADDRESS_OFFSET_BYTES = 1 << 24
+MAX_MESSAGE_CHARS = 300
 
 
-class Died(BenchmarkFailed):
-    """The process that was forked for a case ended in the middle of it."""
+class ProcessDied(BenchmarkFailed):
+    """The error for a forked process that ended before it returned a result."""
 
 
 class FreshProcess:
-    """A child forked from this process that runs functions for it, one at a time, and keeps its state between them."""
+    """A child process forked from the current process. It runs one function at a time and keeps state between calls."""
 
     def __init__(self) -> None:
         sys.stdout.flush()
@@ -46,25 +46,28 @@ class FreshProcess:
         theirs.close()
 
     def call(self, target: str, *args: Any) -> Any:
-        """Run `package.module:function` in the child; its error is raised here, its death is a BenchmarkFailed."""
+        """Call `package.module:function` in the child and return the result.
+
+        An exception of the function is raised in the parent, `ProcessDied` if the child ends.
+        """
         try:
             self._pipe.send((target, args))
             ok, value = self._pipe.recv()
         except (EOFError, OSError):
-            raise Died(f"its process {self._reap()}") from None
+            raise ProcessDied(f"its process {self._reap()}") from None
         if not ok:
             raise value
         return value
 
     def close(self) -> None:
-        """End the child, whatever it does."""
+        """Kill the child."""
         self._pipe.close()
         if self._pid is not None:
             os.kill(self._pid, signal.SIGKILL)
             self._reap()
 
     def _reap(self) -> str:
-        """Collect the child and say how it ended."""
+        """Wait for the child to end, and return a description of its exit status."""
         assert self._pid is not None
         _, status = os.waitpid(self._pid, 0)
         self._pid = None
@@ -79,52 +82,52 @@ class FreshProcess:
         self.close()
 
 
-def resolve(target: str) -> Any:
-    """The function behind `package.module:function`."""
+def load_object(target: str) -> Any:
+    """Import and return the object with the path `package.module:name`."""
     module, _, name = target.partition(":")
     return getattr(importlib.import_module(module), name)
 
 
 def _serve(pipe: Connection) -> None:
-    """The child's life: run what comes until the pipe closes. Never returns into the parent's code."""
+    """Run functions in the child until the pipe closes. Never return into the parent's code."""
     try:
         libc = ctypes.CDLL(None)
         libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         random.seed()
-        gc.freeze()  # what was imported is never looked through: that would copy every page of it
-        # never touched, so it costs only addresses: what is allocated from now on lies elsewhere than in the parent
-        libc.malloc(random.randrange(1 << 20, MAX_OFFSET, 64))
+        gc.freeze()  # otherwise a collection would write to every page of the imported modules, and so copy it
+        # Shift the addresses of later allocations. The block is never written to, so it takes no physical memory.
+        libc.malloc(random.randrange(1 << 20, MAX_ADDRESS_OFFSET_BYTES, 64))
         while True:
             try:
                 target, args = pipe.recv()
             except EOFError:
                 break
-            pipe.send(_answer(target, args))
+            pipe.send(_call_target(target, args))
     finally:
         os._exit(0)
 
 
-def _answer(target: str, args: tuple[Any, ...]) -> tuple[bool, Any]:
+def _call_target(target: str, args: tuple[Any, ...]) -> tuple[bool, Any]:
     try:
-        answer = (True, resolve(target)(*args))
-        pickle.dumps(answer)
-        return answer
+        reply = (True, load_object(target)(*args))
+        pickle.dumps(reply)
+        return reply
     except TesseraError as error:
         return False, error
     except BaseException as error:
-        return False, BenchmarkFailed(f"{target} raised {in_one_line(error)}")
+        return False, BenchmarkFailed(f"{target} raised {format_error_line(error)}")
 
 
-def in_one_line(error: BaseException) -> str:
-    """Type, message and the innermost frame.
+def format_error_line(error: BaseException) -> str:
+    """Format an error in one line: type, message and the innermost frame.
 
-    >>> in_one_line(ValueError("first\\nsecond"))
+    >>> format_error_line(ValueError("first\\nsecond"))
     'ValueError: first second'
     """
     message = " ".join(str(error).split())
-    if len(message) > LONGEST_MESSAGE:
-        message = message[:LONGEST_MESSAGE] + " …"
+    if len(message) > MAX_MESSAGE_CHARS:
+        message = message[:MAX_MESSAGE_CHARS] + " …"
     frames = traceback.extract_tb(error.__traceback__)
     where = f" ({Path(frames[-1].filename).name}:{frames[-1].lineno} in {frames[-1].name})" if frames else ""
     return f"{type(error).__name__}: {message}{where}" if message else f"{type(error).__name__}{where}"

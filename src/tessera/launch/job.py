@@ -1,4 +1,4 @@
-"""Is this process a rank of a job that somebody else started?"""
+"""Detect whether this process is a rank of a job that the user started with torchrun, mpiexec or Slurm."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
 
-# Set in every process of a launch of ours, so that its ranks do not take themselves for a user's job.
-WORKER_MARK = "TESSERA_WORKER"
+# Environment variable in every worker that Tessera launches: such a worker is not a rank of a user's job.
+WORKER_VARIABLE = "TESSERA_WORKER"
 
-# Size, rank, and both on this machine, as launchers of MPI ranks name them: Open MPI, then MPICH and its kin.
-_MPI = (
+# Environment variables with size, rank, local rank and local size: of Open MPI, then of MPICH and its derivatives.
+_MPI_JOB_VARIABLES = (
     (
         "OMPI_COMM_WORLD_SIZE",
         "OMPI_COMM_WORLD_RANK",
@@ -21,7 +21,7 @@ _MPI = (
     ),
     ("PMI_SIZE", "PMI_RANK", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"),
 )
-_JOB_PREFIXES = (
+_JOB_VARIABLE_PREFIXES = (
     "OMPI_COMM_WORLD_",
     "PMIX_",
     "PMI_",
@@ -33,12 +33,15 @@ _JOB_PREFIXES = (
     "GROUP_",
     "ROLE_",
 )
-_JOB_NAMES = frozenset({"MASTER_ADDR", "MASTER_PORT", "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"})
+_JOB_VARIABLES = frozenset({"MASTER_ADDR", "MASTER_PORT", "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """One rank of a job; `local_rank` of `local_size` counts the ranks on this machine alone."""
+    """The job that this process belongs to: its launcher, the process's rank, and the number of ranks.
+
+    `local_rank` and `local_size` count the ranks on this machine only.
+    """
 
     kind: Literal["torchrun", "mpiexec", "slurm"]
     rank: int
@@ -47,35 +50,35 @@ class Job:
     local_size: int
 
 
-def current_job(env: Mapping[str, str] = os.environ) -> Job | None:
-    """The job this process is a rank of, or None; a worker that Tessera launched is in no job.
+def get_current_job(env: Mapping[str, str] = os.environ) -> Job | None:
+    """Return the job that this process is a rank of; None outside a job and in a worker that Tessera launched.
 
-    >>> current_job({"OMPI_COMM_WORLD_RANK": "1", "OMPI_COMM_WORLD_SIZE": "2"})
+    >>> get_current_job({"OMPI_COMM_WORLD_RANK": "1", "OMPI_COMM_WORLD_SIZE": "2"})
     Job(kind='mpiexec', rank=1, size=2, local_rank=1, local_size=2)
-    >>> current_job({"PATH": "/bin"})
+    >>> get_current_job({"PATH": "/bin"})
     """
-    return None if WORKER_MARK in env else rank_in(env)
+    return None if WORKER_VARIABLE in env else read_job(env)
 
 
-def rank_in(env: Mapping[str, str]) -> Job | None:
-    """The rank that a launcher wrote into the environment, whoever started that launcher.
+def read_job(env: Mapping[str, str]) -> Job | None:
+    """Return the job and rank that a launcher wrote into the environment, even if Tessera started the launcher.
 
-    The innermost launcher is asked first: torchrun and mpiexec are often started from within Slurm.
+    The innermost launcher takes precedence: torchrun and mpiexec are often started inside a Slurm job.
     """
     if {"RANK", "WORLD_SIZE", "MASTER_ADDR"} <= env.keys():
-        return _job("torchrun", env, "WORLD_SIZE", "RANK", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
-    for names in _MPI:
+        return _read_variables("torchrun", env, "WORLD_SIZE", "RANK", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
+    for names in _MPI_JOB_VARIABLES:
         if names[0] in env and names[1] in env:
-            return _job("mpiexec", env, *names)
-    # Only srun sets the tasks of a step; a batch script sees the allocation's variables but is one process.
+            return _read_variables("mpiexec", env, *names)
+    # Only srun sets the variables of a step; a batch script has the variables of the allocation but is one process.
     if int(env.get("SLURM_STEP_NUM_TASKS", "1")) > 1 and "SLURM_PROCID" in env:
         names = ("SLURM_STEP_NUM_TASKS", "SLURM_PROCID", "SLURM_LOCALID", "SLURM_NTASKS_PER_NODE")
-        found = _job("slurm", env, *names)
-        return replace(found, local_size=_slurm_tasks_here(env) or found.local_size)
+        job = _read_variables("slurm", env, *names)
+        return replace(job, local_size=_count_slurm_tasks(env) or job.local_size)
     return None
 
 
-def _job(
+def _read_variables(
     kind: Literal["torchrun", "mpiexec", "slurm"],
     env: Mapping[str, str],
     size: str,
@@ -92,13 +95,13 @@ def _job(
     )
 
 
-def _slurm_tasks_here(env: Mapping[str, str]) -> int | None:
-    """How many tasks this node has, by Slurm's list of all nodes; None without one.
+def _count_slurm_tasks(env: Mapping[str, str]) -> int | None:
+    """Return the number of tasks on this node, from Slurm's list of tasks per node; None without that list.
 
-    >>> _slurm_tasks_here({"SLURM_STEP_TASKS_PER_NODE": "2(x2),1", "SLURM_NODEID": "2"})
+    >>> _count_slurm_tasks({"SLURM_STEP_TASKS_PER_NODE": "2(x2),1", "SLURM_NODEID": "2"})
     1
     """
-    # Of the step before that of the allocation, which may be larger.
+    # The list of the step takes precedence, because the allocation may be larger.
     for name in ("SLURM_STEP_TASKS_PER_NODE", "SLURM_TASKS_PER_NODE"):
         nodes = [
             int(tasks)
@@ -111,6 +114,6 @@ def _slurm_tasks_here(env: Mapping[str, str]) -> int | None:
     return None
 
 
-def outside_job(env: Mapping[str, str]) -> dict[str, str]:
-    """The environment without the variables that make a process part of a job."""
-    return {k: v for k, v in env.items() if k not in _JOB_NAMES and not k.startswith(_JOB_PREFIXES)}
+def strip_job_variables(env: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment without the variables that make a process part of a job."""
+    return {k: v for k, v in env.items() if k not in _JOB_VARIABLES and not k.startswith(_JOB_VARIABLE_PREFIXES)}

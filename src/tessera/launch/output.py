@@ -1,4 +1,4 @@
-"""What workers write to their standard output and error: kept as last words, shown with the rank."""
+"""Collect the standard output and error of workers: for error messages, and for --tag-output."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ import threading
 from collections import deque
 from dataclasses import dataclass, field
 
-KEPT_LINES = 60
-LONGEST = 400
-LONGEST_LINE = 1 << 16  # bytes
-LAUNCHER = -1  # the stream of mpiexec or torch's agent
+MAX_KEPT_LINES = 60  # per rank
+MAX_LAST_OUTPUT_CHARS = 400
+MAX_LINE_BYTES = 1 << 16  # of an unfinished line, only the last bytes are kept
+LAUNCHER_RANK = -1  # pseudo-rank of the launcher process (mpiexec or torch's agent)
 
 
 def connect_output(path: str, rank: int) -> None:
-    """In a worker: send all that it writes, native code included, to the launching process."""
+    """Redirect the standard output and error of this worker and its native code to the launching process."""
     line = socket.socket(socket.AF_UNIX)
     line.connect(path)
     line.sendall(struct.pack("i", rank))
@@ -31,23 +31,27 @@ def connect_output(path: str, rank: int) -> None:
 
 
 @dataclass
-class _Stream:
-    rank: int | None  # None until it has said who it is
-    head: bytes = b""
+class _OutputStream:
+    """The output stream of one process, and its last line so far, which is incomplete."""
+
+    rank: int | None  # None until the worker has sent its rank
+    pending: bytes = b""
 
 
 @dataclass
-class _Tail:
-    lines: deque[str] = field(default_factory=lambda: deque(maxlen=KEPT_LINES))
+class _OutputTail:
+    """The last output lines of one rank, and whether its output has ended."""
+
+    lines: deque[str] = field(default_factory=lambda: deque(maxlen=MAX_KEPT_LINES))
     ended: threading.Event = field(default_factory=threading.Event)
 
 
-class Output:
-    """A thread that sleeps until a worker writes; keeps the tail of each rank, and can show every line."""
+class OutputCollector:
+    """A thread that reads the output of all workers, stores the last lines of each rank, and can print every line."""
 
     def __init__(self, path: str, size: int, show: bool) -> None:
         self._size, self._show = size, show
-        self._tails = {rank: _Tail() for rank in (LAUNCHER, *range(size))}
+        self._tails = {rank: _OutputTail() for rank in (LAUNCHER_RANK, *range(size))}
         self._selector = selectors.DefaultSelector()
         self._listener = socket.socket(socket.AF_UNIX)
         self._listener.bind(path)
@@ -56,17 +60,20 @@ class Output:
         self._selector.register(self._listener, selectors.EVENT_READ)
         self._selector.register(wakes, selectors.EVENT_READ)
         self._wakes = wakes
-        self._thread = threading.Thread(target=self._read, name="worker output", daemon=True)
+        self._thread = threading.Thread(target=self._read_loop, name="worker output", daemon=True)
         self._thread.start()
 
-    def pipe_for(self, rank: int) -> socket.socket:
-        """A socket for a process to write to; close it once the process has it."""
+    def open_pipe(self, rank: int) -> socket.socket:
+        """Return a socket for the output of a process; the caller closes it after starting the process."""
         ours, theirs = socket.socketpair()
-        self._selector.register(ours, selectors.EVENT_READ, _Stream(rank))
+        self._selector.register(ours, selectors.EVENT_READ, _OutputStream(rank))
         return theirs
 
-    def tail(self, rank: int, wait: float = 0.0) -> list[str]:
-        """The last lines of a rank; of a dead one, wait for the rest, which its children may hold open."""
+    def read_tail(self, rank: int, wait: float = 0.0) -> list[str]:
+        """Return the last output lines of a rank, after waiting up to `wait` seconds for the end of its output.
+
+        The wait is limited because children of a dead process may keep its output open.
+        """
         self._tails[rank].ended.wait(wait)
         return list(self._tails[rank].lines)
 
@@ -74,74 +81,74 @@ class Output:
         self._wake.close()
         self._thread.join()
 
-    def _read(self) -> None:
+    def _read_loop(self) -> None:
         while True:
             for key, _ in self._selector.select():
                 if key.fileobj is self._wakes:
-                    self._end()
+                    self._drain()
                     return
                 if key.fileobj is self._listener:
                     accepted, _ = self._listener.accept()
-                    self._selector.register(accepted, selectors.EVENT_READ, _Stream(None))
+                    self._selector.register(accepted, selectors.EVENT_READ, _OutputStream(None))
                 else:
                     assert isinstance(key.fileobj, socket.socket)
-                    self._take(key.fileobj, key.data)
+                    self._receive(key.fileobj, key.data)
 
-    def _take(self, source: socket.socket, stream: _Stream) -> None:
+    def _receive(self, source: socket.socket, stream: _OutputStream) -> None:
         with contextlib.suppress(ConnectionResetError):
             if data := source.recv(1 << 16):
-                stream.head += data
-                self._split(stream)
+                stream.pending += data
+                self._split_lines(stream)
                 return
         if stream.rank is not None:
-            if stream.head:
-                self._keep(stream.rank, stream.head)
+            if stream.pending:
+                self._keep_line(stream.rank, stream.pending)
             self._tails[stream.rank].ended.set()
         self._selector.unregister(source)
         source.close()
 
-    def _split(self, stream: _Stream) -> None:
+    def _split_lines(self, stream: _OutputStream) -> None:
         if stream.rank is None:
-            if len(stream.head) < 4:
+            if len(stream.pending) < 4:
                 return
-            (stream.rank,) = struct.unpack("i", stream.head[:4])
-            stream.head = stream.head[4:]
-        *lines, rest = stream.head.split(b"\n")
-        stream.head = rest[-LONGEST_LINE:]  # a progress bar writes no end of line
+            (stream.rank,) = struct.unpack("i", stream.pending[:4])
+            stream.pending = stream.pending[4:]
+        *lines, rest = stream.pending.split(b"\n")
+        stream.pending = rest[-MAX_LINE_BYTES:]  # a progress bar writes one endless line
         for line in lines:
-            self._keep(stream.rank, line)
+            self._keep_line(stream.rank, line)
 
-    def _keep(self, rank: int, line: bytes) -> None:
+    def _keep_line(self, rank: int, line: bytes) -> None:
         text = line.decode(errors="replace").rstrip("\r")
         self._tails[rank].lines.append(text)
         if self._show:
-            who = "launcher" if rank == LAUNCHER else f"{rank}/{self._size}"
+            source = "launcher" if rank == LAUNCHER_RANK else f"{rank}/{self._size}"
             try:
-                sys.stderr.write(f"[{who}] {text}\n")
+                sys.stderr.write(f"[{source}] {text}\n")
                 sys.stderr.flush()
-            except OSError:  # nobody reads on: the workers must not wait for that
+            except OSError:  # standard error is closed; the workers continue
                 self._show = False
 
-    def _end(self) -> None:
-        """Take what is there already, and let go."""
+    def _drain(self) -> None:
+        """Read the remaining output and close all streams."""
         for key in list(self._selector.get_map().values()):
             source = key.fileobj
             assert isinstance(source, socket.socket)
-            if isinstance(key.data, _Stream):
+            if isinstance(key.data, _OutputStream):
                 source.setblocking(False)
                 with contextlib.suppress(BlockingIOError):
                     while source.fileno() >= 0:
-                        self._take(source, key.data)
+                        self._receive(source, key.data)
             source.close()
         self._selector.close()
 
 
-def last_words(lines: list[str]) -> str:
-    """The end of what a dead process wrote, in one line; of a crash, the error and its innermost frame.
+def format_last_output(lines: list[str]) -> str:
+    """Format the last output lines of a dead process as one line; after a fatal error, the error and innermost frame.
 
-    >>> last_words(["loading", "", "terminate called", "  what(): out of memory", ""])
+    >>> format_last_output(["loading", "", "terminate called", "  what(): out of memory", ""])
     'loading | terminate called | what(): out of memory'
-    >>> last_words(["Fatal Python error: Aborted", "", "Current thread 0x1 (most recent call first):",
+    >>> format_last_output(["Fatal Python error: Aborted", "", "Current thread 0x1 (most recent call first):",
     ...             '  File "conv.py", line 3 in run', '  File "serve.py", line 9 in main'])
     'Fatal Python error: Aborted | File "conv.py", line 3 in run'
     """
@@ -153,4 +160,4 @@ def last_words(lines: list[str]) -> str:
         frame = next((line for line in written[fatal:] if line.startswith("File ")), "")
         chosen = [*written[max(fatal - 2, 0) : fatal + 1], frame]
     text = " | ".join(filter(None, chosen))
-    return text if len(text) <= LONGEST else "… " + text[-LONGEST:]
+    return text if len(text) <= MAX_LAST_OUTPUT_CHARS else "… " + text[-MAX_LAST_OUTPUT_CHARS:]

@@ -1,4 +1,4 @@
-"""Which cores each worker is pinned to."""
+"""Choose the cores that each worker is pinned to."""
 
 from __future__ import annotations
 
@@ -9,25 +9,27 @@ from pathlib import Path
 Cpus = tuple[int, ...]
 
 
-def placement(workers: int, threads: int, cpus: Collection[int], nodes: Sequence[Sequence[int]]) -> tuple[Cpus, ...]:
-    """The cores of each worker: `threads` of them, of one NUMA node where that is possible.
+def place_workers(
+    workers: int, threads: int, cpus: Collection[int], nodes: Sequence[Sequence[int]]
+) -> tuple[Cpus, ...]:
+    """Return the cores of each worker: `threads` cores, on one NUMA node if possible.
 
-    `cpus` may be used; `nodes` lists the cores of each NUMA node in the order in which they should be taken.
+    `cpus` are the cores that may be used; `nodes` lists the cores of each NUMA node in order of preference.
     Neighbouring ranks share a node, and nodes are loaded evenly:
 
-    >>> placement(2, 2, range(8), [range(0, 4), range(4, 8)])
+    >>> place_workers(2, 2, range(8), [range(0, 4), range(4, 8)])
     ((0, 1), (4, 5))
 
-    A worker spans two nodes only if there are enough cores for all workers but not enough within the nodes:
+    A worker spans two nodes only if there are enough cores for all workers, but not within single nodes:
 
-    >>> placement(3, 2, range(6), [range(0, 3), range(3, 6)])
+    >>> place_workers(3, 2, range(6), [range(0, 3), range(3, 6)])
     ((0, 1), (2, 3), (4, 5))
 
-    With more threads than cores, workers share cores in turn; a worker never gets a core twice:
+    With more threads than cores, cores are assigned to workers cyclically; a worker never gets a core twice:
 
-    >>> placement(4, 1, [0, 1], [[0, 1]])
+    >>> place_workers(4, 1, [0, 1], [[0, 1]])
     ((0,), (1,), (0,), (1,))
-    >>> placement(2, 4, [0, 1], [[0, 1]])
+    >>> place_workers(2, 4, [0, 1], [[0, 1]])
     ((0, 1), (0, 1))
     """
     usable = [tuple(c for c in node if c in cpus) for node in nodes]
@@ -36,14 +38,14 @@ def placement(workers: int, threads: int, cpus: Collection[int], nodes: Sequence
     usable = [node for node in usable if node]
     assert usable, "a process always has a core to run on"
     cores = sum(map(len, usable))
-    room = [len(node) // threads for node in usable]
-    if sum(room) < workers:
+    capacity = [len(node) // threads for node in usable]
+    if sum(capacity) < workers:
         if workers * threads <= cores or threads > min(map(len, usable)):
             usable = [tuple(c for node in usable for c in node)]
-        room = [workers] * len(usable)
+        capacity = [workers] * len(usable)
     counts = [0] * len(usable)
     for _ in range(workers):
-        open_nodes = [i for i in range(len(usable)) if counts[i] < room[i]]
+        open_nodes = [i for i in range(len(usable)) if counts[i] < capacity[i]]
         counts[min(open_nodes, key=lambda i: ((counts[i] + 1) / len(usable[i]), i))] += 1
     return tuple(
         tuple(node[(k * threads + t) % len(node)] for t in range(min(threads, len(node))))
@@ -52,25 +54,26 @@ def placement(workers: int, threads: int, cpus: Collection[int], nodes: Sequence
     )
 
 
-def available_cpus() -> Cpus:
-    """The cores this process may run on."""
+def get_available_cpus() -> Cpus:
+    """Return the cores that this process may run on."""
     return tuple(sorted(os.sched_getaffinity(0)))
 
 
-def numa_nodes(sys: Path = Path("/sys/devices/system")) -> tuple[Cpus, ...]:
-    """The cores of each NUMA node, one hardware thread of every physical core before the second of any."""
+def read_numa_nodes(sys: Path = Path("/sys/devices/system")) -> tuple[Cpus, ...]:
+    """Return the cores of each NUMA node: one hardware thread of every physical core first, then the second threads."""
     lists = sorted(sys.glob("node/node[0-9]*/cpulist"), key=lambda p: int(p.parent.name.removeprefix("node")))
     nodes = [_parse_cpulist(path.read_text()) for path in lists]
 
-    def turn(cpu: int) -> tuple[int, int]:
+    def get_sort_key(cpu: int) -> tuple[int, int]:
         siblings = sys / f"cpu/cpu{cpu}/topology/thread_siblings_list"
         return (_parse_cpulist(siblings.read_text()).index(cpu) if siblings.exists() else 0), cpu
 
-    return tuple(tuple(sorted(node, key=turn)) for node in nodes if node)
+    return tuple(tuple(sorted(node, key=get_sort_key)) for node in nodes if node)
 
 
 def _parse_cpulist(text: str) -> Cpus:
-    """
+    """Parse a list of cores in the kernel's format: ranges and single numbers, separated by commas.
+
     >>> _parse_cpulist("0-2,8\\n")
     (0, 1, 2, 8)
     """

@@ -1,6 +1,6 @@
-"""The life of a worker process: `python -m tessera.launch.serve DIRECTORY [RANK SOCKETS]`.
+"""The main program of a worker process: `python -m tessera.launch.serve DIRECTORY [RANK SOCKETS]`.
 
-Without a rank the process was started by torchrun or mpiexec, and finds its rank where they write it.
+Without a rank the process was started by torchrun or mpiexec, and reads its rank from the environment.
 """
 
 from __future__ import annotations
@@ -15,47 +15,52 @@ from io import TextIOWrapper
 from multiprocessing.connection import Connection
 from pathlib import Path
 
-from tessera.launch.job import rank_in
-from tessera.launch.lifeline import hold_on
+from tessera.launch.bootstrap import (
+    WorkerBootstrap,
+    get_control_socket_path,
+    get_lifeline_socket_path,
+    get_output_socket_path,
+)
+from tessera.launch.job import read_job
+from tessera.launch.lifeline import attach_to_lifeline
 from tessera.launch.output import connect_output
-from tessera.launch.peers import Star
-from tessera.launch.plan import Plan, control_socket, lifeline_socket, output_socket
-from tessera.launch.ranks import GlooRanks, MpiRanks
-from tessera.launch.worker import Worker, pack, perform
-from tessera.measure.sync import ALONE, Sync
+from tessera.launch.ranks import GlooRanks, MpiRanks, StarRanks
+from tessera.launch.worker import Worker, call_function, pack_reply
+from tessera.measure.sync import SINGLE_RANK, Sync
 
 
 def main(argv: list[str]) -> None:
+    """Connect to the launching process, and run its calls until it closes the connection."""
     directory = Path(argv[0])
-    hold_on(lifeline_socket(directory), signal.SIGKILL)
-    plan = Plan.read(directory)
+    attach_to_lifeline(get_lifeline_socket_path(directory), signal.SIGKILL)
+    bootstrap = WorkerBootstrap.read(directory)
     if len(argv) > 1:
         rank = int(argv[1])
     else:
-        job = rank_in(os.environ)
-        assert job is not None, "started without a rank, and by no launcher of ranks"
+        job = read_job(os.environ)
+        assert job is not None, "neither an argument nor the environment names the rank"
         rank = job.rank
-        connect_output(output_socket(directory), rank)
+        connect_output(get_output_socket_path(directory), rank)
     faulthandler.enable()
     for stream in (sys.stdout, sys.stderr):
         assert isinstance(stream, TextIOWrapper)
         stream.reconfigure(line_buffering=True)
-    if plan.cpus[rank]:
-        os.sched_setaffinity(0, plan.cpus[rank])
+    if bootstrap.cpus[rank]:
+        os.sched_setaffinity(0, bootstrap.cpus[rank])
     worker = Worker(
         rank=rank,
-        size=plan.size,
-        spawn=plan.spawn,
-        cpus=plan.cpus[rank],
-        threads=plan.threads,
-        sync=_sync(plan, rank, argv[2] if len(argv) > 2 else ""),
+        size=bootstrap.size,
+        spawn=bootstrap.spawn,
+        cpus=bootstrap.cpus[rank],
+        threads=bootstrap.threads,
+        sync=_connect_ranks(bootstrap, rank, argv[2] if len(argv) > 2 else ""),
     )
-    control = _connect(control_socket(directory))
+    control = _connect(get_control_socket_path(directory))
     control.send_bytes(pickle.dumps((rank, os.getpid())))
-    _answer_until_told(control, worker)
+    _serve(control, worker)
 
 
-def _answer_until_told(control: Connection, worker: Worker) -> None:
+def _serve(control: Connection, worker: Worker) -> None:
     while True:
         try:
             task = pickle.loads(control.recv_bytes())
@@ -63,15 +68,15 @@ def _answer_until_told(control: Connection, worker: Worker) -> None:
             return
         if task is None:
             return
-        control.send_bytes(pack(worker, perform(worker, *task)))
+        control.send_bytes(pack_reply(worker, call_function(worker, *task)))
 
 
-def _sync(plan: Plan, rank: int, sockets: str) -> Sync:
-    if plan.size == 1:
-        return ALONE
-    if plan.spawn == "processes":
-        return Star(rank, [Connection(int(fd)) for fd in sockets.split(",")])
-    return GlooRanks(rank, plan.size) if plan.spawn == "torchrun" else MpiRanks(rank, plan.size)
+def _connect_ranks(bootstrap: WorkerBootstrap, rank: int, sockets: str) -> Sync:
+    if bootstrap.size == 1:
+        return SINGLE_RANK
+    if bootstrap.spawn == "processes":
+        return StarRanks(rank, [Connection(int(fd)) for fd in sockets.split(",")])
+    return GlooRanks(rank, bootstrap.size) if bootstrap.spawn == "torchrun" else MpiRanks(rank, bootstrap.size)
 
 
 def _connect(path: str) -> Connection:

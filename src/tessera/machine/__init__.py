@@ -1,23 +1,21 @@
-"""What a machine can do: described in a file, or measured on this host; and what work should cost on it."""
+"""Machine descriptions, from data files or from calibration of this host, and the cost model."""
 
-from tessera.machine.catalogue import load_machine, machines
-from tessera.machine.cost import balance, compute_time, roofline_fraction, transfer_time
-from tessera.machine.hosts import load_host, save_host
-from tessera.machine.links import fit_link
-from tessera.machine.machine import DTYPES, LINKS, Link, Machine
+from tessera.machine.catalogue import load_host, load_machine, load_machines, save_host
+from tessera.machine.cost import compute_balance, compute_roofline_fraction, compute_time, transfer_time
+from tessera.machine.machine import DTYPES, LINKS, Link, Machine, fit_link
 
 __all__ = [
     "DTYPES",
     "LINKS",
     "Link",
     "Machine",
-    "balance",
+    "compute_balance",
+    "compute_roofline_fraction",
     "compute_time",
     "fit_link",
     "load_host",
     "load_machine",
-    "machines",
-    "roofline_fraction",
+    "load_machines",
     "save_host",
     "transfer_time",
 ]

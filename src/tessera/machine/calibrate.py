@@ -1,7 +1,8 @@
-"""Calibrate this host: measure its rates and give them as a `Machine`.
+"""Calibrate this host: measure its rates and return them as a `Machine`.
 
-Each figure is the best of several short repetitions with its spread. About 30 seconds on a few cores; with
-many cores a choice of thread counts is measured and the others are interpolated.
+Each rate is the best of several short repetitions, stored with the spread of the repetitions. Calibration takes about
+30 seconds on a few cores. With many cores only some thread counts are measured, and the remaining ones are
+interpolated.
 """
 
 from __future__ import annotations
@@ -13,76 +14,83 @@ from pathlib import Path
 from typing import Literal
 
 from tessera.geometry.mesh import Mesh
-from tessera.machine.catalogue import HOST
-from tessera.machine.compute_probe import GEMM_DTYPES, gemm_rate
-from tessera.machine.links import fit_link
-from tessera.machine.machine import Link, Machine
-from tessera.machine.memory_probe import array_bytes, memory_rate
-from tessera.machine.repetition import Best
-from tessera.machine.storage_probe import storage_rates
+from tessera.machine.catalogue import HOST_MACHINE
+from tessera.machine.machine import Link, Machine, fit_link
+from tessera.machine.probes import (
+    GEMM_DTYPES,
+    BestRate,
+    choose_array_bytes,
+    measure_gemm_rate,
+    measure_memory_rate,
+    measure_storage_rates,
+)
 
-Progress = Callable[[str], None]
-STORAGE_BYTES = 512 << 20
-# A rate below this share of what it should be is not noise but another program.
-BUSY = 0.8
-# Seconds for all thread counts of one figure together.
-COMPUTE_BUDGET, MEMORY_BUDGET, STORAGE_BUDGET = 3.0, 1.5, 1.0
+ProgressCallback = Callable[[str], None]
+STORAGE_FILE_BYTES = 512 << 20
+# A rate below this fraction of the expected rate indicates that another program was running.
+MIN_UNDISTURBED_FRACTION = 0.8
+# Total seconds for one rate at all thread counts.
+COMPUTE_BUDGET_SECONDS, MEMORY_BUDGET_SECONDS, STORAGE_BUDGET_SECONDS = 3.0, 1.5, 1.0
 
 
-def calibrate(
+def calibrate_host(
     directory: Path,
-    progress: Progress = lambda _: None,
+    progress: ProgressCallback = lambda _: None,
     transport: Sequence[Mapping[str, float]] | None = None,
     *,
-    storage_bytes: int = STORAGE_BYTES,
+    storage_bytes: int = STORAGE_FILE_BYTES,
     effort: float = 1.0,
 ) -> Machine:
-    """Measure this host; storage in `directory`.
+    """Measure the rates of this host; storage is measured in `directory`.
 
-    `transport` holds measured transfers between two ranks (`bytes` and `seconds` each): starting ranks is the
-    caller's business. Without it the machine has no figure for its link. `effort` scales the time spent.
+    `transport` holds transfers between two ranks that the caller has measured (`bytes` and `seconds` each); if it is
+    None, the machine has no bandwidth between ranks. `effort` is a factor on the measuring time.
     """
     cores = len(os.sched_getaffinity(0))
-    counts = thread_counts(cores)
+    counts = choose_thread_counts(cores)
     tables: dict[str, tuple[float, ...]] = {}
     spread: dict[str, tuple[float, ...]] = {}
     sources: dict[str, str] = {"grid": "the cores this process may use", "memory": "the operating system"}
 
-    def keep(figure: str, measured: Mapping[int, Best], source: str) -> None:
-        tables[figure] = interpolate({n: best.rate for n, best in measured.items()}, cores)
-        spread[figure] = interpolate({n: best.spread for n, best in measured.items()}, cores)
+    def add_figure(figure: str, measured: Mapping[int, BestRate], source: str) -> None:
+        tables[figure] = interpolate_over_threads({n: best.rate for n, best in measured.items()}, cores)
+        spread[figure] = interpolate_over_threads({n: best.spread for n, best in measured.items()}, cores)
         few = "" if len(measured) == cores else f"; measured with {', '.join(map(str, measured))} threads"
         sources[figure] = f"measured: {source}{few}"
 
     for dtype in GEMM_DTYPES:
-        products: dict[int, Best] = {}
+        products: dict[int, BestRate] = {}
         size = 0
         for threads in counts:
             progress(f"matrix product, {dtype}, {threads} of {cores} threads")
-            found = gemm_rate(dtype, threads, budget=effort * COMPUTE_BUDGET / len(counts), smallest=size)
-            if found is None:
+            product = measure_gemm_rate(
+                dtype, threads, budget=effort * COMPUTE_BUDGET_SECONDS / len(counts), smallest=size
+            )
+            if product is None:
                 break
-            products[threads], size = found
+            products[threads], size = product
         else:
-            keep(f"flops.{dtype}", products, f"square matrix product, up to {size} x {size}")
+            add_figure(f"flops.{dtype}", products, f"square matrix product, up to {size} x {size}")
 
-    size = array_bytes()
+    size = choose_array_bytes()
     kinds: dict[str, Literal["triad", "copy"]] = {"links.global": "triad", "links.copy": "copy"}
     for figure, kind in kinds.items():
-        moved: dict[int, Best] = {}
+        moved: dict[int, BestRate] = {}
         for threads in counts:
             progress(f"memory, {kind}, {threads} of {cores} threads")
-            budget = effort * MEMORY_BUDGET / len(counts)
-            moved[threads] = memory_rate(kind, threads, size=size, budget=budget)
-        keep(figure, moved, f"{kind} of arrays of {size >> 20} MB")
+            budget = effort * MEMORY_BUDGET_SECONDS / len(counts)
+            moved[threads] = measure_memory_rate(kind, threads, size=size, budget=budget)
+        add_figure(figure, moved, f"{kind} of arrays of {size >> 20} MiB")
 
-    storage = storage_rates(directory, size=storage_bytes, budget=effort * STORAGE_BUDGET, progress=progress)
+    storage = measure_storage_rates(
+        directory, size=storage_bytes, budget=effort * STORAGE_BUDGET_SECONDS, progress=progress
+    )
     for figure, best, how in (
         ("links.streaming", storage.cold, storage.method),
         ("links.streaming_warm", storage.warm, "from the page cache"),
     ):
         tables[figure], spread[figure] = (best.rate,), (best.spread,)
-        sources[figure] = f"measured: reads of a file of {storage_bytes >> 20} MB, {how}"
+        sources[figure] = f"measured: reads of a file of {storage_bytes >> 20} MiB, {how}"
 
     links = {
         figure.removeprefix("links."): Link(bandwidth=table)
@@ -95,8 +103,8 @@ def calibrate(
 
     memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     return Machine(
-        name=HOST,
-        title=f"{_processor()}, {cores} cores",
+        name=HOST_MACHINE,
+        title=f"{_read_processor_name()}, {cores} cores",
         worker="core",
         workers=Mesh(1, cores),
         local_memory=memory // cores,
@@ -105,30 +113,32 @@ def calibrate(
         links=links,
         sources=sources,
         spread=spread,
-        notes=disturbances(tables, spread),
+        notes=find_disturbances(tables, spread),
     )
 
 
-def disturbances(tables: Mapping[str, tuple[float, ...]], spread: Mapping[str, tuple[float, ...]]) -> tuple[str, ...]:
-    """What shows that something else ran during a calibration: worth a note, and another calibration.
+def find_disturbances(
+    tables: Mapping[str, tuple[float, ...]], spread: Mapping[str, tuple[float, ...]]
+) -> tuple[str, ...]:
+    """Return notes on rates that were probably disturbed by other programs.
 
-    >>> disturbances({"flops.int8": (80.0, 60.0)}, {"flops.int8": (0.02, 0.5)})
+    >>> find_disturbances({"flops.int8": (80.0, 60.0)}, {"flops.int8": (0.02, 0.5)})
     ('flops.int8: slower with 2 threads than with 1; the machine was busy, calibrate again when it is quiet',)
     """
-    found = []
+    problems = []
     for figure, table in tables.items():
-        fallen = [n for n in range(1, len(table)) if table[n] < BUSY * table[n - 1]]
+        fallen = [n for n in range(1, len(table)) if table[n] < MIN_UNDISTURBED_FRACTION * table[n - 1]]
         if fallen:
-            found.append(f"{figure}: slower with {fallen[0] + 1} threads than with {fallen[0]}")
-        elif max(spread[figure]) > 1 - BUSY:
-            found.append(f"{figure}: its repetitions were {max(spread[figure]):.0%} apart")
-    return tuple(f"{what}; the machine was busy, calibrate again when it is quiet" for what in found)
+            problems.append(f"{figure}: slower with {fallen[0] + 1} threads than with {fallen[0]}")
+        elif max(spread[figure]) > 1 - MIN_UNDISTURBED_FRACTION:
+            problems.append(f"{figure}: its repetitions were {max(spread[figure]):.0%} apart")
+    return tuple(f"{problem}; the machine was busy, calibrate again when it is quiet" for problem in problems)
 
 
-def thread_counts(cores: int) -> list[int]:
-    """The thread counts that are measured: all of a few cores, else powers of two and all cores.
+def choose_thread_counts(cores: int) -> list[int]:
+    """Return the thread counts to measure: every count up to 4 cores; beyond, powers of two and the number of cores.
 
-    >>> thread_counts(4), thread_counts(12)
+    >>> choose_thread_counts(4), choose_thread_counts(12)
     ([1, 2, 3, 4], [1, 2, 4, 8, 12])
     """
     if cores <= 4:
@@ -136,10 +146,10 @@ def thread_counts(cores: int) -> list[int]:
     return [*(1 << k for k in range(cores.bit_length()) if 1 << k < cores), cores]
 
 
-def interpolate(measured: Mapping[int, float], cores: int) -> tuple[float, ...]:
-    """A table for 1 to `cores` threads from measurements at some of them, straight lines in between.
+def interpolate_over_threads(measured: Mapping[int, float], cores: int) -> tuple[float, ...]:
+    """Interpolate measurements at some thread counts linearly to a table for 1 to `cores` threads.
 
-    >>> interpolate({1: 10.0, 2: 20.0, 4: 30.0}, 4)
+    >>> interpolate_over_threads({1: 10.0, 2: 20.0, 4: 30.0}, 4)
     (10.0, 20.0, 25.0, 30.0)
     """
     table = []
@@ -151,8 +161,8 @@ def interpolate(measured: Mapping[int, float], cores: int) -> tuple[float, ...]:
     return tuple(table)
 
 
-def _processor() -> str:
-    """The processor's name as the kernel gives it."""
+def _read_processor_name() -> str:
+    """Return the name of the processor from /proc/cpuinfo."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     except OSError:

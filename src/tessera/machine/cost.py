@@ -1,7 +1,7 @@
-"""The cost model: how long work and transfers take on a machine if nothing but its rates stands in the way.
+"""The cost model: lower bounds for the time of computations and transfers on a machine.
 
-A prediction is a lower bound made of two ideas. *Roofline*: work takes as long as its arithmetic or its
-memory traffic, whichever is longer. *Transfer*: a message takes a latency, then its bytes at a bandwidth.
+A computation takes the longer of its arithmetic and its memory traffic (roofline model). A message takes the latency of
+the link plus its bytes divided by the bandwidth.
 """
 
 from __future__ import annotations
@@ -23,37 +23,37 @@ def compute_time(
     memory: str = "global",
     fidelity: str | None = None,
 ) -> float:
-    """Seconds for work of `flops` FLOPs that moves `bytes` bytes, spread evenly over the workers.
+    """Return the seconds for `flops` FLOPs and `bytes` bytes, divided evenly among the workers.
 
-    `memory` is the link its bytes cross: `global`, or `local` for work that stays in the workers' own memory.
-    On a host a worker is a core, so processes (`workers`) times their `threads` is what is at work.
+    `memory` is the link that the bytes use: `global`, or `local` for data in the workers' own memory. On a host a
+    worker is a core, so the number of active cores is `workers` (processes) times `threads`.
 
     >>> from tessera.machine import load_machine
     >>> n150 = load_machine("wormhole-n150")
     >>> f"{compute_time(n150, 8.18e9, 51e6, 'bfloat16', workers=64) * 1e6:.0f} microseconds"
     '177 microseconds'
     """
-    _not_negative("FLOPs", flops)
-    _not_negative("bytes", bytes)
+    _check_not_negative("FLOPs", flops)
+    _check_not_negative("bytes", bytes)
     active = workers * threads
-    arithmetic = flops / machine.rate(dtype, workers=active, fidelity=fidelity)
-    # Work without traffic needs no figure for the memory, which not every described machine has.
-    traffic = bytes / machine.bandwidth(memory, workers=active) if bytes else 0.0
+    arithmetic = flops / machine.get_rate(dtype, workers=active, fidelity=fidelity)
+    # Not every machine file gives the memory bandwidth, which work without memory traffic does not need.
+    traffic = bytes / machine.get_bandwidth(memory, workers=active) if bytes else 0.0
     return max(arithmetic, traffic)
 
 
 def transfer_time(bytes: float, link: Link, *, messages: int = 1) -> float:
-    """Seconds to move `bytes` bytes in one message, or in several one after the other.
+    """Return the seconds to move `bytes` bytes in `messages` consecutive messages.
 
     >>> transfer_time(1e6, Link(bandwidth=(1e9,), latency=2e-6))
     0.001002
     """
-    _not_negative("bytes", bytes)
-    _not_negative("messages", messages)
-    return messages * link.latency + bytes / link.at(1)
+    _check_not_negative("bytes", bytes)
+    _check_not_negative("messages", messages)
+    return messages * link.latency + bytes / link.get_bandwidth(1)
 
 
-def roofline_fraction(
+def compute_roofline_fraction(
     machine: Machine,
     seconds: float,
     flops: float,
@@ -65,28 +65,28 @@ def roofline_fraction(
     memory: str = "global",
     fidelity: str | None = None,
 ) -> float:
-    """How much of the machine a measured time used: 1 is the roofline; above it, bytes came from a cache."""
+    """Return the roofline time over the measured `seconds`: 1 at the roofline, above 1 if data came from a cache."""
     if not seconds > 0 or not math.isfinite(seconds):
-        raise TesseraError("a measured time is positive", got=seconds)
+        raise TesseraError("the measured time must be positive", got=seconds)
     best = compute_time(
         machine, flops, bytes, dtype, workers=workers, threads=threads, memory=memory, fidelity=fidelity
     )
     return best / seconds
 
 
-def balance(
+def compute_balance(
     machine: Machine, dtype: str, *, workers: int = 1, memory: str = "global", fidelity: str | None = None
 ) -> float:
-    """FLOPs per byte at which arithmetic and memory traffic take equally long; below it, memory decides.
+    """Return the machine balance: the FLOPs per byte at which arithmetic and memory traffic take equally long.
 
     >>> from tessera.machine import load_machine
-    >>> round(balance(load_machine("ipu-m2000"), "float16", memory="streaming"))
+    >>> round(compute_balance(load_machine("ipu-m2000"), "float16", memory="streaming"))
     6510
     """
-    rate = machine.rate(dtype, workers=workers, fidelity=fidelity)
-    return rate / machine.bandwidth(memory, workers=workers)
+    rate = machine.get_rate(dtype, workers=workers, fidelity=fidelity)
+    return rate / machine.get_bandwidth(memory, workers=workers)
 
 
-def _not_negative(what: str, value: float) -> None:
+def _check_not_negative(name: str, value: float) -> None:
     if not value >= 0 or not math.isfinite(value):
-        raise TesseraError(f"{what} cannot be negative", got=value)
+        raise TesseraError(f"{name} must be finite and not negative", got=value)

@@ -1,12 +1,12 @@
-"""A machine as figures: its workers in a grid, their memory, how fast they compute and how fast bytes move.
+"""The description of a machine: a grid of workers, their memory, FLOP/s and bandwidths.
 
-Bytes, bytes/s, FLOP/s and seconds throughout; a multiply-add is two FLOPs.
+Units are bytes, bytes/s, FLOP/s and seconds; a multiply-add is two FLOPs.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ from typing import Any
 from tessera.errors import TesseraError
 from tessera.geometry.mesh import Mesh
 
-# Number formats, by their torch name where torch has one; the block formats (_b) share exponents.
+# Number formats, with torch's name if there is one. In block formats (`_b`) several values share an exponent.
 DTYPES = (
     "float64",
     "float32",
@@ -27,45 +27,45 @@ DTYPES = (
     "bfloat4_b",
 )
 
-# Between what each link moves bytes, and whether all workers share it (otherwise every worker has its own).
+# Links by kind: description of the transfer, and whether all workers share one link (else every worker has its own).
 LINKS: dict[str, tuple[str, bool]] = {
     "local": ("a worker and its own memory", False),
-    "link": ("one worker and another, one way", False),
-    "global": ("the workers and the memory they share, bytes read and written together", True),
-    "copy": ("one place in the shared memory and another, bytes copied counted once", True),
-    "streaming": ("the store behind the memory (a disk, the host) and the memory", True),
-    "streaming_warm": ("the same store when the operating system has cached it", True),
-    "network": ("this machine and the next, one port, one way", True),
+    "link": ("one worker to another, one direction", False),
+    "global": ("workers and shared memory, bytes read plus bytes written", True),
+    "copy": ("copies within shared memory, copied bytes counted once", True),
+    "streaming": ("storage (a disk or the host) to memory", True),
+    "streaming_warm": ("storage to memory, cached by the operating system", True),
+    "network": ("one machine to another, one port, one direction", True),
 }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Link:
-    """A way for bytes to move: bytes/s and seconds before the first byte arrives (0 where it is not known).
+    """A link: bandwidth in bytes/s, and latency of the first byte in seconds (0 if unknown).
 
-    `bandwidth` is a table by number of workers that move bytes at once; one entry holds for any number.
+    `bandwidth[n - 1]` is the total for n concurrently transferring workers; a single entry applies to any number.
 
-    >>> Link(bandwidth=(10e9, 16e9)).at(2)
+    >>> Link(bandwidth=(10e9, 16e9)).get_bandwidth(2)
     16000000000.0
     """
 
     bandwidth: tuple[float, ...]
     latency: float = 0.0
 
-    def at(self, workers: int) -> float:
-        """The bytes/s of `workers` workers together; more workers than were measured move no more."""
+    def get_bandwidth(self, workers: int) -> float:
+        """Return the total bytes/s of `workers` concurrent workers; the last entry applies to larger numbers."""
         return self.bandwidth[min(workers, len(self.bandwidth)) - 1]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Machine:
-    """A described or calibrated machine.
+    """A machine, described in a file or calibrated.
 
-    `flops` and `fidelity` hold FLOP/s: one entry is what every worker adds, several are a table by number of
-    workers at work (of a host, whose cores share caches, memory and clock). `fidelity` names the settings of
-    a matrix engine that trades precision for speed, where there is one. `sources` says where each figure is
-    from, by its dotted name (`memory.local`, `flops.bfloat16`, `links.global`; `flops` alone stands for all
-    of them), and `spread` how far apart the repetitions of a measured figure were, as a fraction of the best.
+    `flops` holds FLOP/s by dtype. A single entry is the rate of one worker; several entries are the total rates of 1,
+    2, ... active workers (for hosts, whose cores share caches, memory and clock). `fidelity` holds the FLOP/s of each
+    setting of a matrix engine that trades precision for speed. `sources` gives the source of each value by its dotted
+    name (`memory.local`, `flops.bfloat16`, `links.global`; `flops` covers all dtypes). `spread` gives the spread of the
+    repetitions of each measured value, as a fraction of the best.
     """
 
     name: str
@@ -84,7 +84,7 @@ class Machine:
     def __post_init__(self) -> None:
         where = f"machine {self.name!r}"
         if not self.name:
-            raise TesseraError("a machine needs a name", got=self.name)
+            raise TesseraError("a machine requires a name", got=self.name)
         if not self.flops:
             raise TesseraError(f"{where} has no FLOP/s", allowed=DTYPES)
         for dtype, table in self.flops.items():
@@ -92,73 +92,78 @@ class Machine:
                 raise TesseraError(f"{where}: unknown dtype", got=dtype, allowed=DTYPES)
             if len(table) not in (1, self.workers.size):
                 raise TesseraError(
-                    f"{where}: flops.{dtype} needs one entry, or one per number of workers",
+                    f"{where}: flops.{dtype} requires one entry, or one per number of workers",
                     got=len(table),
                     allowed=f"1 or {self.workers.size}",
                 )
         for kind in self.links:
             if kind not in LINKS:
                 raise TesseraError(f"{where}: unknown link", got=kind, allowed=LINKS)
-        figures = self.figures()
+        figures = self.list_figures()
         for figure, values in figures.items():
             if not values or not all(value > 0 and math.isfinite(value) for value in values):
                 raise TesseraError(f"{where}: {figure} must be positive", got=list(values))
         for kind, link in self.links.items():
             if not (link.latency >= 0 and math.isfinite(link.latency)):
-                raise TesseraError(f"{where}: links.{kind} has a bad latency", got=link.latency, allowed="0 or more")
-        known = {"grid", *(part for figure in figures for part in _prefixes(figure))}
-        for what, keys in (("source", self.sources), ("spread", self.spread)):
+                raise TesseraError(f"{where}: invalid latency of links.{kind}", got=link.latency, allowed="0 or more")
+        known = {"grid", *(part for figure in figures for part in _list_source_keys(figure))}
+        for field_name, keys in (("sources", self.sources), ("spread", self.spread)):
             if unknown := sorted(set(keys) - known):
                 raise TesseraError(
-                    f"{where}: a {what} of a figure that is not there", got=unknown[0], allowed=sorted(known)
+                    f"{where}: `{field_name}` names an unknown value", got=unknown[0], allowed=sorted(known)
                 )
 
-    def figures(self) -> dict[str, tuple[float, ...]]:
-        """Every figure by its dotted name."""
-        found: dict[str, tuple[float, ...]] = {
+    def list_figures(self) -> dict[str, tuple[float, ...]]:
+        """Return all values of the machine by dotted name, such as `flops.bfloat16`."""
+        figures: dict[str, tuple[float, ...]] = {
             "memory.local": (self.local_memory,),
             "memory.global": (self.global_memory,),
         }
-        found |= {f"flops.{dtype}": table for dtype, table in self.flops.items()}
-        found |= {f"fidelity.{name}": (rate,) for name, rate in self.fidelity.items()}
-        found |= {f"links.{kind}": link.bandwidth for kind, link in self.links.items()}
-        return found
+        figures |= {f"flops.{dtype}": table for dtype, table in self.flops.items()}
+        figures |= {f"fidelity.{name}": (rate,) for name, rate in self.fidelity.items()}
+        figures |= {f"links.{kind}": link.bandwidth for kind, link in self.links.items()}
+        return figures
 
-    def source(self, figure: str) -> str:
-        """Where a figure is from: its own source, or that of the group it belongs to; empty if not said."""
-        return next((self.sources[key] for key in _prefixes(figure) if key in self.sources), "")
+    def get_source(self, figure: str) -> str:
+        """Return the source of a value by its dotted name, else the source of its group, else an empty string."""
+        return next((self.sources[key] for key in _list_source_keys(figure) if key in self.sources), "")
 
-    def rate(self, dtype: str, *, workers: int = 1, fidelity: str | None = None) -> float:
-        """FLOP/s of `workers` workers together, at most those there are: more of them compute no faster."""
-        active = self._active(workers)
+    def get_rate(self, dtype: str, *, workers: int = 1, fidelity: str | None = None) -> float:
+        """Return the total FLOP/s of `workers` workers, capped at the machine's number of workers.
+
+        With `fidelity`, the rate is that of the fidelity instead of the dtype.
+        """
+        active = self._count_active(workers)
         if fidelity is not None:
             if fidelity not in self.fidelity:
-                raise TesseraError(f"{self.name} has no such fidelity", got=fidelity, allowed=self.fidelity or "none")
+                raise TesseraError(
+                    f"{self.name} has no FLOP/s for this fidelity", got=fidelity, allowed=self.fidelity or "none"
+                )
             return self.fidelity[fidelity] * active
         if dtype not in self.flops:
             raise TesseraError(f"{self.name} has no FLOP/s for this dtype", got=dtype, allowed=self.flops)
         table = self.flops[dtype]
         return table[0] * active if len(table) == 1 else table[active - 1]
 
-    def link(self, kind: str) -> Link:
-        """The link of a kind; an error that says which there are if it is not described."""
+    def get_link(self, kind: str) -> Link:
+        """Return the link of a kind; raise an error if the machine does not have it."""
         if kind not in self.links:
-            raise TesseraError(f"{self.name} has no figure for this link", got=kind, allowed=self.links or "none")
+            raise TesseraError(f"{self.name} has no bandwidth for this link", got=kind, allowed=self.links or "none")
         return self.links[kind]
 
-    def bandwidth(self, kind: str, *, workers: int = 1) -> float:
-        """Bytes/s of `workers` workers together over a kind of link."""
-        active = self._active(workers)
-        link, (_, shared) = self.link(kind), LINKS[kind]
-        return link.at(active) if shared else link.at(1) * active
+    def get_bandwidth(self, kind: str, *, workers: int = 1) -> float:
+        """Return the total bytes/s of `workers` concurrent workers over a kind of link."""
+        active = self._count_active(workers)
+        link, (_, shared) = self.get_link(kind), LINKS[kind]
+        return link.get_bandwidth(active) if shared else link.get_bandwidth(1) * active
 
-    def _active(self, workers: int) -> int:
+    def _count_active(self, workers: int) -> int:
         if workers < 1:
-            raise TesseraError("a prediction needs workers", got=workers, allowed="1 or more")
+            raise TesseraError("the number of workers must be positive", got=workers, allowed="1 or more")
         return min(workers, self.workers.size)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values, as they stand in a machine file."""
+        """Return the machine as nested dicts of plain values, as in a machine file."""
         return {
             "name": self.name,
             "title": self.title,
@@ -177,10 +182,10 @@ class Machine:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any], where: str = "a machine") -> Machine:
-        """Read a machine back from plain values, checking every field; `where` names the file in errors."""
+        """Build a machine from plain values and check every field; `where` names the file in errors."""
         rest = dict(data)
 
-        def take(key: str, read: Callable[[Any], Any], default: Any = None) -> Any:
+        def take_field(key: str, read: Callable[[Any], Any], default: Any = None) -> Any:
             if key not in rest and default is None:
                 raise TesseraError(f"{where}: missing field", got=key, do="see docs/machines.md")
             value = rest.pop(key, default)
@@ -188,59 +193,92 @@ class Machine:
                 return read(value)
             except (KeyError, TypeError, ValueError, AttributeError) as error:
                 shown = f"missing {error}" if isinstance(error, KeyError) else error
-                raise TesseraError(f"{where}: field {key} is not right ({shown})", got=value) from None
+                raise TesseraError(f"{where}: invalid field {key} ({shown})", got=value) from None
 
-        memory = take("memory", lambda m: (_whole(m["local"]), _whole(m["global"])))
+        memory = take_field("memory", lambda m: (_parse_byte_count(m["local"]), _parse_byte_count(m["global"])))
         machine = cls(
-            name=take("name", str),
-            title=take("title", str),
-            worker=take("worker", str),
-            workers=take("grid", Mesh.parse),
+            name=take_field("name", str),
+            title=take_field("title", str),
+            worker=take_field("worker", str),
+            workers=take_field("grid", Mesh.parse),
             local_memory=memory[0],
             global_memory=memory[1],
-            flops=take("flops", lambda m: {dtype: _table(v) for dtype, v in m.items()}),
-            fidelity=take("fidelity", lambda m: {name: float(v) for name, v in m.items()}, {}),
-            links=take("links", lambda m: {kind: _link(v) for kind, v in m.items()}, {}),
-            sources=take("sources", lambda m: {key: str(v) for key, v in m.items()}, {}),
-            spread=take("spread", lambda m: {key: _table(v) for key, v in m.items()}, {}),
-            notes=take("notes", lambda v: tuple(str(n) for n in v), ()),
+            flops=take_field("flops", lambda m: {dtype: _parse_rates(v) for dtype, v in m.items()}),
+            fidelity=take_field("fidelity", lambda m: {name: float(v) for name, v in m.items()}, {}),
+            links=take_field("links", lambda m: {kind: _parse_link(v) for kind, v in m.items()}, {}),
+            sources=take_field("sources", lambda m: {key: str(v) for key, v in m.items()}, {}),
+            spread=take_field("spread", lambda m: {key: _parse_rates(v) for key, v in m.items()}, {}),
+            notes=take_field("notes", lambda v: tuple(str(n) for n in v), ()),
         )
         if rest:
             raise TesseraError(f"{where}: unknown field", got=", ".join(rest), allowed=sorted(machine.to_dict()))
         return machine
 
     @classmethod
-    def read(cls, path: Path) -> Machine:
+    def read_file(cls, path: Path) -> Machine:
         """Read a machine from a TOML file."""
         from tessera.machine.toml import read_toml
 
         return cls.from_dict(read_toml(path), str(path))
 
-    def write(self, path: Path) -> None:
-        """Write the machine as a TOML file that `read` and `load_machine` take."""
+    def write_file(self, path: Path) -> None:
+        """Write the machine as a TOML file for `read` and `load_machine`."""
         from tessera.machine.toml import write_toml
 
         write_toml(path, self.to_dict())
 
 
-def _prefixes(figure: str) -> tuple[str, str]:
+def _list_source_keys(figure: str) -> tuple[str, str]:
     return figure, figure.partition(".")[0]
 
 
-def _table(value: Any) -> tuple[float, ...]:
-    """A rate is one number, or a list of them by number of workers."""
+def _parse_rates(value: Any) -> tuple[float, ...]:
+    """Parse a rate: one number, or a list with the total rates of 1, 2, ... workers."""
     return tuple(float(v) for v in value) if isinstance(value, list | tuple) else (float(value),)
 
 
-def _link(value: Mapping[str, Any]) -> Link:
+def _parse_link(value: Mapping[str, Any]) -> Link:
     extra = set(value) - {"bandwidth", "latency"}
     if extra:
         raise ValueError(f"unknown field {', '.join(sorted(extra))}")
-    return Link(bandwidth=_table(value["bandwidth"]), latency=float(value.get("latency", 0.0)))
+    return Link(bandwidth=_parse_rates(value["bandwidth"]), latency=float(value.get("latency", 0.0)))
 
 
-def _whole(value: Any) -> int:
+def _parse_byte_count(value: Any) -> int:
     number = float(value)
     if not number.is_integer():
-        raise ValueError("bytes are whole numbers")
+        raise ValueError("bytes must be whole numbers")
     return int(value)
+
+
+def fit_link(transfers: Iterable[Mapping[str, float]]) -> Link:
+    """Fit seconds = latency + bytes / bandwidth to measured transfers (`bytes` and `seconds` each).
+
+    Minimises the squares of the relative errors. Transfers take microseconds to seconds; the absolute errors of large
+    transfers would dominate the fit, and the latency, which small transfers determine, would be lost.
+
+    >>> fit_link([{"bytes": 0, "seconds": 2e-6}, {"bytes": 1e6, "seconds": 102e-6}])
+    Link(bandwidth=(10000000000.0,), latency=2e-06)
+    """
+    points = [(float(t["bytes"]), float(t["seconds"])) for t in transfers]
+    for size, seconds in points:
+        if not (size >= 0 and seconds > 0 and math.isfinite(size) and math.isfinite(seconds)):
+            raise TesseraError("a transfer requires bytes and a positive time", got=(size, seconds))
+    if len({size for size, _ in points}) < 2:
+        raise TesseraError("fitting a link requires transfers of two sizes or more", got=len(points))
+
+    # Weighted by 1 / seconds^2, so that errors are relative.
+    weighted = [(1 / seconds**2, size, seconds) for size, seconds in points]
+    total = sum(w for w, _, _ in weighted)
+    mean_size = sum(w * size for w, size, _ in weighted) / total
+    mean_time = sum(w * seconds for w, _, seconds in weighted) / total
+    spread = sum(w * (size - mean_size) ** 2 for w, size, _ in weighted)
+    slope = sum(w * (size - mean_size) * (seconds - mean_time) for w, size, seconds in weighted) / spread
+    latency = mean_time - slope * mean_size
+    if latency < 0:  # noise: fit a line through the origin instead
+        latency = 0.0
+        squares = sum(w * size**2 for w, size, _ in weighted)
+        slope = sum(w * size * seconds for w, size, seconds in weighted) / squares
+    if slope <= 0:
+        raise TesseraError("larger transfers took no longer than small ones", do="measure larger sizes")
+    return Link(bandwidth=(1 / slope,), latency=latency)

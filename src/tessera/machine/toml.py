@@ -1,4 +1,4 @@
-"""TOML files in and out. The standard library reads TOML; this writes as much of it as machines need."""
+"""Read and write TOML files. The standard library only reads TOML; this module writes the subset of machine files."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from tessera.files import replace_text
 
 
 def read_toml(path: Path) -> dict[str, Any]:
-    """The tables of a TOML file."""
+    """Return the content of a TOML file as nested dicts."""
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise TesseraError("no such file", got=str(path)) from None
+        raise TesseraError("file not found", got=str(path), do="check the path") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise TesseraError(f"{path} is not a TOML file: {error}") from None
     except OSError as error:
@@ -25,51 +25,51 @@ def read_toml(path: Path) -> dict[str, Any]:
 
 
 def write_toml(path: Path, data: Mapping[str, Any]) -> None:
-    """Write tables as TOML; a reader sees the old file or the whole new one, never a part."""
+    """Write tables as TOML; the file is replaced atomically."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        replace_text(path, dumps(data))
+        replace_text(path, format_toml(data))
     except OSError as error:
         raise TesseraError(f"cannot write {path}: {error.strerror}") from None
 
 
-def dumps(data: Mapping[str, Any]) -> str:
-    """TOML text of nested tables of strings, numbers and lists; `tomllib.loads` gives the same values back.
+def format_toml(data: Mapping[str, Any]) -> str:
+    """Format nested tables of strings, numbers and lists as TOML; `tomllib.loads` returns the same values.
 
-    >>> print(dumps({"name": "a", "memory": {"local": 4, "rates": [1.5, 2.0]}}), end="")
+    >>> print(format_toml({"name": "a", "memory": {"local": 4, "rates": [1.5, 2.0]}}), end="")
     name = "a"
     <BLANKLINE>
     [memory]
     local = 4
     rates = [1.5, 2.0]
     """
-    return "\n".join(_lines(data, ())) + "\n"
+    return "\n".join(_format_lines(data, ())) + "\n"
 
 
-def _lines(table: Mapping[str, Any], path: tuple[str, ...]) -> list[str]:
+def _format_lines(table: Mapping[str, Any], path: tuple[str, ...]) -> list[str]:
     plain = {key: value for key, value in table.items() if not isinstance(value, Mapping)}
-    lines = [f"{_key(key)} = {_value(value)}" for key, value in plain.items()]
+    lines = [f"{_format_key(key)} = {_format_value(value)}" for key, value in plain.items()]
     if path and (lines or not table):
-        lines = ["", f"[{'.'.join(map(_key, path))}]", *lines]
+        lines = ["", f"[{'.'.join(map(_format_key, path))}]", *lines]
     for key, value in table.items():
         if isinstance(value, Mapping):
-            lines += _lines(value, (*path, key))
+            lines += _format_lines(value, (*path, key))
     return lines
 
 
-def _key(key: str) -> str:
+def _format_key(key: str) -> str:
     bare = key.isascii() and key.replace("_", "").replace("-", "").isalnum()
-    return key if bare else _string(key)
+    return key if bare else _format_string(key)
 
 
-def _value(value: Any) -> str:
+def _format_value(value: Any) -> str:
     if isinstance(value, str):
-        return _string(value)
+        return _format_string(value)
     if isinstance(value, list):
-        return "[" + ", ".join(map(_value, value)) + "]"
+        return "[" + ", ".join(map(_format_value, value)) + "]"
     return repr(value)
 
 
-def _string(text: str) -> str:
-    # A JSON string is a TOML string but for this one character, which TOML wants escaped.
+def _format_string(text: str) -> str:
+    # A JSON string is a TOML string, except that TOML requires this character (DEL) to be escaped.
     return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")

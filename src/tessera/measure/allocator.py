@@ -1,8 +1,8 @@
-"""Named settings of the C allocator with which workers start.
+"""Named settings of the C allocator of workers.
 
-glibc gives large blocks back to the kernel on every free, and every following call pays for fresh pages: one
-eager `relu(add) * 2` took 12 times longer with the system's setting than with the one below. The setting is part
-of a record's environment, because records under different settings say nothing about each other.
+By default, glibc returns large blocks to the kernel on every free, and the next allocation causes page faults: an eager
+`relu(add) * 2` took 12 times longer with the setting `system` than with `steady`. The setting is part of the
+environment of a record, because times under different settings are not comparable.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ ALLOCATORS: dict[str, dict[str, str]] = {
     },
     "system": {},
 }
-DEFAULT = "steady"
+DEFAULT_ALLOCATOR = "steady"
 
 
-def allocator_env(name: str) -> dict[str, str]:
-    """The environment variables of a named setting; they act only on a process started with them."""
+def get_allocator_env(name: str) -> dict[str, str]:
+    """Return the environment variables of a named setting; they affect only processes that are started with them."""
     if name not in ALLOCATORS:
         raise TesseraError("unknown allocator setting", got=name, allowed=ALLOCATORS)
     return dict(ALLOCATORS[name])
 
 
-def current_allocator() -> str:
-    """The setting this process was started with; another allocator, or its tunables, make it `custom`."""
+def detect_allocator() -> str:
+    """Return the setting that this process was started with; `custom` for another allocator or other tunables."""
     if "malloc" in os.environ.get("LD_PRELOAD", "") + os.environ.get("GLIBC_TUNABLES", ""):
         return "custom"
     names = {key for env in ALLOCATORS.values() for key in env}
-    here = {key: os.environ[key] for key in names if key in os.environ}
-    return next((name for name, env in ALLOCATORS.items() if env == here), "custom")
+    present = {key: os.environ[key] for key in names if key in os.environ}
+    return next((name for name, env in ALLOCATORS.items() if env == present), "custom")

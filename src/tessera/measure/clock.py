@@ -1,4 +1,4 @@
-"""Where times and disturbances come from: the machine's clocks, or synthetic ones in tests."""
+"""Clocks and counters of disturbances: read from the machine, or synthetic values in tests."""
 
 from __future__ import annotations
 
@@ -10,20 +10,21 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 
-class Counters(NamedTuple):
-    """What the kernel counts for this process: involuntary context switches and minor page faults."""
+class KernelCounters(NamedTuple):
+    """Kernel counters of this process: involuntary context switches and minor page faults."""
 
     switches: int
     faults: int
 
 
-def read_counters() -> Counters:
+def read_kernel_counters() -> KernelCounters:
+    """Return the kernel counters of this process since its start."""
     usage = resource.getrusage(resource.RUSAGE_SELF)
-    return Counters(usage.ru_nivcsw, usage.ru_minflt)
+    return KernelCounters(usage.ru_nivcsw, usage.ru_minflt)
 
 
-def read_steal() -> float:
-    """Seconds the hypervisor took from the cores this process may use, since boot (0 where nobody says)."""
+def read_steal_seconds() -> float:
+    """Return the steal time in seconds since boot, summed over the cores of this process; 0 if unknown."""
     try:
         cores = os.sched_getaffinity(0)
         with open("/proc/stat", "rb") as file:
@@ -41,15 +42,15 @@ def read_steal() -> float:
 
 @dataclass(frozen=True, slots=True)
 class Clock:
-    """Nanoseconds of wall and CPU time, kernel counters, stolen seconds; each a plain function.
+    """Functions that return wall time and CPU time in nanoseconds, kernel counters, and steal time in seconds.
 
-    CPU time is of the whole process, all its threads: on a shared machine it often tells what wall time hides.
+    CPU time is summed over all threads of the process.
     """
 
     wall: Callable[[], int] = field(default=time.perf_counter_ns)
     cpu: Callable[[], int] = field(default=time.process_time_ns)
-    counters: Callable[[], Counters] = field(default=read_counters)
-    steal: Callable[[], float] = field(default=read_steal)
+    counters: Callable[[], KernelCounters] = field(default=read_kernel_counters)
+    steal: Callable[[], float] = field(default=read_steal_seconds)
 
 
 MACHINE_CLOCK = Clock()

@@ -1,34 +1,57 @@
-"""Named functions that join the samples of several ranks into one series, iteration by iteration."""
+"""Join the samples of several ranks into one series, iteration by iteration."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tessera.errors import TesseraError
+from tessera.measure.samples import Samples
+from tessera.measure.statistics import estimate_median
 
 Rows = NDArray[np.float64]
 
-JOINS: dict[str, Callable[[Rows], Rows]] = {
+JOIN_RULES: dict[str, Callable[[Rows], Rows]] = {
     "max over ranks": lambda rows: rows.max(axis=0),
     "min over ranks": lambda rows: rows.min(axis=0),
     "mean over ranks": lambda rows: rows.mean(axis=0),
     "sum over ranks": lambda rows: rows.sum(axis=0),
 }
-DEFAULT_JOIN = "max over ranks"
+DEFAULT_JOIN_RULE = "max over ranks"
 
 
-def join_ranks(rows: Sequence[Sequence[float]], by: str = DEFAULT_JOIN) -> tuple[float, ...]:
-    """One value per iteration from the values of all ranks; an iteration is as slow as its slowest rank.
+def join_ranks(rows: Sequence[Sequence[float]], by: str = DEFAULT_JOIN_RULE) -> tuple[float, ...]:
+    """Return one value per iteration from `rows`, the values of each rank; by default the value of the slowest rank.
 
     >>> join_ranks([(1.0, 5.0), (2.0, 4.0)])
     (2.0, 5.0)
     """
-    if by not in JOINS:
-        raise TesseraError("unknown way to join ranks", got=by, allowed=JOINS)
+    if by not in JOIN_RULES:
+        raise TesseraError("unknown rule for joining ranks", got=by, allowed=JOIN_RULES)
     lengths = sorted({len(row) for row in rows})
     if len(lengths) != 1:
-        raise TesseraError("ranks took unequal numbers of samples", got=lengths or None, allowed="the same number each")
-    return tuple(JOINS[by](np.asarray(rows, dtype=np.float64)).tolist())
+        raise TesseraError(
+            "ranks took unequal numbers of samples", got=lengths or None, allowed="the same number on every rank"
+        )
+    return tuple(JOIN_RULES[by](np.asarray(rows, dtype=np.float64)).tolist())
+
+
+def join_samples(samples: list[Samples], by: str = DEFAULT_JOIN_RULE) -> Samples:
+    """Join the samples of several ranks into one series, and keep the values of each rank in `ranks`."""
+    rows = tuple(s.values for s in samples)
+    values = join_ranks(rows, by)
+    interval = estimate_median(values).relative
+    return replace(
+        samples[0],
+        values=values,
+        cpu=join_ranks([s.cpu for s in samples], "sum over ranks"),
+        switches=tuple(max(column) for column in zip(*(s.switches for s in samples), strict=True)),
+        steal=tuple(max(column) for column in zip(*(s.steal for s in samples), strict=True)),
+        interval=interval if math.isfinite(interval) else None,
+        ranks=rows,
+        joined_by=by,
+    )

@@ -1,7 +1,8 @@
-"""Peak extra memory while a callable runs, by two different witnesses that must not be mixed up.
+"""Measure the extra memory of a callable by two methods with different meaning, and flush CPU caches.
 
-`allocated` is what torch's allocator handed out: exact to the byte, per operator, blind to everything else.
-`resident` is what the kernel saw the process grow by: everything, in pages, and only what was not resident before.
+`count_allocations` counts the bytes that torch allocates: exact to the byte and per operator, but torch only.
+`measure_resident_growth` returns the growth of the resident set: memory of all libraries, but in whole pages, and
+without pages that were resident before.
 """
 
 from __future__ import annotations
@@ -9,20 +10,25 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
 from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Allocated:
-    """Bytes torch's allocator gave out during one call: in total, the peak held at once, and by operator."""
+class Allocations:
+    """Bytes allocated by torch during one call: total, peak, and by operator."""
 
     total: int
     peak: int
     by_operator: Mapping[str, int] = field(default_factory=dict)
 
 
-def allocated(fn: Callable[[], Any]) -> Allocated:
-    """Run `fn` once under torch's profiler and count what was allocated, the result included."""
+def count_allocations(fn: Callable[[], Any]) -> Allocations:
+    """Run `fn` once under torch's profiler and count the bytes that it allocates, including its result."""
     from torch.profiler import ProfilerActivity, profile
 
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
@@ -39,35 +45,56 @@ def allocated(fn: Callable[[], Any]) -> Allocated:
         for event in profiler.key_averages()
         if event.key != "[memory]" and event.self_cpu_memory_usage > 0
     }
-    return Allocated(total=total, peak=peak, by_operator=by_operator)
+    return Allocations(total=total, peak=peak, by_operator=by_operator)
 
 
-def resident_growth(fn: Callable[[], Any]) -> int | None:
-    """How far the process's resident set rose above where it stood while `fn` ran once, in bytes.
+def measure_resident_growth(fn: Callable[[], Any]) -> int | None:
+    """Run `fn` once and return its peak resident set minus the resident set before, in bytes.
 
-    Freed memory that the allocator keeps is given back first: taken again it would not show. None where the kernel
-    does not let a process reset its own high-water mark.
+    Free memory of the allocator is first returned to the kernel, because its reuse would not be counted. The result is
+    None if the kernel does not let a process reset its peak.
     """
     try:
         trim = ctypes.CDLL(None).malloc_trim
-    except AttributeError:  # another allocator than glibc's
+    except AttributeError:  # the allocator is not glibc's
         return None
     trim(0)
     try:
         with open("/proc/self/clear_refs", "w") as file:
             file.write("5")
-        before = _status("VmRSS")
+        before = _read_status_bytes("VmRSS")
     except (OSError, KeyError):
         return None
     result = fn()
-    peak = _status("VmHWM")
+    peak = _read_status_bytes("VmHWM")
     del result
     return max(0, peak - before)
 
 
-def _status(name: str) -> int:
+def _read_status_bytes(name: str) -> int:
+    """Return a field of /proc/self/status in bytes."""
     with open("/proc/self/status") as file:
         for line in file:
             if line.startswith(name + ":"):
                 return int(line.split()[1]) * 1024
     raise KeyError(name)
+
+
+MIN_FLUSH_BUFFER_BYTES = 64 << 20
+
+
+def flush_caches() -> None:
+    """Flush all CPU caches by reading and writing a buffer that is larger than the largest cache."""
+    np.add(_get_flush_buffer(), 1, out=_get_flush_buffer())
+
+
+@cache
+def _get_flush_buffer() -> NDArray[np.uint8]:
+    return np.zeros(max(MIN_FLUSH_BUFFER_BYTES, 2 * _read_largest_cache()), dtype=np.uint8)
+
+
+def _read_largest_cache() -> int:
+    """Return the size in bytes of the largest cache of the first core; 0 if the kernel does not report it."""
+    units = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
+    sizes = [path.read_text().strip() for path in Path("/sys/devices/system/cpu/cpu0/cache").glob("index*/size")]
+    return max((int(size[:-1]) * units[size[-1]] for size in sizes), default=0)

@@ -1,4 +1,4 @@
-"""The raw samples of one launch, and how they were taken."""
+"""The samples of one launch, and the settings of sampling."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ from tessera.errors import TesseraError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sampling:
-    """How to sample: until the interval of the median is narrow enough or the budget is spent, or a fixed count.
+    """The settings of sampling, which is adaptive unless `iterations` is set.
 
-    `warmup` given as a number switches off the detection of warm-up; `iterations` the stopping rule and the inner
-    loops: each is then one call.
+    Adaptive sampling stops when the relative half-width of the median's confidence interval is at most `target`, or
+    when `budget` seconds are spent. If `warmup` is set, that number of warm-up calls replaces the detection of the
+    steady state. If `iterations` is set, that number of samples of one call each is taken.
     """
 
     target: float = 0.03
@@ -27,11 +28,11 @@ class Sampling:
 
     def __post_init__(self) -> None:
         if not 0 < self.target < 1:
-            raise TesseraError("target must be a fraction", got=self.target, allowed="between 0 and 1")
+            raise TesseraError("the sampling target must be a fraction", got=self.target, allowed="between 0 and 1")
         if not 0 < self.budget < math.inf:
-            raise TesseraError("budget must be positive", got=self.budget, allowed="seconds above 0")
+            raise TesseraError("the sampling budget must be positive", got=self.budget, allowed="seconds above 0")
         if not 0 < self.confidence < 1:
-            raise TesseraError("confidence must be a fraction", got=self.confidence, allowed="between 0 and 1")
+            raise TesseraError("the confidence must be a fraction", got=self.confidence, allowed="between 0 and 1")
         for name, least in (("warmup", 0), ("iterations", 1), ("min_samples", 1), ("max_samples", self.min_samples)):
             value = getattr(self, name)
             if value is not None and value < least:
@@ -40,11 +41,12 @@ class Sampling:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Samples:
-    """What one launch measured: one value per sample, in the record's unit per call (seconds for a time).
+    """The samples of one launch: one value per sample, in the record's unit per call (seconds for a time).
 
-    `warmups` were taken before the steady state and enter no statistic. `cpu` is CPU time of the process per
-    call, `switches` the involuntary context switches and `steal` the seconds taken by the hypervisor while a
-    sample ran. `ranks` holds the values of each rank where several were joined into `values` by `joined_by`.
+    `warmups` are the samples before the steady state, which enter no statistic. `cpu` is the CPU time of the process
+    per call; `switches` (involuntary context switches) and `steal` (steal time in seconds) are per sample. `interval`
+    is the relative half-width of the median's confidence interval. If the samples of several ranks were joined into
+    `values`, `ranks` holds the values of each rank, and `joined_by` the rule.
     """
 
     values: tuple[float, ...]
@@ -60,10 +62,12 @@ class Samples:
     joined_by: str = ""
 
     def to_json(self) -> dict[str, Any]:
+        """Return all fields as plain values."""
         return {f.name: getattr(self, f.name) for f in fields(self)}
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Samples:
+        """Build samples from plain values; unknown fields are ignored."""
         known = {f.name for f in fields(cls)}
         kept: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in data.items() if k in known}
         if "ranks" in kept:
@@ -72,7 +76,7 @@ class Samples:
 
     @property
     def disturbed(self) -> float:
-        """The share of samples during which the process was switched out or the hypervisor took the core."""
+        """The share of samples during which the process was preempted or steal time occurred."""
         if not self.values or not self.switches:
             return 0.0
         hit = sum(1 for s, t in zip(self.switches, self.steal, strict=True) if s or t)

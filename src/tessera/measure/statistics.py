@@ -1,7 +1,7 @@
-"""Statistics of samples: order statistics and bootstrap intervals, no means.
+"""Statistics of samples: quantiles, confidence intervals of median and trimmed mean, and the verdict on a ratio.
 
-Samples of a shared machine are skewed to the right by whatever else runs, so the figures here are quantiles.
-NumPy only, because every worker imports this; SciPy comes in for the bootstrap.
+On a shared machine, other processes skew samples to the right, so samples are summarised by quantiles, not means. Every
+worker imports this module; SciPy is imported only by `estimate_trimmed_mean`.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from statistics import NormalDist
-from typing import Any
+from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -21,7 +21,7 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Summary:
-    """The figures of one set of samples, in their own unit."""
+    """Quantiles and median absolute deviation of a set of samples, in the unit of the samples."""
 
     count: int
     low: float
@@ -36,10 +36,10 @@ class Summary:
 
 
 @dataclass(frozen=True, slots=True)
-class Interval:
-    """An estimate between two bounds.
+class Estimate:
+    """An estimated value with the bounds of its confidence interval.
 
-    >>> Interval(1.02, 1.01, 1.03).relative
+    >>> Estimate(1.02, 1.01, 1.03).relative
     0.009804
     """
 
@@ -52,17 +52,17 @@ class Interval:
 
     @property
     def relative(self) -> float:
-        """Half the width over the value."""
+        """The half-width of the interval divided by the value."""
         return round((self.high - self.low) / 2 / abs(self.value), 6) if self.value else math.inf
 
 
 def summarize(values: ArrayLike) -> Summary:
-    """Median, quartiles, p90, p99, extremes and median absolute deviation.
+    """Compute median, quartiles, p90, p99, extremes and median absolute deviation.
 
     >>> summarize([3, 1, 2]).median
     2.0
     """
-    x = _checked(values)
+    x = _to_sample_array(values)
     low, p5, p25, median, p75, p90, p99, high = (
         float(q) for q in np.quantile(x, [0, 0.05, 0.25, 0.5, 0.75, 0.9, 0.99, 1])
     )
@@ -80,15 +80,15 @@ def summarize(values: ArrayLike) -> Summary:
     )
 
 
-def median_ranks(count: int, confidence: float = 0.95) -> tuple[int, int] | None:
-    """Ranks (0-based, inclusive) of the sorted samples that bracket the median with this confidence.
+def find_median_interval_indices(count: int, confidence: float = 0.95) -> tuple[int, int] | None:
+    """Return the indices (0-based, inclusive) of the two sorted samples that bound the median's confidence interval.
 
-    Exact for up to 100 samples (binomial), by the normal approximation above; None where there are too few samples
-    for this confidence.
+    They are exact (binomial) for up to 100 samples, and use the normal approximation for more. The result is None if
+    there are too few samples for this confidence.
 
-    >>> median_ranks(10)
+    >>> find_median_interval_indices(10)
     (1, 8)
-    >>> median_ranks(5) is None
+    >>> find_median_interval_indices(5) is None
     True
     """
     tail = (1 - confidence) / 2
@@ -105,90 +105,73 @@ def median_ranks(count: int, confidence: float = 0.95) -> tuple[int, int] | None
     return (rank, count - 1 - rank) if rank >= 0 else None
 
 
-def median_interval(values: ArrayLike, confidence: float = 0.95) -> Interval:
-    """The median between two order statistics: no assumption about the distribution.
+def estimate_median(values: ArrayLike, confidence: float = 0.95) -> Estimate:
+    """Return the median with its confidence interval between two order statistics, for any distribution.
 
-    With fewer samples than the confidence needs (6 at 95 %) the bounds are infinite.
+    With fewer samples than the confidence requires (6 at 95 %) the bounds are infinite.
     """
-    x = np.sort(_checked(values))
-    ranks = median_ranks(len(x), confidence)
+    x = np.sort(_to_sample_array(values))
+    ranks = find_median_interval_indices(len(x), confidence)
     median = float(np.median(x))
     if ranks is None:
-        return Interval(median, -math.inf, math.inf)
-    return Interval(median, float(x[ranks[0]]), float(x[ranks[1]]))
+        return Estimate(median, -math.inf, math.inf)
+    return Estimate(median, float(x[ranks[0]]), float(x[ranks[1]]))
 
 
-def bootstrap_median(
-    values: ArrayLike, confidence: float = 0.95, resamples: int = 2000, seed: int | None = None
-) -> Interval:
-    """The median with its bootstrap (percentile) interval."""
-    x = _checked(values)
-    return _bootstrap((x,), _median_of, confidence, resamples, seed)
+def estimate_trimmed_mean(values: ArrayLike, confidence: float = 0.95, trim: float = 0.2) -> Estimate:
+    """Return the trimmed mean, which is robust against outliers, with its confidence interval (Yuen).
 
-
-def bootstrap_ratio(
-    values: ArrayLike,
-    base: ArrayLike,
-    quantile: float = 0.5,
-    confidence: float = 0.95,
-    resamples: int = 2000,
-    seed: int | None = None,
-) -> Interval:
-    """The ratio of a quantile of `values` to that of `base`, with its bootstrap interval."""
-
-    def ratio(a: Any, b: Any, axis: int = -1) -> Any:
-        return np.quantile(a, quantile, axis=axis) / np.quantile(b, quantile, axis=axis)
-
-    return _bootstrap((_checked(values), _checked(base)), ratio, confidence, resamples, seed)
-
-
-def trimmed_interval(values: ArrayLike, confidence: float = 0.95, trim: float = 0.2) -> Interval:
-    """The mean of the middle values with its interval (Yuen): nearly as sharp as a mean, deaf to a few outliers.
-
-    >>> trimmed_interval([1.0, 1.1, 0.9, 1.0, 50.0]).value
+    >>> estimate_trimmed_mean([1.0, 1.1, 0.9, 1.0, 50.0]).value
     1.0333333333333334
     """
     from scipy.special import stdtrit
 
-    x = np.sort(_checked(values))
+    x = np.sort(_to_sample_array(values))
     cut = int(len(x) * trim)
     kept = len(x) - 2 * cut
-    middle = float(x[cut : cut + kept].mean())
+    mean = float(x[cut : cut + kept].mean())
     if kept < 2:
-        return Interval(middle, -math.inf, math.inf)
+        return Estimate(mean, -math.inf, math.inf)
     winsorized = np.clip(x, x[cut], x[len(x) - 1 - cut])
     error = float(winsorized.std(ddof=1)) * math.sqrt((len(x) - 1) / (kept * (kept - 1)))
-    reach = float(stdtrit(kept - 1, (1 + confidence) / 2)) * error
-    return Interval(middle, middle - reach, middle + reach)
+    half_width = float(stdtrit(kept - 1, (1 + confidence) / 2)) * error
+    return Estimate(mean, mean - half_width, mean + half_width)
 
 
-def _median_of(x: Any, axis: int = -1) -> Any:
-    return np.median(x, axis=axis)
-
-
-def _bootstrap(
-    data: tuple[Floats, ...], statistic: Any, confidence: float, resamples: int, seed: int | None
-) -> Interval:
-    from scipy.stats import bootstrap
-
-    value = float(statistic(*data))
-    if min(len(x) for x in data) < 2:
-        return Interval(value, -math.inf, math.inf)
-    result = bootstrap(
-        data,
-        statistic,
-        n_resamples=resamples,
-        confidence_level=confidence,
-        method="percentile",
-        vectorized=True,
-        batch=max(1, 2_000_000 // max(len(x) for x in data)),
-        rng=np.random.default_rng(seed),
-    ).confidence_interval
-    return Interval(value, float(result.low), float(result.high))
-
-
-def _checked(values: ArrayLike) -> Floats:
+def _to_sample_array(values: ArrayLike) -> Floats:
+    """Return values as a one-dimensional array; raise an error if it is empty."""
     x = np.asarray(values, dtype=np.float64).ravel()
     if not len(x):
-        raise TesseraError("no samples to take a statistic of", got=0, allowed="1 or more")
+        raise TesseraError("cannot compute a statistic without samples", got=0, allowed="1 or more")
     return x
+
+
+Verdict = Literal["slower", "faster", "same", "unresolved"]
+
+
+def judge_ratio(ratio: Estimate, threshold: float) -> Verdict:
+    """Return the verdict on a ratio of times.
+
+    The verdict is `slower` or `faster` if the interval excludes 1 and the ratio is beyond the threshold, `same` if the
+    whole interval is within the threshold, and `unresolved` otherwise.
+
+    >>> judge_ratio(Estimate(1.02, 1.005, 1.035), 0.01)
+    'slower'
+    >>> judge_ratio(Estimate(1.02, 0.995, 1.045), 0.01)
+    'unresolved'
+    >>> judge_ratio(Estimate(1.002, 0.998, 1.006), 0.01)
+    'same'
+    """
+    beyond = 1 + threshold
+    if ratio.low > 1 and ratio.value > beyond:
+        return "slower"
+    if ratio.high < 1 and ratio.value < 1 / beyond:
+        return "faster"
+    return "same" if ratio.high <= beyond and ratio.low >= 1 / beyond else "unresolved"
+
+
+def compute_smallest_effect(ratio: Estimate, threshold: float) -> float:
+    """Return the smallest relative change that would be significant, given the width of the ratio's interval."""
+    if not ratio.low > 0:
+        return math.inf
+    return max(threshold, ratio.high / ratio.value - 1, ratio.value / ratio.low - 1)

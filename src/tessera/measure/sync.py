@@ -1,4 +1,4 @@
-"""How the ranks of one measurement keep step."""
+"""The synchronisation of ranks that measure together."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ T = TypeVar("T")
 
 
 class Sync(Protocol):
-    """What a sampler needs from the ranks around it."""
+    """The interface by which the sampler synchronises a rank with the other ranks."""
 
     def barrier(self) -> None:
-        """Return when every rank has come here."""
+        """Wait until every rank has called this method."""
 
     def agree(self, value: T) -> T:
-        """Every rank gets rank 0's value."""
+        """Return the `value` that rank 0 passed, on every rank."""
 
 
-class Alone:
-    """One worker: always in step with itself."""
+class SingleRank:
+    """The synchronisation of a single worker: every method is a no-op."""
 
     def barrier(self) -> None:
         return None
@@ -27,4 +27,4 @@ class Alone:
         return value
 
 
-ALONE = Alone()
+SINGLE_RANK = SingleRank()

@@ -1,17 +1,17 @@
-"""Convolutional networks in plain torch that every feature shares. Listing them imports no torch."""
+"""Convolutional networks in plain torch, shared by all features. Listing them does not import torch."""
 
 from tessera.models import catalogue as _catalogue  # noqa: F401  (fills the registry)
-from tessera.models.flops import ModelInfo, count, model_info
-from tessera.models.registry import MODELS, Entry, build, image_size_of, lay_out, list_models, model
+from tessera.models.flops import ModelInfo, compute_model_info, model_info
+from tessera.models.registry import MODELS, ModelEntry, build, build_layers, get_image_size, list_models, model
 
 __all__ = [
     "MODELS",
-    "Entry",
+    "ModelEntry",
     "ModelInfo",
     "build",
-    "count",
-    "image_size_of",
-    "lay_out",
+    "build_layers",
+    "compute_model_info",
+    "get_image_size",
     "list_models",
     "model",
     "model_info",

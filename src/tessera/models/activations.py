@@ -1,4 +1,4 @@
-"""The bytes of all tensors that are made while something runs."""
+"""Count the bytes of all tensors that a forward pass creates."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torch.utils._pytree import tree_leaves
 
 
 class ActivationBytes(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Counts the memory of every result that is new: not of views, and not of what is changed in place."""
+    """Dispatch mode that counts the bytes of every new tensor; views and in-place results are not counted."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -25,15 +25,15 @@ class ActivationBytes(TorchDispatchMode):  # type: ignore[no-untyped-call]
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
         result = func(*args, **(kwargs or {}))
-        given = {_storage(t) for t in tree_leaves((args, kwargs)) if isinstance(t, torch.Tensor)}
+        inputs = {_get_storage(t) for t in tree_leaves((args, kwargs)) if isinstance(t, torch.Tensor)}
         if func is torch.ops.aten.native_batch_norm.default and not args[5]:
-            # Outside training the two tensors for the backward pass are empty, but not on the meta device.
-            made = [result[0]]
+            # In evaluation mode the two outputs saved for the backward pass are empty, except on the meta device.
+            created = [result[0]]
         else:
-            made = [t for t in tree_leaves(result) if isinstance(t, torch.Tensor)]
-        self.total += sum(t.untyped_storage().nbytes() for t in made if _storage(t) not in given)
+            created = [t for t in tree_leaves(result) if isinstance(t, torch.Tensor)]
+        self.total += sum(t.untyped_storage().nbytes() for t in created if _get_storage(t) not in inputs)
         return result
 
 
-def _storage(tensor: torch.Tensor) -> int:
+def _get_storage(tensor: torch.Tensor) -> int:
     return int(tensor.untyped_storage()._cdata)

@@ -1,9 +1,8 @@
-"""What a network is on paper: parameters, FLOPs of a pass, bytes of its weights and of what it computes.
+"""Count the parameters, FLOPs and bytes of a network.
 
-Counted by running the network on the meta device, where tensors have shapes but no values: torch's own
-`FlopCounterMode` sees every convolution and matrix product that is really dispatched, of any module, without
-rules per layer type and without tracing. It counts a multiply-add as two FLOPs and leaves out the rest
-(normalisation, activation, pooling, additions), as published figures do.
+The network runs on the meta device, where tensors have shapes but no values. Torch's `FlopCounterMode` counts every
+convolution and matrix product that is dispatched, without rules per layer type and without tracing. A multiply-add
+counts as two FLOPs; normalisation, activation, pooling and additions are not counted, as in published figures.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ import copy
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from tessera.errors import TesseraError, first_line
+from tessera.errors import TesseraError, get_first_line
 
 if TYPE_CHECKING:
     import torch
@@ -21,10 +20,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelInfo:
-    """The size of a network and of one forward pass over a batch of `input_shape`.
+    """Parameters of a network, and FLOPs and bytes of one forward pass over a batch of `input_shape`.
 
-    `weight_bytes` are all parameters and buffers. `activation_bytes` are all tensors an eager pass makes, one
-    after the other: what is written to memory if nothing is fused, not how much is alive at once.
+    `weight_bytes` includes parameters and buffers. `activation_bytes` is the sum over all tensors that an eager pass
+    creates, which is the number of bytes written if no operators are fused. It is not the peak memory.
     """
 
     input_shape: tuple[int, ...]
@@ -37,37 +36,39 @@ class ModelInfo:
 
     @property
     def macs(self) -> int:
-        """Multiply-adds, as papers give them."""
+        """Number of multiply-adds: half the FLOPs."""
         return self.flops // 2
-
-    @property
-    def intensity(self) -> float:
-        """FLOPs per byte of weights: what one load of the weights has to pay for."""
-        return self.flops / self.weight_bytes
 
 
 def model_info(
     name_or_spec: str, *, image_size: int | None = None, batch_size: int = 1, dtype: str = "float32", **options: Any
 ) -> ModelInfo:
-    """Count a model by name for square images, by default of the size it was made for, without making its weights.
+    """Count parameters, FLOPs and bytes of a model by name, without allocating its weights.
+
+    Images are square; `image_size` defaults to the image size of the model.
 
     >>> info = model_info("resnet50")
     >>> f"{info.params:,} parameters, {info.macs / 1e9:.2f} GMACs"
     '25,557,032 parameters, 4.09 GMACs'
     """
-    from tessera.models.registry import image_size_of, lay_out
+    from tessera.models.registry import build_layers, get_image_size
 
     if image_size is None:
-        image_size = image_size_of(name_or_spec)
+        image_size = get_image_size(name_or_spec)
     if image_size < 1 or batch_size < 1:
-        raise TesseraError("an image and a batch have a size", got=(image_size, batch_size), allowed="1 or more")
-    module = lay_out(name_or_spec, **options).eval()
+        raise TesseraError(
+            "image_size and batch_size must be positive", got=(image_size, batch_size), allowed="1 or more"
+        )
+    module = build_layers(name_or_spec, **options).eval()
     channels = int(options.get("in_channels", 3))
-    return count(module, (batch_size, channels, image_size, image_size), dtype=dtype)
+    return compute_model_info(module, (batch_size, channels, image_size, image_size), dtype=dtype)
 
 
-def count(module: nn.Module, input_shape: tuple[int, ...], *, dtype: str = "float32") -> ModelInfo:
-    """Count a module for an input of a shape. The module may live anywhere and is left as it is."""
+def compute_model_info(module: nn.Module, input_shape: tuple[int, ...], *, dtype: str = "float32") -> ModelInfo:
+    """Count parameters, FLOPs and bytes of a module for an input shape.
+
+    The module is not modified and may be on any device.
+    """
     import torch
     from torch.func import functional_call
     from torch.utils.flop_counter import FlopCounterMode
@@ -77,14 +78,16 @@ def count(module: nn.Module, input_shape: tuple[int, ...], *, dtype: str = "floa
     kind = getattr(torch, dtype, None)
     if not isinstance(kind, torch.dtype) or not kind.is_floating_point:
         raise TesseraError("unknown dtype", got=dtype, allowed=["float32", "float64", "bfloat16", "float16"])
-    state = {name: _on_meta(t, kind) for name, t in (*module.named_parameters(), *module.named_buffers())}
+    state = {name: _to_meta(t, kind) for name, t in (*module.named_parameters(), *module.named_buffers())}
     flops, activations = FlopCounterMode(display=False), ActivationBytes()
     image = torch.empty(input_shape, dtype=kind, device="meta")
     try:
         with torch.no_grad(), flops, activations:
-            output = functional_call(apart(module), state, (image,))
-    except Exception as error:  # a module of one's own raises what it likes
-        raise TesseraError(f"the model does not take this input: {first_line(error)}", got=tuple(input_shape)) from None
+            output = functional_call(copy_sharing_weights(module), state, (image,))
+    except Exception as error:  # the user's module may raise any exception
+        raise TesseraError(
+            f"the model does not accept this input shape: {get_first_line(error)}", got=tuple(input_shape)
+        ) from None
     shape = tuple(output.shape) if isinstance(output, torch.Tensor) else ()
     return ModelInfo(
         input_shape=tuple(input_shape),
@@ -97,16 +100,16 @@ def count(module: nn.Module, input_shape: tuple[int, ...], *, dtype: str = "floa
     )
 
 
-def apart(module: nn.Module) -> nn.Module:
-    """A copy with the same weights: what a network keeps from a pass for the next one stays in the copy."""
-    kept = {id(tensor): tensor for tensor in (*module.parameters(), *module.buffers())}
+def copy_sharing_weights(module: nn.Module) -> nn.Module:
+    """Return a copy that shares the module's weights and buffers; attributes set by a forward pass stay in the copy."""
+    shared = {id(tensor): tensor for tensor in (*module.parameters(), *module.buffers())}
     try:
-        return copy.deepcopy(module, kept)  # which takes what is in its memo for copied already
-    except Exception:  # whatever a network holds that cannot be copied
+        return copy.deepcopy(module, shared)  # deepcopy treats objects in its memo as already copied
+    except Exception:  # the module has an attribute that cannot be copied
         return module
 
 
-def _on_meta(tensor: torch.Tensor, kind: torch.dtype) -> torch.Tensor:
+def _to_meta(tensor: torch.Tensor, kind: torch.dtype) -> torch.Tensor:
     import torch
 
     return torch.empty_like(tensor, dtype=kind if tensor.is_floating_point() else None, device="meta")

@@ -1,6 +1,6 @@
-"""What mobile networks are made of: inverted residuals, with squeeze and excitation where a network has it.
+"""Building blocks of mobile networks: inverted residuals, squeeze and excitation.
 
-Modules are named as in torchvision, whose state dicts load unchanged.
+Modules are named as in torchvision, so that torchvision's state dicts load unchanged.
 """
 
 from __future__ import annotations
@@ -13,28 +13,28 @@ from torch import Tensor, nn
 
 Norm = Callable[[int], nn.Module]
 Activation = Callable[[], nn.Module]
-AFTER_RELU = 0.5  # the mean square that a ReLU leaves of numbers whose mean square was 1
+MEAN_SQUARE_AFTER_RELU = 0.5  # mean square of the output of a ReLU whose input has mean square 1
 
 
-def rounded_channels(channels: float, multiple: int = 8) -> int:
-    """The nearest multiple, but never less than nine tenths of what was asked for.
+def round_channels(channels: float, multiple: int = 8) -> int:
+    """Round a number of channels to the nearest multiple of `multiple`, but not below 90 % of the number.
 
-    >>> rounded_channels(33.6), rounded_channels(12)
+    >>> round_channels(33.6), round_channels(12)
     (32, 16)
     """
-    found = max(multiple, int(channels + multiple / 2) // multiple * multiple)
-    return found + multiple if found < 0.9 * channels else found
+    rounded = max(multiple, int(channels + multiple / 2) // multiple * multiple)
+    return rounded + multiple if rounded < 0.9 * channels else rounded
 
 
-def in_place(activation: Callable[..., nn.Module]) -> Activation:
-    """An activation that writes over its input: a network then holds one activation less."""
+def make_inplace(activation: Callable[..., nn.Module]) -> Activation:
+    """Return a factory of the in-place variant of an activation, which saves memory."""
     return lambda: activation(inplace=True)
 
 
 class ConvNorm(nn.Sequential):
-    """A convolution that keeps the size at stride 1, a norm and, unless it is left out, an activation.
+    """A padded convolution, a norm and optionally an activation.
 
-    `fed` is the mean square of what the convolution gets, for random weights to make up for.
+    `input_mean_square` is the expected mean square of the input; random weights are scaled to compensate for it.
     """
 
     def __init__(
@@ -47,16 +47,16 @@ class ConvNorm(nn.Sequential):
         groups: int = 1,
         norm: Norm = nn.BatchNorm2d,
         activation: Activation | None,
-        fed: float = AFTER_RELU,
+        input_mean_square: float = MEAN_SQUARE_AFTER_RELU,
     ) -> None:
         conv = nn.Conv2d(inputs, outputs, kernel, stride, padding=kernel // 2, groups=groups, bias=False)
         super().__init__(conv, norm(outputs), *([activation()] if activation else []))
-        conv.gain = math.sqrt(AFTER_RELU / fed)  # type: ignore[assignment]
+        conv.gain = math.sqrt(MEAN_SQUARE_AFTER_RELU / input_mean_square)  # type: ignore[assignment]
         self[1].before_swish = isinstance(self[-1], nn.SiLU | nn.Hardswish)  # type: ignore[assignment]
 
 
 class SqueezeExcitation(nn.Module):
-    """Scales every channel by what a small network makes of all channels' means."""
+    """Squeeze and excitation: every channel is scaled by the output of a small network of the channel means."""
 
     def __init__(self, channels: int, squeezed: int, activation: Activation, scale: Activation) -> None:
         super().__init__()
@@ -70,8 +70,8 @@ class SqueezeExcitation(nn.Module):
         return x * self.scale_activation(self.fc2(self.activation(self.fc1(self.avgpool(x)))))  # type: ignore[no-any-return]
 
 
-class Residual(nn.Module):
-    """Layers, and their input added to their output if both have one shape; `name` is what the layers are called."""
+class InvertedResidual(nn.Module):
+    """A block of layers with a residual connection if `added`; `name` is the name of the layers' sub-module."""
 
     def __init__(self, layers: nn.Sequential, added: bool, name: str) -> None:
         super().__init__()
@@ -79,19 +79,19 @@ class Residual(nn.Module):
         self._name, self._added = name, added
         if added:
             norms = [layer for layer in layers.modules() if isinstance(layer, nn.BatchNorm2d | nn.GroupNorm)]
-            norms[-1].ends_branch = True  # type: ignore[assignment]  # random weights scale it down, see weights
+            norms[-1].ends_branch = True  # type: ignore[assignment]  # scaled down by `weights.initialise_weights`
 
     def forward(self, x: Tensor) -> Tensor:
         layers: Any = self.get_submodule(self._name)
         return x + layers(x) if self._added else layers(x)  # type: ignore[no-any-return]
 
 
-def classifier_on(features: nn.Module, classifier: nn.Module) -> nn.Module:
-    """Features, their mean over the image, a classifier."""
-    return _Classified(features, classifier)
+def build_classifier(features: nn.Module, classifier: nn.Module) -> nn.Module:
+    """Build a network of a feature extractor, global average pooling, and a classifier."""
+    return _ClassifierNetwork(features, classifier)
 
 
-class _Classified(nn.Module):
+class _ClassifierNetwork(nn.Module):
     def __init__(self, features: nn.Module, classifier: nn.Module) -> None:
         super().__init__()
         self.features = features

@@ -7,15 +7,22 @@ from functools import partial
 
 from torch import Tensor, nn
 
-from tessera.models.mobile import ConvNorm, Residual, SqueezeExcitation, classifier_on, in_place, rounded_channels
+from tessera.models.mobile import (
+    ConvNorm,
+    InvertedResidual,
+    SqueezeExcitation,
+    build_classifier,
+    make_inplace,
+    round_channels,
+)
 
-# expansion, channels, depth, stride of the first block
+# Stages: expansion ratio, channels, number of blocks, stride of the first block.
 V2_STAGES = ((1, 16, 1, 1), (6, 24, 2, 2), (6, 32, 3, 2), (6, 64, 4, 2), (6, 96, 3, 1), (6, 160, 3, 2), (6, 320, 1, 1))
 
 
 @dataclass(frozen=True, slots=True)
 class V3Block:
-    """One block of MobileNet V3; `wide` is what the input is expanded to."""
+    """One block of MobileNet V3; `wide` is the number of expanded channels."""
 
     kernel: int
     wide: int
@@ -58,11 +65,11 @@ V3_SMALL = (
 
 
 class MobileNetV2(nn.Module):
-    """Inverted residuals with linear bottlenecks."""
+    """MobileNet V2: inverted residuals with linear bottlenecks."""
 
     def __init__(self, *, num_classes: int = 1000, in_channels: int = 3) -> None:
         super().__init__()
-        relu6, channels = in_place(nn.ReLU6), 32
+        relu6, channels = make_inplace(nn.ReLU6), 32
         features: list[nn.Module] = [ConvNorm(in_channels, channels, 3, 2, activation=relu6)]
         for expand, outputs, depth, first_stride in V2_STAGES:
             for block in range(depth):
@@ -71,7 +78,7 @@ class MobileNetV2(nn.Module):
                 layers: list[nn.Module] = [ConvNorm(channels, wide, 1, activation=relu6)] if expand > 1 else []
                 layers.append(ConvNorm(wide, wide, 3, stride, groups=wide, activation=relu6))
                 layers += [nn.Conv2d(wide, outputs, 1, bias=False), nn.BatchNorm2d(outputs)]
-                features.append(Residual(nn.Sequential(*layers), stride == 1 and channels == outputs, "conv"))
+                features.append(InvertedResidual(nn.Sequential(*layers), stride == 1 and channels == outputs, "conv"))
                 channels = outputs
         features.append(ConvNorm(channels, 1280, 1, activation=relu6))
         self.features = nn.Sequential(*features)
@@ -81,10 +88,12 @@ class MobileNetV2(nn.Module):
         return self.classifier(self.features(x).mean((2, 3)))  # type: ignore[no-any-return]
 
 
-def mobilenet_v3(blocks: tuple[V3Block, ...], last: int, *, num_classes: int = 1000, in_channels: int = 3) -> nn.Module:
-    """Inverted residuals with squeeze and excitation and hard activations; `last` is the classifier's hidden width."""
+def build_mobilenet_v3(
+    blocks: tuple[V3Block, ...], last: int, *, num_classes: int = 1000, in_channels: int = 3
+) -> nn.Module:
+    """Build a MobileNet V3; `last` is the hidden width of the classifier."""
     norm = partial(nn.BatchNorm2d, eps=0.001, momentum=0.01)
-    hard, relu, channels = in_place(nn.Hardswish), in_place(nn.ReLU), 16
+    hard, relu, channels = make_inplace(nn.Hardswish), make_inplace(nn.ReLU), 16
     features: list[nn.Module] = [ConvNorm(in_channels, channels, 3, 2, norm=norm, activation=hard)]
     for block in blocks:
         activation, wide = hard if block.swish else relu, block.wide
@@ -93,13 +102,13 @@ def mobilenet_v3(blocks: tuple[V3Block, ...], last: int, *, num_classes: int = 1
             layers.append(ConvNorm(channels, wide, 1, norm=norm, activation=activation))
         layers.append(ConvNorm(wide, wide, block.kernel, block.stride, groups=wide, norm=norm, activation=activation))
         if block.squeezes:
-            layers.append(SqueezeExcitation(wide, rounded_channels(wide / 4), nn.ReLU, nn.Hardsigmoid))
+            layers.append(SqueezeExcitation(wide, round_channels(wide / 4), nn.ReLU, nn.Hardsigmoid))
         layers.append(ConvNorm(wide, block.channels, 1, norm=norm, activation=None))
         added = block.stride == 1 and channels == block.channels
-        features.append(Residual(nn.Sequential(*layers), added, "block"))
+        features.append(InvertedResidual(nn.Sequential(*layers), added, "block"))
         channels = block.channels
     features.append(ConvNorm(channels, 6 * channels, 1, norm=norm, activation=hard))
     head = nn.Sequential(
         nn.Linear(6 * channels, last), hard(), nn.Dropout(0.2, inplace=True), nn.Linear(last, num_classes)
     )
-    return classifier_on(nn.Sequential(*features), head)
+    return build_classifier(nn.Sequential(*features), head)

@@ -1,8 +1,8 @@
 """ResNet (v1.5) and ResNeXt in plain torch.
 
-Residual networks of four stages. v1.5 means that a bottleneck block that halves the image does so in its 3x3
-convolution, not in the first 1x1, which throws away three quarters of its input. Modules are named as in
-torchvision, whose state dicts load unchanged. The graph holds no branch on data: torch.fx traces it.
+Residual networks of four stages. In v1.5 a bottleneck block downsamples in its 3x3 convolution instead of the first
+1x1, which would discard three quarters of its input. Modules are named as in torchvision, so its state dicts load
+unchanged. No branch depends on data, so torch.fx can trace the networks.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 
 class BasicBlock(nn.Module):
-    """Two 3x3 convolutions beside a shortcut: the block of ResNet-18 and 34."""
+    """Two 3x3 convolutions with a shortcut: the block of ResNet-18 and 34."""
 
     expansion: ClassVar[int] = 1
 
@@ -25,8 +25,8 @@ class BasicBlock(nn.Module):
         self.bn1 = nn.BatchNorm2d(planes)
         self.relu = nn.ReLU(inplace=True)
         self.conv2 = nn.Conv2d(planes, planes, 3, padding=1, bias=False)
-        self.bn2 = _end_of_branch(planes)
-        self.downsample = _shortcut(inputs, planes * self.expansion, stride)
+        self.bn2 = _build_last_norm(planes)
+        self.downsample = _build_shortcut(inputs, planes * self.expansion, stride)
 
     def forward(self, x: Tensor) -> Tensor:
         out = self.relu(self.bn1(self.conv1(x)))
@@ -36,7 +36,7 @@ class BasicBlock(nn.Module):
 
 
 class Bottleneck(nn.Module):
-    """1x1, 3x3 (in groups for ResNeXt), 1x1 beside a shortcut: the block of ResNet-50 and deeper."""
+    """1x1, 3x3 (grouped for ResNeXt) and 1x1 convolutions with a shortcut: the block of ResNet-50 and deeper."""
 
     expansion: ClassVar[int] = 4
 
@@ -47,9 +47,9 @@ class Bottleneck(nn.Module):
         self.conv2 = nn.Conv2d(width, width, 3, stride, padding=1, groups=groups, bias=False)
         self.bn2 = nn.BatchNorm2d(width)
         self.conv3 = nn.Conv2d(width, planes * self.expansion, 1, bias=False)
-        self.bn3 = _end_of_branch(planes * self.expansion)
+        self.bn3 = _build_last_norm(planes * self.expansion)
         self.relu = nn.ReLU(inplace=True)
-        self.downsample = _shortcut(inputs, planes * self.expansion, stride)
+        self.downsample = _build_shortcut(inputs, planes * self.expansion, stride)
 
     def forward(self, x: Tensor) -> Tensor:
         out = self.relu(self.bn1(self.conv1(x)))
@@ -60,7 +60,7 @@ class Bottleneck(nn.Module):
 
 
 class ResNet(nn.Module):
-    """A stem, four stages of `depths` blocks with 64 to 512 planes, and a classifier.
+    """ResNet: a stem, four stages of `depths` blocks with 64 to 512 planes, and a classifier.
 
     `groups` and `group_width` (the width of one group at 64 planes) turn a ResNet into a ResNeXt.
     """
@@ -100,14 +100,14 @@ class ResNet(nn.Module):
         return self.fc(self.avgpool(x).flatten(1))  # type: ignore[no-any-return]
 
 
-def _shortcut(inputs: int, outputs: int, stride: int) -> nn.Sequential | None:
-    """A projection where the shapes of a block's input and output differ, else None: the input itself."""
+def _build_shortcut(inputs: int, outputs: int, stride: int) -> nn.Sequential | None:
+    """Build the projection of a shortcut, or return None if the input and output of the block have equal shapes."""
     if stride == 1 and inputs == outputs:
         return None
     return nn.Sequential(nn.Conv2d(inputs, outputs, 1, stride, bias=False), nn.BatchNorm2d(outputs))
 
 
-def _end_of_branch(planes: int) -> nn.BatchNorm2d:
+def _build_last_norm(planes: int) -> nn.BatchNorm2d:
     norm = nn.BatchNorm2d(planes)
-    norm.ends_branch = True  # type: ignore[assignment]  # random weights scale it down, see weights.initialise
+    norm.ends_branch = True  # type: ignore[assignment]  # scaled down by `weights.initialise_weights`
     return norm

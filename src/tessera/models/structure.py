@@ -1,4 +1,4 @@
-"""Dicts, lists and tuples of things, as arguments and outputs of a network come."""
+"""Functions on nested dicts, lists and tuples, such as the arguments and outputs of a network."""
 
 from __future__ import annotations
 
@@ -10,28 +10,28 @@ import torch
 T = TypeVar("T")
 
 
-def mapped(structure: Any, function: Callable[[Any], Any]) -> Any:
-    """The same structure with the function of everything in it; a size is one thing.
+def map_structure(structure: Any, function: Callable[[Any], Any]) -> Any:
+    """Apply a function to every leaf of a structure; a torch.Size is a leaf.
 
-    >>> mapped({"a": (1, 2), "b": [3]}, lambda n: 10 * n)
+    >>> map_structure({"a": (1, 2), "b": [3]}, lambda n: 10 * n)
     {'a': (10, 20), 'b': [30]}
     """
     if isinstance(structure, dict):
-        return {key: mapped(entry, function) for key, entry in structure.items()}
+        return {key: map_structure(entry, function) for key, entry in structure.items()}
     if isinstance(structure, list):
-        return [mapped(entry, function) for entry in structure]
+        return [map_structure(entry, function) for entry in structure]
     if isinstance(structure, tuple) and not isinstance(structure, torch.Size):
-        found = [mapped(entry, function) for entry in structure]
-        return type(structure)(*found) if hasattr(structure, "_fields") else tuple(found)
+        entries = [map_structure(entry, function) for entry in structure]
+        return type(structure)(*entries) if hasattr(structure, "_fields") else tuple(entries)
     return function(structure)
 
 
-def members(structure: Any, kind: type[T]) -> list[T]:
-    """Everything of a kind in a structure, in order.
+def collect_members(structure: Any, kind: type[T]) -> list[T]:
+    """Return all leaves of type `kind` of a structure, in order.
 
-    >>> members({"a": (1, "x"), "b": [3]}, int)
+    >>> collect_members({"a": (1, "x"), "b": [3]}, int)
     [1, 3]
     """
-    found: list[T] = []
-    mapped(structure, lambda entry: found.append(entry) if isinstance(entry, kind) else None)
-    return found
+    leaves: list[T] = []
+    map_structure(structure, lambda entry: leaves.append(entry) if isinstance(entry, kind) else None)
+    return leaves

@@ -1,6 +1,7 @@
-"""Traces in which `+=` and its kin write into a value, as they do into a tensor; torch.fx alone would make a new one.
+"""Trace networks with torch.fx so that `+=` and other in-place operators modify the tensor in place.
 
-A value that has a second name would keep what it was then, and a network would give other numbers than it does.
+Plain torch.fx traces `a += b` as `a = a + b`, which creates a new tensor. If another variable refers to the tensor `a`,
+it would keep the old value, and the traced network would compute different results from the original.
 """
 
 from __future__ import annotations
@@ -13,15 +14,15 @@ import torch
 from torch import fx
 from torch.fx.proxy import Attribute
 
-Writing = Callable[[Any, Any], Any]
+InPlaceOperator = Callable[[Any, Any], Any]
 
 
-def _own(name: str) -> Writing:
-    """A function of this module, so that a program that calls it can be sent to another process.
+def _wrap_operator(name: str) -> InPlaceOperator:
+    """Return a function of this module that applies an in-place operator, so that a trace can be pickled.
 
-    fx would spell `operator.iadd` as a statement, which changes not only the sum but also a plain number.
+    `operator.iadd` itself is not used, because fx prints it as an augmented assignment, which rebinds plain numbers.
     """
-    operation: Writing = getattr(operator, name)
+    operation: InPlaceOperator = getattr(operator, name)
 
     def write(value: Any, other: Any) -> Any:
         return operation(value, other)
@@ -30,48 +31,51 @@ def _own(name: str) -> Writing:
     return write
 
 
-iadd, isub, imul, itruediv = map(_own, ("iadd", "isub", "imul", "itruediv"))
-ifloordiv, imod, ipow = map(_own, ("ifloordiv", "imod", "ipow"))  # `@=` is no write: tensors have none
-iand, ior, ixor, ilshift, irshift = map(_own, ("iand", "ior", "ixor", "ilshift", "irshift"))
-WRITING = {
+iadd, isub, imul, itruediv = map(_wrap_operator, ("iadd", "isub", "imul", "itruediv"))
+ifloordiv, imod, ipow = map(_wrap_operator, ("ifloordiv", "imod", "ipow"))  # tensors have no in-place `@=`
+iand, ior, ixor, ilshift, irshift = map(_wrap_operator, ("iand", "ior", "ixor", "ilshift", "irshift"))
+IN_PLACE_OPERATORS = {
     write.__name__: write
     for write in (iadd, isub, imul, itruediv, ifloordiv, imod, ipow, iand, ior, ixor, ilshift, irshift)
 }
 
 
-class _Writable:
-    """A traced value into which `+=` writes."""
+class _InPlaceValue:
+    """Base of traced values whose in-place operators, such as `+=`, are recorded as in-place."""
 
     tracer: fx.proxy.TracerBase
 
 
-def _recorded(write: Writing) -> Callable[[_Writable, Any], fx.Proxy]:
-    def record(value: _Writable, other: Any) -> fx.Proxy:
+def _make_write_recorder(write: InPlaceOperator) -> Callable[[_InPlaceValue, Any], fx.Proxy]:
+    def record(value: _InPlaceValue, other: Any) -> fx.Proxy:
         return value.tracer.create_proxy("call_function", write, (value, other), {})
 
     return record
 
 
-for _name, _write in WRITING.items():
-    setattr(_Writable, f"__{_name}__", _recorded(_write))
+for _name, _write in IN_PLACE_OPERATORS.items():
+    setattr(_InPlaceValue, f"__{_name}__", _make_write_recorder(_write))
 
 
-class _Value(_Writable, fx.Proxy):
-    """A value of the trace."""
-
-    def __getattr__(self, k: str) -> Attribute:
-        return _Attribute(self, k)
-
-
-class _Attribute(_Writable, Attribute):
-    """An attribute of such a value, or a method that is about to be called."""
+class _TracedValue(_InPlaceValue, fx.Proxy):
+    """A traced value with in-place operators."""
 
     def __getattr__(self, k: str) -> Attribute:
-        return _Attribute(self, k)
+        return _TracedAttribute(self, k)
 
 
-class WritingTracer(fx.Tracer):
-    """Records a write as one of `WRITING`; refuses calls under an autocast of the network's own."""
+class _TracedAttribute(_InPlaceValue, Attribute):
+    """An attribute or method of a traced value, with in-place operators."""
+
+    def __getattr__(self, k: str) -> Attribute:
+        return _TracedAttribute(self, k)
+
+
+class InPlaceTracer(fx.Tracer):
+    """Tracer that records in-place operators as functions of `IN_PLACE_OPERATORS`.
+
+    It raises an error for networks that use torch.autocast.
+    """
 
     def trace(self, root: Any, concrete_args: dict[str, Any] | None = None) -> fx.Graph:
         self._autocast = torch.is_autocast_enabled("cpu")
@@ -79,8 +83,8 @@ class WritingTracer(fx.Tracer):
 
     def create_node(self, *args: Any, **kwargs: Any) -> fx.Node:
         if torch.is_autocast_enabled("cpu") != self._autocast:
-            raise RuntimeError("it computes under torch.autocast, which a trace does not keep")
+            raise RuntimeError("it uses torch.autocast, which a torch.fx trace does not record")
         return super().create_node(*args, **kwargs)
 
     def proxy(self, node: fx.Node) -> fx.Proxy:
-        return _Value(node, self)
+        return _TracedValue(node, self)

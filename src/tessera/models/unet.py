@@ -1,4 +1,4 @@
-"""U-Net in plain torch, padded so that the output has the size of the input."""
+"""U-Net in plain torch, padded so that output and input have the same size."""
 
 from __future__ import annotations
 
@@ -9,34 +9,33 @@ LEVELS = 4
 
 
 class UNet(nn.Module):
-    """Down four levels and up again, with what was seen on the way down put beside what comes up.
-
-    Height and width are multiples of 16.
-    """
+    """U-Net with four levels and concatenated skip connections. Height and width must be multiples of 16."""
 
     def __init__(self, *, num_classes: int = 2, in_channels: int = 3, width: int = 64) -> None:
         super().__init__()
-        self.first = _twice(in_channels, width)
-        self.down = nn.ModuleList(_twice(width << level, width << level + 1) for level in range(LEVELS))
+        self.first = _build_double_conv(in_channels, width)
+        self.down = nn.ModuleList(_build_double_conv(width << level, width << level + 1) for level in range(LEVELS))
         self.pool = nn.MaxPool2d(2)
         self.up = nn.ModuleList(
             nn.ConvTranspose2d(width << level + 1, width << level, 2, stride=2) for level in reversed(range(LEVELS))
         )
-        self.joined = nn.ModuleList(_twice(width << level + 1, width << level) for level in reversed(range(LEVELS)))
+        self.joined = nn.ModuleList(
+            _build_double_conv(width << level + 1, width << level) for level in reversed(range(LEVELS))
+        )
         self.last = nn.Conv2d(width, num_classes, 1)
 
     def forward(self, x: Tensor) -> Tensor:
         x = self.first(x)
-        seen = []
+        skips = []
         for down in self.down:
-            seen.append(x)
+            skips.append(x)
             x = down(self.pool(x))
         for up, joined in zip(self.up, self.joined, strict=True):
-            x = joined(torch.cat([seen.pop(), up(x)], 1))
+            x = joined(torch.cat([skips.pop(), up(x)], 1))
         return self.last(x)  # type: ignore[no-any-return]
 
 
-def _twice(inputs: int, outputs: int) -> nn.Sequential:
+def _build_double_conv(inputs: int, outputs: int) -> nn.Sequential:
     layers: list[nn.Module] = []
     for channels in (inputs, outputs):
         layers += [

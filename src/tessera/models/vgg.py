@@ -1,22 +1,22 @@
-"""VGG in plain torch: stages of 3x3 convolutions with a maximum pool after each."""
+"""VGG in plain torch: stages of 3x3 convolutions, with a max pooling after each stage."""
 
 from __future__ import annotations
 
 from torch import Tensor, nn
 
-# convolutions in each stage of 64, 128, 256, 512, 512 channels
-DEPTHS = {11: (1, 1, 2, 2, 2), 13: (2, 2, 2, 2, 2), 16: (2, 2, 3, 3, 3), 19: (2, 2, 4, 4, 4)}
-CHANNELS = (64, 128, 256, 512, 512)
+# By depth of the network: convolutions in each of the five stages.
+CONVOLUTIONS_PER_STAGE = {11: (1, 1, 2, 2, 2), 13: (2, 2, 2, 2, 2), 16: (2, 2, 3, 3, 3), 19: (2, 2, 4, 4, 4)}
+STAGE_CHANNELS = (64, 128, 256, 512, 512)
 
 
 class VGG(nn.Module):
-    """Five stages and three fully connected layers."""
+    """VGG: five convolutional stages and three fully connected layers."""
 
     def __init__(self, depth: int, *, norm: bool = False, num_classes: int = 1000, in_channels: int = 3) -> None:
         super().__init__()
         layers: list[nn.Module] = []
         inputs = in_channels
-        for channels, convolutions in zip(CHANNELS, DEPTHS[depth], strict=True):
+        for channels, convolutions in zip(STAGE_CHANNELS, CONVOLUTIONS_PER_STAGE[depth], strict=True):
             for _ in range(convolutions):
                 layers.append(nn.Conv2d(inputs, channels, 3, padding=1))
                 layers += [nn.BatchNorm2d(channels)] if norm else []

@@ -1,4 +1,4 @@
-"""The values of a model's weights: random ones from a seed, or those of a file."""
+"""Model weights: random from a seed, or read from a file."""
 
 from __future__ import annotations
 
@@ -13,18 +13,19 @@ from torch import Tensor, nn
 
 from tessera.errors import TesseraError
 
-PADDING = "__padding__"  # tensors of a file whose names begin so fill gaps, which safetensors does not allow to be left
+PADDING_PREFIX = "__padding__"  # prefix of dummy tensors that fill alignment gaps, because safetensors allows no gaps
 
 
-def initialise(module: nn.Module, seed: int) -> None:
-    """Fill every weight and buffer once, from a generator of its own.
+def initialise_weights(module: nn.Module, seed: int) -> None:
+    """Fill all weights and buffers of a module with random values from `seed`; the global random state is unchanged.
 
-    Random weights serve to time a network and to compare two ways of running it. So the statistics of the
-    normalisations are random too (with means of 0 and variances of 1 a fault in folding them would not show),
-    and a normalisation that ends a residual branch (marked `ends_branch`) is scaled down: untrained, each
-    branch would else double the variance, past the range of float16 within a deep network. A convolution that is fed
-    less than a ReLU leaves (marked by its `gain`) has larger weights: behind a swish and a gate the image would
-    else die out, and with it every fault in handling it.
+    Random weights are used to time a network and to compare the outputs of two ways of running it. Therefore:
+
+    - Norms get random statistics: with means of 0 and variances of 1, errors in folding the norms would not show.
+    - A norm at the end of a residual branch (marked `ends_branch`) is scaled down. Otherwise each branch would double
+      the variance, which exceeds the range of float16 in a deep network.
+    - A convolution whose input has a smaller mean square than after a ReLU (marked by `gain`) gets larger weights.
+      Otherwise activations would vanish behind SiLUs and gates, and errors would not show.
     """
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
@@ -39,7 +40,7 @@ def initialise(module: nn.Module, seed: int) -> None:
                 layer.weight.uniform_(0.8 * scale, 1.2 * scale, generator=generator)
                 layer.bias.normal_(0, 0.05, generator=generator)
                 if isinstance(layer, nn.GroupNorm):
-                    continue  # it has no statistics
+                    continue  # the norm has no running statistics
                 assert layer.running_mean is not None
                 assert layer.running_var is not None
                 assert layer.num_batches_tracked is not None
@@ -48,63 +49,70 @@ def initialise(module: nn.Module, seed: int) -> None:
                 layer.num_batches_tracked.zero_()
             else:
                 if [*layer.parameters(recurse=False), *layer.buffers(recurse=False)]:
-                    raise TesseraError(f"no rule for random weights of {name or 'the model'}", got=type(layer).__name__)
+                    raise TesseraError(
+                        f"no initialisation rule for the random weights of {name or 'the model'}",
+                        got=type(layer).__name__,
+                    )
 
 
 def load_weights(module: nn.Module, path: Path) -> None:
-    """Give a model the weights of a file; every tensor must be there, in its shape, and none besides.
+    """Load the weights of a file into a model; names and shapes must match exactly.
 
-    A model on the meta device gets its memory from this, and nothing is initialised first.
+    Tensors on the meta device are allocated.
     """
-    found = read_weights(path)
+    tensors = read_weights(path)
     wanted = module.state_dict()
-    # Batch counts are not weights: files written before torch kept them lack them, and torch makes them up.
-    missing = [k for k in wanted if k not in found and not k.endswith("num_batches_tracked")]
-    unexpected = [k for k in found if k not in wanted]
+    # Old files lack `num_batches_tracked`, which is not a weight; torch initialises it.
+    missing = [k for k in wanted if k not in tensors and not k.endswith("num_batches_tracked")]
+    unexpected = [k for k in tensors if k not in wanted]
     if missing or unexpected:
-        parts = [f"missing {_few(missing)}"] * bool(missing) + [f"unexpected {_few(unexpected)}"] * bool(unexpected)
-        raise TesseraError(f"{path} is not of this model: {'; '.join(parts)}")
-    for key, tensor in found.items():
+        parts = [f"missing {_format_first_keys(missing)}"] * bool(missing) + [
+            f"unexpected {_format_first_keys(unexpected)}"
+        ] * bool(unexpected)
+        raise TesseraError(f"{path} does not match this model: {'; '.join(parts)}")
+    for key, tensor in tensors.items():
         if tensor.shape != wanted[key].shape:
             raise TesseraError(
-                f"{path} is not of this model: {key} has another shape",
+                f"{path} does not match this model: wrong shape of {key}",
                 got=tuple(tensor.shape),
                 allowed=str(tuple(wanted[key].shape)),
             )
-    # A copy: the tensors of a file may be maps of it, which would change or fault with the file.
-    values = {key: tensor.to(wanted[key].dtype, copy=True) for key, tensor in found.items()}
+    # Copy: the tensors may be memory-mapped, and would change or fault if the file changes.
+    values = {key: tensor.to(wanted[key].dtype, copy=True) for key, tensor in tensors.items()}
     module.load_state_dict(values, assign=True)
 
 
 def read_weights(path: Path) -> dict[str, Tensor]:
-    """The tensors of a file by name. Its kind is told by its content; no code in it is ever run."""
+    """Return the tensors of a file by name. The format is detected from the content; no code in the file is run."""
     try:
         with path.open("rb") as file:
             head = file.read(9)
-        found: object
-        # A safetensors file opens with the length of its header, which is JSON.
-        found = load_file(path) if head[8:9] == b"{" else torch.load(path, map_location="cpu", weights_only=True)
+        content: object
+        # A safetensors file starts with the length of its header, which is JSON.
+        content = load_file(path) if head[8:9] == b"{" else torch.load(path, map_location="cpu", weights_only=True)
     except FileNotFoundError:
-        raise TesseraError("no such file of weights", got=str(path)) from None
+        raise TesseraError("weights file not found", got=str(path)) from None
     except OSError as error:
         raise TesseraError(f"cannot read weights: {error.strerror or error}", got=str(path)) from None
     except pickle.UnpicklingError as error:
-        if "Unsupported" in str(error):  # torch names the call or the class that it refused
+        if "Unsupported" in str(error):  # torch names the function or class that it refuses to load
             raise TesseraError(
-                f"{path} holds pickled code, which is not run", do="save its state_dict(), or safetensors"
+                f"{path} contains pickled code, which is not run", do="save only its state_dict(), or use safetensors"
             ) from None
-        raise TesseraError(f"{path} is not a file of weights, or is torn", do=_SAVE) from None
+        raise TesseraError(f"{path} is not a weights file, or is truncated", do=_SAVE_HINT) from None
     except (SafetensorError, EOFError, RuntimeError, ValueError, KeyError):
-        raise TesseraError(f"{path} is not a file of weights, or is torn", do=_SAVE) from None
-    if not isinstance(found, Mapping) or not all(isinstance(v, Tensor) for v in found.values()):
-        inside = _few([str(k) for k in found]) if isinstance(found, Mapping) else type(found).__name__
+        raise TesseraError(f"{path} is not a weights file, or is truncated", do=_SAVE_HINT) from None
+    if not isinstance(content, Mapping) or not all(isinstance(v, Tensor) for v in content.values()):
+        inside = (
+            _format_first_keys([str(k) for k in content]) if isinstance(content, Mapping) else type(content).__name__
+        )
         raise TesseraError(f"{path} is not a plain state_dict", got=inside, do="save model.state_dict() alone")
-    return {name: tensor for name, tensor in found.items() if not name.startswith(PADDING)}
+    return {name: tensor for name, tensor in content.items() if not name.startswith(PADDING_PREFIX)}
 
 
-_SAVE = "write it with safetensors, or torch.save(model.state_dict(), …)"
+_SAVE_HINT = "write it with safetensors, or torch.save(model.state_dict(), …)"
 
 
-def _few(keys: list[str]) -> str:
+def _format_first_keys(keys: list[str]) -> str:
     more = f" and {len(keys) - 3} more" if len(keys) > 3 else ""
     return ", ".join(keys[:3]) + more

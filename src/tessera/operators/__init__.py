@@ -1,4 +1,4 @@
-"""Single operators: what each costs, on every backend. `from tessera.operators import Add` gives one as a class."""
+"""Benchmarks of single operators on every backend. Each operator is a class: `from tessera.operators import Add`."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ import typing
 
 
 def __getattr__(name: str) -> typing.Any:
-    """`Add`, `Conv2d`, … and `run_all_<category>_operations_benchmarks`, made when they are asked for."""
+    """Create classes (`Add`, `Conv2d`, …) and `run_all_<category>_operations_benchmarks` functions at first use."""
     if name[:1].isupper() or name.startswith("run_all_"):
         from tessera.operators import api
 
-        found = api.benchmark_class(name) or api.category_runner(name)
-        if found is not None:
-            return found
+        value = api.get_benchmark_class(name) or api.get_category_runner(name)
+        if value is not None:
+            return value
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
     from tessera.operators import api
 
-    return sorted([*globals(), *api.class_names(), *api.runner_names()])
+    return sorted([*globals(), *api.list_class_names(), *api.list_runner_names()])

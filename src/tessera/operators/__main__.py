@@ -6,13 +6,13 @@ import argparse
 import os
 import sys
 
-from tessera.errors import OK, TesseraError
+from tessera.errors import EXIT_OK, TesseraError
 from tessera.measure.samples import Sampling
 from tessera.operators.api import run_operators
 from tessera.operators.backends import BACKENDS
-from tessera.operators.catalogue import find
+from tessera.operators.catalogue import find_operators
 from tessera.operators.operator import SIZES
-from tessera.results.record import exit_code
+from tessera.results.record import compute_exit_code
 
 
 def main() -> int:
@@ -27,7 +27,7 @@ def main() -> int:
     parser.add_argument("--budget", type=float, default=0.5, metavar="SECONDS", help="per operator (default: 0.5)")
     args = parser.parse_args()
     try:
-        wanted = find(args.names or ([] if args.category else ["*"]), args.category)
+        wanted = find_operators(args.names or ([] if args.category else ["*"]), args.category)
         records = run_operators([op.name for op in wanted], args.backend, args.size, Sampling(budget=args.budget))
     except TesseraError as error:
         print(f"tessera: {error}", file=sys.stderr)
@@ -37,8 +37,8 @@ def main() -> int:
         return 130
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-        return OK
-    return exit_code(records)
+        return EXIT_OK
+    return compute_exit_code(records)
 
 
 if __name__ == "__main__":

@@ -1,99 +1,169 @@
-"""From what a user asks for to the cases that answer it."""
+"""The axes of operator cases (backend, size, dtype, …), and their expansion into cases."""
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from tessera.axes import Axes, Axis
 from tessera.errors import TesseraError
-from tessera.operators.backends import BACKENDS, entry
-from tessera.operators.catalogue import find
-from tessera.operators.catalogue.fused import fusions
+from tessera.operators.backends import BACKENDS, get_backend_entry
+from tessera.operators.catalogue import find_operators
+from tessera.operators.catalogue.fused import list_fusions
 from tessera.operators.operator import SIZES, Operator
 from tessera.operators.skews import ALL_SKEWS
 from tessera.results.record import Case
 
 PASSES = ("forward", "backward", "both")
 DTYPES = ("float32", "float64", "bfloat16", "float16")
-CACHES = ("hot", "cold")
-FUSED = ("compile", "library")
-# what a record of an operator may hold
-METRICS = (
+FUSION_METHODS = ("compile", "library")
+# metrics of operator records
+METRIC_NAMES = (
     "time", "floor", "p25", "p90", "p99", "mad", "cpu_time", "page_faults", "disturbed", "gflops", "bandwidth", "work",
     "roofline", "allocated", "peak_allocated", "peak_resident", "unfused", "kept", "gain", "gain_low", "gain_high",
     "allocator_share",
 )  # fmt: skip
+# sources of cases
+SOURCE_CATALOGUE, SOURCE_OPINFO, SOURCE_MODEL, SOURCE_SUITE = (
+    "the catalogue",
+    "--source opinfo",
+    "--from-model",
+    "--suite",
+)
+ALL_SIZES = "all"  # value of the axis `size` that selects every size of the source
+GROUP_INPUTS = "backend and inputs"
+
+AXES = Axes(
+    "ops",
+    (
+        Axis(
+            name="backend",
+            several=True,
+            choices=tuple(BACKENDS),
+            default="torch",
+            applies_to=(SOURCE_CATALOGUE,),
+            group=GROUP_INPUTS,
+            help="frameworks that run the operators",
+        ),
+        Axis(
+            name="size",
+            several=True,
+            choices=(*SIZES, ALL_SIZES),
+            default=("small", "medium"),
+            applies_to=(SOURCE_CATALOGUE, SOURCE_OPINFO),
+            group=GROUP_INPUTS,
+            help="sizes of the inputs",
+        ),
+        Axis(
+            name="pass",
+            several=True,
+            choices=PASSES,
+            default=("forward", "backward"),
+            applies_to=(SOURCE_CATALOGUE, SOURCE_OPINFO, SOURCE_MODEL),
+            group=GROUP_INPUTS,
+            help="passes to time",
+        ),
+        Axis(
+            name="dtype",
+            several=True,
+            choices=DTYPES,
+            default="float32",
+            applies_to=(SOURCE_CATALOGUE, SOURCE_OPINFO, SOURCE_MODEL),
+            group=GROUP_INPUTS,
+            help="element types of the inputs",
+        ),
+        Axis(
+            name="skew",
+            several=True,
+            choices=("", *ALL_SKEWS),
+            default="",
+            in_key="unless_default",
+            applies_to=(SOURCE_CATALOGUE,),
+            group=GROUP_INPUTS,
+            help="unusual values or layouts of the inputs",
+        ),
+        Axis(
+            name="cache",
+            several=True,
+            choices=("hot", "cold"),
+            default="hot",
+            in_key="unless_default",
+            applies_to=(SOURCE_CATALOGUE,),
+            group=GROUP_INPUTS,
+            help="state of the processor's caches before a call",
+        ),
+        Axis(
+            name="fusion",
+            several=True,
+            choices=FUSION_METHODS,
+            default=FUSION_METHODS,
+            applies_to=(SOURCE_CATALOGUE,),
+            group=GROUP_INPUTS,
+            help="fused kernels that an operator of the category `fused` is compared with, forward, on torch",
+        ),
+    ),
+)
 
 
 def cases(
     names: Sequence[str] = (),
     *,
     category: Sequence[str] = (),
-    backend: Sequence[str] = ("torch",),
-    size: Sequence[str] = ("small", "medium"),
-    passes: Sequence[str] = ("forward", "backward"),
-    dtype: Sequence[str] = ("float32",),
-    skew: Sequence[str] = ("",),
-    cache: Sequence[str] = ("hot",),
-    fusion: Sequence[str] = FUSED,
+    passes: Sequence[str] = (),
     inputs: Mapping[str, Any] | None = None,
     seed: int = 0,
+    **axes: Sequence[str],
 ) -> list[Case]:
-    """Every operator that matches, on every backend, in every size, pass, dtype and skew.
+    """Return the cases of every matching operator: one case per combination of axis values.
 
-    An operator or a backend that does not differentiate has a forward pass only. One of the category `fused` is held
-    against its own steps, in every way of `fusion` that there is, where torch is the only backend; of several backends,
-    and in no way of fusion, each runs the steps. `inputs` replaces shapes and arguments by name; what is as usual (no
-    skew, a hot cache, default inputs) is not written into the case.
+    The keywords in `axes` are names of `AXES`, except that `pass` is spelled `passes`. An operator or a backend without
+    gradients has a forward pass only. An operator of the category `fused` has one forward case per value of
+    `fusion` if all backends support that comparison; with an empty `fusion` its unfused steps are timed. `inputs`
+    replaces shapes and arguments of the operator by name.
 
     >>> [case.key for case in cases(["add"], size=["small"], passes=["forward"])]
     ['ops/add[backend=torch,dtype=float32,pass=forward,seed=0,size=small]']
     """
-    axes = {
-        "backend": (backend, BACKENDS),
-        "size": (size, SIZES),
-        "pass": (passes, PASSES),
-        "dtype": (dtype, DTYPES),
-        "skew": (skew, ("", *ALL_SKEWS)),
-        "cache": (cache, CACHES),
-        "fusion": (fusion, FUSED),
-    }
-    for what, (got, allowed) in axes.items():
-        for value in got:
-            if value not in allowed:
-                raise TesseraError(f"unknown {what}", got=value, allowed=[a for a in allowed if a])
+    values = {**axes, **({"pass": passes} if passes else {})}
+    fusion = values.pop("fusion", AXES["fusion"].default_values)
+    AXES.check_values(values | ({"fusion": fusion} if fusion else {}))
     if seed < 0:
         raise TesseraError("seed", got=seed, allowed="0 or more")
+    chosen = {axis.name: values.get(axis.name) or axis.default_values for axis in AXES.without("fusion")}
+    chosen["size"] = SIZES if ALL_SIZES in chosen["size"] else chosen["size"]
     changes = {}
     if inputs:
         changes["inputs"] = {name: list(v) if isinstance(v, tuple) else v for name, v in inputs.items()}
-    found = []
-    for operator in find(names, category):
-        for one in size:
-            operator.inputs(one, inputs)  # a name it does not have is refused here, before anything runs
-        for where in backend:
-            which_passes = _passes(operator, where, passes)
-            for one, which, kind, bent, warm in itertools.product(size, which_passes, dtype, skew, cache):
-                params = {"backend": where, "size": one, "pass": which, "dtype": kind, "seed": seed, **changes}
-                params |= {name: value for name, value in (("skew", bent), ("cache", warm)) if value not in ("", "hot")}
-                for way in _fusions(operator, backend, which, fusion):
-                    found.append(Case(feature="ops", name=operator.name, params={**params, **way}))
-    return found
+    expanded = [params | changes | {"seed": seed} for params in AXES.without("fusion").expand(chosen)]
+    selected = []
+    for operator in find_operators(names, category):
+        for size in chosen["size"]:
+            operator.get_inputs(size, inputs)  # raises an error for an unknown input
+        allowed = {backend: _select_passes(operator, backend, chosen["pass"]) for backend in chosen["backend"]}
+        for params in expanded:
+            if params["pass"] in allowed[params["backend"]]:
+                for fused in _select_fusions(operator, chosen["backend"], params["pass"], fusion):
+                    full = {**AXES.omit_defaults(params), **fused}
+                    selected.append(Case(feature="ops", name=operator.name, params=full))
+    return selected
 
 
-def _passes(operator: Operator, backend: str, asked: Sequence[str]) -> Sequence[str]:
-    """The passes that the operator has there; when none of those asked for, all of them, to be refused one by one."""
-    if operator.differentiable and entry(backend).differentiates:
-        return asked
-    return [which for which in asked if which == "forward"] or asked
+def _select_passes(operator: Operator, backend: str, passes: Sequence[str]) -> Sequence[str]:
+    """Return the requested passes that a backend supports for an operator; if it supports none, all of them.
+
+    Unsupported passes are refused later, with a reason in the record.
+    """
+    if operator.differentiable and get_backend_entry(backend).differentiates:
+        return passes
+    return [name for name in passes if name == "forward"] or passes
 
 
-def _fusions(
-    operator: Operator, backend: Sequence[str], which: str, asked: Sequence[str]
+def _select_fusions(
+    operator: Operator, backends: Sequence[str], pass_name: str, fusion: Sequence[str]
 ) -> Sequence[Mapping[str, str]]:
-    """A fused operator on torch alone is measured against its own steps, in every way that it can be fused."""
-    ways = fusions(operator.name) if operator.category == "fused" else ()
-    if not ways or not asked or set(backend) != {"torch"} or which != "forward":
+    """Return the `fusion` parameter of each case; one empty mapping if the cases do not compare fusions."""
+    possible = list_fusions(operator.name) if operator.category == "fused" else ()
+    comparable = all(get_backend_entry(name).measures_fusion for name in backends)
+    if not possible or not comparable or not fusion or pass_name != "forward":
         return ({},)
-    return [{"fusion": way} for way in ways if way in asked]
+    return [{"fusion": name} for name in possible if name in fusion]

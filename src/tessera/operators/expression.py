@@ -1,4 +1,4 @@
-"""Expressions over named inputs, as the catalogue and the backends write operators down."""
+"""Compile the Python expressions by which the catalogue and the backends define operators."""
 
 from __future__ import annotations
 
@@ -6,23 +6,23 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 
-def bound(expression: str, names: Mapping[str, Any]) -> Callable[[], Any]:
-    """The expression as a function without arguments.
+def bind_expression(expression: str, names: Mapping[str, Any]) -> Callable[[], Any]:
+    """Compile an expression into a function without arguments.
 
-    Names are looked up as globals of its code, which costs a call nothing measurable, rather than passed.
+    `names` become globals of the compiled code, so that a timed call passes no arguments.
 
-    >>> bound("a + b", {"a": 1, "b": 2})()
+    >>> bind_expression("a + b", {"a": 1, "b": 2})()
     3
     """
-    return function(expression, (), names)
+    return compile_expression(expression, (), names)
 
 
-def function(expression: str, arguments: Sequence[str], names: Mapping[str, Any]) -> Callable[..., Any]:
-    """The expression as a function of some of its names; the others are given.
+def compile_expression(expression: str, arguments: Sequence[str], names: Mapping[str, Any]) -> Callable[..., Any]:
+    """Compile an expression into a function of `arguments`; all other names come from `names`.
 
-    >>> function("a + b", ["a"], {"b": 2})(1)
+    >>> compile_expression("a + b", ["a"], {"b": 2})(1)
     3
     """
     code = compile(f"lambda {', '.join(arguments)}: ({expression})", f"<{expression}>", "eval")
-    made: Callable[..., Any] = eval(code, dict(names))
-    return made
+    compiled: Callable[..., Any] = eval(code, dict(names))
+    return compiled

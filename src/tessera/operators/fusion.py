@@ -1,8 +1,8 @@
-"""Fused against unfused: the same operators as separate calls, with their buffers kept, and as one kernel.
+"""Compare fused with unfused operators: separate calls, separate calls with preallocated buffers, and one kernel.
 
-Three programs that give the same numbers are sampled in alternation: *unfused*, each step with a new output; *kept*,
-the same steps in place or into buffers that are there already; *fused*, one kernel of the library or compiled. What
-`kept` saves is the allocator's part of the gain, and no merit of the fusion.
+Three programs with the same result are sampled in alternation: *unfused* allocates a new output for each step; *kept*
+runs the same steps in place or into preallocated buffers; *fused* is one kernel, from the library or compiled. The time
+that *kept* saves over *unfused* is saved allocation, not an effect of fusion.
 """
 
 from __future__ import annotations
@@ -15,84 +15,87 @@ import torch
 
 from tessera.errors import Refused
 from tessera.launch.worker import Worker
-from tessera.measure.environment import environment
+from tessera.measure.environment import describe_environment
 from tessera.measure.interleave import sample_interleaved
 from tessera.measure.samples import Sampling
 from tessera.operators import backends
-from tessera.operators.attempt import attempting
-from tessera.operators.backends.backend import Request
-from tessera.operators.backends.torch_backend import NAMES, leaves, to_array, to_tensors
+from tessera.operators.backends.backend import OperatorRequest
+from tessera.operators.backends.torch_backend import EXPRESSION_NAMES, flatten_leaves, to_array, to_tensors
 from tessera.operators.catalogue.fused import FUSIONS
-from tessera.operators.check import check_outputs, reference_outputs
-from tessera.operators.expression import bound
-from tessera.operators.figures import memory, rates
-from tessera.operators.inputs import wide_names
-from tessera.operators.preparation import request_of
-from tessera.operators.ready import work_of
-from tessera.results.figures import time_metrics
-from tessera.results.record import Case, Metric, Record
+from tessera.operators.check import check_outputs, compute_reference_outputs
+from tessera.operators.expression import bind_expression
+from tessera.operators.inputs import widen_inputs
+from tessera.operators.metrics import compute_rates, measure_memory
+from tessera.operators.preparation import build_request, count_request_work
+from tessera.operators.refusal import refusing_errors
+from tessera.results.metrics import make_metrics, make_time_metrics
+from tessera.results.record import Case, Record
 
 
 def run_fused(worker: Worker, case: Case, sampling: Sampling) -> Record:
-    """Measure one fused operator against its steps; the record's time, memory and rates are those of the fused one."""
+    """Measure a fused operator and its separate steps; the record has time, memory and rates of the fused operator."""
     if worker.size > 1:
         raise Refused("fused operators are measured on one worker", got=f"{worker.size} ranks")
     if case.params.get("cache") == "cold":
         raise Refused("fused operators are measured in alternation, which warms the caches", got="cache=cold")
     if sampling.iterations is not None or sampling.warmup is not None:
         got, allowed = "--iterations or --warmup", "--budget and --target"
-        raise Refused("fused operators are sampled in turns until their gain is known", got=got, allowed=allowed)
-    request = request_of(case)
-    three = programs(request, str(case.params["fusion"]))
-    flops, moved = work_of(request, [to_array(leaf) for leaf in leaves(three["fused"]())])
-    taken = memory(three["fused"], "torch")  # first: it empties what the allocator keeps
-    found = sample_interleaved(three, budget=sampling.budget, target=sampling.target)
-    seen, times = environment(), time_metrics(found.samples["fused"])
-    per_second, predicted = rates(flops, moved, times["time"].value, dtype=request.dtype, environment=seen)
-    gain = found.ratio("unfused", "fused")
-    saved = math.log(found.ratio("unfused", "kept").value)
-    gains = {
-        name: Metric(time_metrics(found.samples[name])["time"].value, "s", "lower") for name in ("unfused", "kept")
-    }
-    gains["gain"] = Metric(gain.value, "", "higher")
-    if gain.high < math.inf:  # it takes six rounds to have an interval
-        gains["gain_low"], gains["gain_high"] = Metric(gain.low), Metric(gain.high)
-    if gain.low > 1:  # a part of nothing is no number
-        gains["allocator_share"] = Metric(min(1.0, max(0.0, saved / math.log(gain.value))))
+        raise Refused(
+            "fused operators are sampled in alternation until the interval of their gain is narrow enough",
+            got=got,
+            allowed=allowed,
+        )
+    request = build_request(case)
+    programs = build_programs(request, str(case.params["fusion"]))
+    flops, moved = count_request_work(request, [to_array(leaf) for leaf in flatten_leaves(programs["fused"]())])
+    memory = measure_memory(programs["fused"], "torch")  # before sampling, because it empties the allocator's cache
+    interleaved = sample_interleaved(programs, budget=sampling.budget, target=sampling.target)
+    environment_seen, times = describe_environment(), make_time_metrics(interleaved.samples["fused"])
+    per_second, predicted = compute_rates(
+        flops, moved, times["time"].value, dtype=request.dtype, environment=environment_seen
+    )
+    gain = interleaved.ratio("unfused", "fused")
+    saved = math.log(interleaved.ratio("unfused", "kept").value)
+    gains = {name: make_time_metrics(interleaved.samples[name])["time"].value for name in ("unfused", "kept")}
+    gains["gain"] = gain.value
+    if gain.high < math.inf:  # the interval is infinite for fewer than six rounds
+        gains["gain_low"], gains["gain_high"] = gain.low, gain.high
+    if gain.low > 1:  # only a significant gain is attributed to allocation or fusion
+        gains["allocator_share"] = min(1.0, max(0.0, saved / math.log(gain.value)))
     return Record(
         case=case,
         version=request.operator.version,
-        launches=(found.samples["fused"],),
-        metrics=times | taken | per_second | gains,
+        launches=(interleaved.samples["fused"],),
+        metrics=times | memory | per_second | make_metrics(gains),
         predicted=predicted,
-        environment=seen,
+        environment=environment_seen,
     )
 
 
-def programs(request: Request, fusion: str) -> dict[str, Callable[[], Any]]:
-    """The three programs by name, each checked against the reference."""
-    with attempting(f"{request.operator.name} does not run fused"):
-        return _checked(request, fusion)
+def build_programs(request: OperatorRequest, fusion: str) -> dict[str, Callable[[], Any]]:
+    """Build the programs `unfused`, `kept` and `fused`, and compare their outputs with the reference."""
+    with refusing_errors(f"{request.operator.name} does not run fused"):
+        return _build_checked_programs(request, fusion)
 
 
-def _checked(request: Request, fusion: str) -> dict[str, Callable[[], Any]]:
+def _build_checked_programs(request: OperatorRequest, fusion: str) -> dict[str, Callable[[], Any]]:
     operator = request.operator
-    wanted = reference_outputs(operator, request.arrays, request.attributes)
-    names = wide_names(request.arrays, request.attributes)
+    wanted = compute_reference_outputs(operator, request.arrays, request.attributes)
+    names = widen_inputs(request.arrays, request.attributes)
     how = FUSIONS[operator.name]
-    known: dict[str, Any] = {**NAMES, **to_tensors(request), **request.attributes}
+    variables: dict[str, Any] = {**EXPRESSION_NAMES, **to_tensors(request), **request.attributes}
     for name, expression in how.buffers.items():
-        known[name] = bound(expression, known)()
-    found = {"unfused": bound(operator.torch, known), "kept": bound(how.kept, known)}
+        variables[name] = bind_expression(expression, variables)()
+    programs = {"unfused": bind_expression(operator.torch, variables), "kept": bind_expression(how.kept, variables)}
     if fusion == "library":
-        found["fused"] = bound(how.library, known)
+        programs["fused"] = bind_expression(how.library, variables)
     else:
-        found["fused"] = backends.backend("compile").prepare(request, operator.torch).call
-    for name, call in found.items():
+        programs["fused"] = backends.load_backend("compile").prepare(request, operator.torch).call
+    for name, call in programs.items():
         with torch.no_grad():
-            outputs = tuple(to_array(leaf) for leaf in leaves(call()))
+            outputs = tuple(to_array(leaf) for leaf in flatten_leaves(call()))
         try:
             check_outputs(operator, outputs, wanted, dtype=request.dtype, names=names)
         except Refused as error:
             raise Refused(f"{name}: {error}") from None
-    return found
+    return programs

@@ -1,4 +1,4 @@
-"""What an operator is: its named inputs, how torch and the reference call it, its FLOPs and its bytes."""
+"""The definition of an operator: named inputs, expressions for torch and the reference, FLOPs and bytes."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ SIZES = ("small", "medium", "large")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Input:
-    """One named tensor: its shape, its kind of numbers, and how its values are drawn.
+    """One named input tensor: its shape, the kind of its values, and their distribution.
 
-    `kind` "float" and "complex" follow the dtype of the case; any other is a dtype itself, such as "int64" or "bool".
-    A float input with `grad=False` is a constant to the backward pass.
+    The kinds "float" and "complex" follow the dtype of the case; any other kind is a dtype, such as "int64" or "bool".
+    A float input with `grad=False` has no gradient.
     """
 
     shape: Shape
@@ -30,7 +30,7 @@ class Input:
 
     @property
     def nbytes(self) -> int:
-        """Bytes as it is generated, at most eight a value."""
+        """Upper bound of the size of the generated array in bytes, at eight bytes per value."""
         return 8 * math.prod(self.shape)
 
     @property
@@ -39,8 +39,8 @@ class Input:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Call:
-    """One call of an operator, as its FLOPs and bytes are counted from it."""
+class OperatorCall:
+    """The shapes, attributes and byte counts of one call: the argument of FLOP and byte counting functions."""
 
     shapes: Mapping[str, Shape]
     attributes: Attributes
@@ -53,17 +53,18 @@ class Call:
 class Operator:
     """One operator of the catalogue.
 
-    `torch` and `reference` are expressions over the names of the inputs and attributes: `torch.add(lhs, rhs)` and, in
-    NumPy and float64, `np.add(lhs, rhs)`. `sizes` gives the inputs of each size; `attributes` the other arguments, as
-    values or as a function of the shapes. `flops` counts arithmetic, `moved` the bytes that have to cross memory once
-    (by default all inputs and outputs); the backward pass takes `backward_flops` and `backward_bytes` times as many.
+    `torch` and `reference` are expressions over the names of the inputs and attributes: `torch.add(lhs, rhs)`, and
+    `np.add(lhs, rhs)` in float64. `sizes` holds the inputs of each size; `attributes` the other arguments, as values or
+    as a function of the shapes. `flops` counts arithmetic operations, `moved` the bytes read from and written to memory
+    (default: all inputs and outputs once). `backward_flops` and `backward_bytes` multiply these counts for the backward
+    pass.
 
-    `aliases` are other names that find it: torch's own where the catalogue has another.
+    `aliases` are other names of the operator, such as torch's own.
 
-    `check` says how outputs are held against the reference: by their `values`, by the `moments` of random ones, or by
-    their `shape` alone. Where an output is not unique (the signs of singular vectors), `checked` is an expression over
-    `out`, the outputs, and `i`, the inputs by name, that gives what is. `tolerance` widens the
-    comparison, `gradient_tolerance` that of the gradients.
+    `check` selects the comparison with the reference: by `values`, by the `moments` of random outputs, or by `shape`
+    only. Where an output is not unique (the signs of singular vectors), `checked` is an expression over `out` (the
+    outputs) and `i` (the inputs by name) whose value is unique and is compared instead. `tolerance` and
+    `gradient_tolerance` are factors on the default tolerances.
     """
 
     name: str
@@ -72,8 +73,8 @@ class Operator:
     reference: str
     sizes: Mapping[str, Mapping[str, Input]]
     attributes: Attributes | Callable[[Mapping[str, Shape]], Attributes] = field(default_factory=dict)
-    flops: Callable[[Call], float] = lambda call: 0.0
-    moved: Callable[[Call], float] | None = None
+    flops: Callable[[OperatorCall], float] = lambda call: 0.0
+    moved: Callable[[OperatorCall], float] | None = None
     differentiable: bool = True
     backward_flops: float = 2.0
     backward_bytes: float = 2.0
@@ -85,46 +86,50 @@ class Operator:
     dtypes: tuple[str, ...] = ("float32", "float64", "bfloat16", "float16")
     version: str = "1"
 
-    def inputs(self, size: str, overrides: Mapping[str, Any] | None = None) -> dict[str, Input]:
-        """The inputs of a size, with the shapes that a user gave instead."""
+    def get_inputs(self, size: str, overrides: Mapping[str, Any] | None = None) -> dict[str, Input]:
+        """Return the inputs of a size; `overrides` replaces shapes by name."""
         if size not in self.sizes:
             raise TesseraError("unknown size", got=size, allowed=self.sizes)
-        given = overrides or {}
-        self._known(given)
+        shapes = overrides or {}
+        self._check_names(shapes)
         return {
-            name: replace(one, shape=_shape(name, given[name])) if name in given else one
-            for name, one in self.sizes[size].items()
+            name: replace(entry, shape=_parse_shape(name, shapes[name])) if name in shapes else entry
+            for name, entry in self.sizes[size].items()
         }
 
-    def attributes_for(self, shapes: Mapping[str, Shape], overrides: Mapping[str, Any] | None = None) -> dict[str, Any]:
-        """The other arguments of a call on inputs of these shapes."""
-        found = dict(self.attributes(shapes) if callable(self.attributes) else self.attributes)
-        given = overrides or {}
-        return {name: _like(value, given[name]) if name in given else value for name, value in found.items()}
+    def get_attributes(self, shapes: Mapping[str, Shape], overrides: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        """Return the other arguments of a call on inputs of these shapes; `overrides` replaces values by name."""
+        defaults = dict(self.attributes(shapes) if callable(self.attributes) else self.attributes)
+        values = overrides or {}
+        return {
+            name: _coerce_like(value, values[name]) if name in values else value for name, value in defaults.items()
+        }
 
-    def input_names(self) -> list[str]:
-        """Every name that `--input NAME=VALUE` may set."""
-        inputs = self.inputs(next(iter(self.sizes)))
-        shapes = {name: one.shape for name, one in inputs.items()}
-        return [*inputs, *self.attributes_for(shapes)]
+    def list_input_names(self) -> list[str]:
+        """Return the names of inputs and attributes that `--input NAME=VALUE` may set."""
+        inputs = self.get_inputs(next(iter(self.sizes)))
+        shapes = {name: entry.shape for name, entry in inputs.items()}
+        return [*inputs, *self.get_attributes(shapes)]
 
-    def _known(self, names: Iterable[str]) -> None:
-        unknown = [name for name in names if name not in (allowed := self.input_names())]
+    def _check_names(self, names: Iterable[str]) -> None:
+        unknown = [name for name in names if name not in (allowed := self.list_input_names())]
         if unknown:
-            raise TesseraError(f"{self.name} has no such input", got=unknown[0], allowed=[*allowed, "dtype"])
+            raise TesseraError(
+                f"{self.name} has no input or argument of this name", got=unknown[0], allowed=[*allowed, "dtype"]
+            )
 
-    def work(self, call: Call, which: str) -> tuple[float, float]:
-        """FLOPs and bytes of one call of a pass."""
+    def count_work(self, call: OperatorCall, pass_name: str) -> tuple[float, float]:
+        """Return the FLOPs and moved bytes of one call of a pass: forward, backward or both."""
         flops = self.flops(call)
         moved = sum(call.read.values()) + sum(call.written) if self.moved is None else self.moved(call)
-        forward, backward = {"forward": (1, 0), "backward": (0, 1), "both": (1, 1)}[which]
+        forward, backward = {"forward": (1, 0), "backward": (0, 1), "both": (1, 1)}[pass_name]
         return flops * (forward + backward * self.backward_flops), moved * (forward + backward * self.backward_bytes)
 
 
-def by_size(inputs: Callable[..., Mapping[str, Input]], *scales: Any) -> dict[str, Mapping[str, Input]]:
-    """The inputs of small, medium and large, from a function of a scale (a number, or several in a tuple).
+def make_sizes(inputs: Callable[..., Mapping[str, Input]], *scales: Any) -> dict[str, Mapping[str, Input]]:
+    """Make the inputs of the sizes small, medium and large by calling `inputs` with each scale (a number or a tuple).
 
-    >>> sizes = by_size(lambda n: {"x": Input(shape=(n, n))}, 64, 1024, 4096)
+    >>> sizes = make_sizes(lambda n: {"x": Input(shape=(n, n))}, 64, 1024, 4096)
     >>> sizes["medium"]["x"].shape
     (1024, 1024)
     """
@@ -134,13 +139,13 @@ def by_size(inputs: Callable[..., Mapping[str, Input]], *scales: Any) -> dict[st
     }
 
 
-def _shape(name: str, value: Any) -> Shape:
+def _parse_shape(name: str, value: Any) -> Shape:
     sizes = (value,) if isinstance(value, int) else value
     if not isinstance(sizes, list | tuple) or not all(isinstance(n, int) and n >= 0 for n in sizes):
-        raise TesseraError(f"shape of {name}", got=value, allowed="sizes, for example (1024,1024)")
+        raise TesseraError(f"invalid shape of {name}", got=value, allowed="non-negative sizes, for example (1024,1024)")
     return tuple(sizes)
 
 
-def _like(default: Any, value: Any) -> Any:
-    """A given attribute in the type of the one it replaces: JSON has lists where Python has tuples."""
+def _coerce_like(default: Any, value: Any) -> Any:
+    """Convert a value to the type of the default, such as a list from JSON to a tuple."""
     return tuple(value) if isinstance(default, tuple) and isinstance(value, list) else value

@@ -1,9 +1,8 @@
-"""What a call costs whatever its size, and what each unit of its work adds: `time = overhead + n * cost`.
+"""Fit the time of an operator over its sizes: `time = overhead + work * cost`.
 
-The line is fitted over the sizes in which an operator was measured. Times of small and large inputs lie far apart, so
-relative residuals are minimised, each weighted by how well its time is known, and neither part may be negative. Such a
-fit leans to the low side, as it should: no call is faster than its overhead, but one whose data leave the caches takes
-many times what the line says. How far the worst size is off it is part of the answer.
+Times of small and large inputs differ by orders of magnitude, so the fit minimises relative residuals, weighted by the
+error of each time. Overhead and cost are non-negative. The fit is biased low by design: no call is faster than its
+overhead, but inputs that exceed the caches take a multiple of the fitted time. The largest residual is reported.
 """
 
 from __future__ import annotations
@@ -13,61 +12,61 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from tessera.report.blocks import Column
 from tessera.report.figures import format_rate, format_seconds, format_value
-from tessera.report.generic import split_params
-from tessera.report.measured import measured
-from tessera.report.tables import Column
+from tessera.report.measured import summarize_record
+from tessera.report.record_tables import split_params
 from tessera.results.record import Case, Record
 
-LEAST_ERROR = 0.01  # no time is known better than this from one run to the next
-UNKNOWN_ERROR = 0.1  # of a time with too few samples to say
+MIN_RELATIVE_ERROR = 0.01  # lower bound of the relative error between runs
+DEFAULT_RELATIVE_ERROR = 0.1  # relative error assumed for a time with too few samples
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Size:
-    """One size of an operator: its work, its time, and the relative error of that."""
+class SizePoint:
+    """One measured size of an operator: work (FLOP or bytes), time, and relative error of the time."""
 
     name: str
     work: float
     seconds: float
-    error: float = LEAST_ERROR
+    error: float = MIN_RELATIVE_ERROR
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Fit:
-    """The line of one operator; `case` is without its size, `unit` is that of the work: FLOP or B."""
+class ScalingFit:
+    """The fitted line of one operator, in seconds. `case` has no size; `unit` is the unit of work: FLOP or B."""
 
     case: Case
     unit: str
     overhead: float
     cost: float
-    sizes: tuple[Size, ...]
+    sizes: tuple[SizePoint, ...]
 
-    def seconds(self, work: float) -> float:
-        """What the line gives for some work."""
+    def predict_seconds(self, work: float) -> float:
+        """Return the time that the fitted line predicts for an amount of work."""
         return self.overhead + work * self.cost
 
     @property
-    def even(self) -> float | None:
-        """The work that takes as long as the overhead; None where either is too small to be seen."""
+    def break_even_work(self) -> float | None:
+        """The work whose cost equals the overhead; None if overhead or cost is zero."""
         return self.overhead / self.cost if self.overhead and self.cost else None
 
     @property
     def rate(self) -> float | None:
-        """Work per second without the overhead."""
+        """Work per second without the overhead; None if the cost is zero."""
         return 1 / self.cost if self.cost else None
 
     @property
-    def furthest(self) -> tuple[Size, float]:
-        """The size that is furthest off the line, and how many times the line it takes."""
-        found = [(size, size.seconds / self.seconds(size.work)) for size in self.sizes]
-        return max(found, key=lambda pair: abs(math.log(pair[1])))
+    def largest_residual(self) -> tuple[SizePoint, float]:
+        """The size with the largest relative residual, and the ratio of its measured time to its fitted time."""
+        ratios = [(size, size.seconds / self.predict_seconds(size.work)) for size in self.sizes]
+        return max(ratios, key=lambda pair: abs(math.log(pair[1])))
 
 
-def fit_line(sizes: Sequence[Size]) -> tuple[float, float]:
-    """The overhead and the cost that fit some sizes best.
+def fit_line(sizes: Sequence[SizePoint]) -> tuple[float, float]:
+    """Return the overhead in seconds and the cost in seconds per unit of work that fit the sizes best.
 
-    >>> sizes = [Size(name="small", work=1e3, seconds=3e-6), Size(name="large", work=1e6, seconds=1.002e-3)]
+    >>> sizes = [SizePoint(name="small", work=1e3, seconds=3e-6), SizePoint(name="large", work=1e6, seconds=1.002e-3)]
     >>> [f"{part:.3g}" for part in fit_line(sizes)]
     ['2e-06', '1e-09']
     """
@@ -77,39 +76,39 @@ def fit_line(sizes: Sequence[Size]) -> tuple[float, float]:
     work = np.array([size.work for size in sizes])
     seconds = np.array([size.seconds for size in sizes])
     weight = 1 / np.array([size.error for size in sizes])
-    # Both unknowns in units in which they are about one: SciPy's tolerances are absolute.
+    # Scale overhead and cost to about 1, because SciPy's tolerances are absolute.
     shortest, largest = seconds.min(), work.max()
     parts = np.stack([np.full(len(sizes), shortest), seconds.max() * work / largest], axis=1)
     (overhead, cost), _ = nnls(parts * (weight / seconds)[:, None], weight)
     return float(overhead * shortest), float(cost * seconds.max() / largest)
 
 
-def fits(records: Sequence[Record]) -> list[Fit]:
-    """The line of every operator, backend, pass and dtype that was measured in two sizes or more."""
+def fit_records(records: Sequence[Record]) -> list[ScalingFit]:
+    """Fit every combination of operator, backend, pass and dtype that was measured in at least two sizes."""
     groups: dict[str, list[Record]] = {}
     for record in records:
         if record.status == "ok" and "work" in record.metrics and "time" in record.metrics:
-            key = f"{_sizeless(record.case).key} {record.metrics['work'].unit} {record.version} {record.fingerprint}"
+            key = f"{_drop_size(record.case).key} {record.metrics['work'].unit} {record.version} {record.fingerprint}"
             groups.setdefault(key, []).append(record)
-    found = []
-    for own in groups.values():
-        sizes = tuple(sorted(map(_size, own), key=lambda size: size.work))
+    fits = []
+    for group in groups.values():
+        sizes = tuple(sorted(map(_make_point, group), key=lambda size: size.work))
         if len({size.work for size in sizes if size.work > 0}) > 1 and all(size.seconds > 0 for size in sizes):
             overhead, cost = fit_line(sizes)
-            case, unit = _sizeless(own[0].case), own[0].metrics["work"].unit
-            found.append(Fit(case=case, unit=unit, overhead=overhead, cost=cost, sizes=sizes))
-    return found
+            case, unit = _drop_size(group[0].case), group[0].metrics["work"].unit
+            fits.append(ScalingFit(case=case, unit=unit, overhead=overhead, cost=cost, sizes=sizes))
+    return fits
 
 
-def fit_table(records: Sequence[Record]) -> tuple[list[Column], list[list[Any]]]:
-    """The fits as a table: a row for each, a column for each parameter that varies."""
-    found = fits(records)
-    varying, _ = split_params([fit.case for fit in found]) if found else ([], {})
-    figures = ("overhead", "cost", "rate", "overhead = work at", "furthest off")
+def build_fit_table(records: Sequence[Record]) -> tuple[list[Column], list[list[Any]]]:
+    """Return columns and rows of a table of fits, with a column for each parameter that varies."""
+    fits = fit_records(records)
+    varying, _ = split_params([fit.case for fit in fits]) if fits else ([], {})
+    figures = ("overhead", "cost", "rate", "break-even work", "largest residual")
     columns = [
         Column("operator"),
         *(Column(name) for name in varying),
-        *(Column(name, "right") for name in figures),
+        *(Column(name, "number") for name in figures),
         Column("sizes"),
     ]
     rows = [
@@ -119,34 +118,34 @@ def fit_table(records: Sequence[Record]) -> tuple[list[Column], list[list[Any]]]
             *format_fit(fit).values(),
             ", ".join(size.name for size in fit.sizes),
         ]
-        for fit in found
+        for fit in fits
     ]
     return columns, rows
 
 
-def format_fit(fit: Fit) -> Mapping[str, str]:
-    """The figures of a fit as people read them; those that it does not have are empty."""
-    size, ratio = fit.furthest
+def format_fit(fit: ScalingFit) -> Mapping[str, str]:
+    """Format the values of a fit for a table, by column name; missing values are empty."""
+    size, ratio = fit.largest_residual
     return {
         "overhead": format_seconds(fit.overhead),
         "cost": f"{1e12 * fit.cost:.3g} ps/{fit.unit}" if fit.cost < 1e-9 else f"{1e9 * fit.cost:.3g} ns/{fit.unit}",
         "rate": format_rate(fit.rate, f"{fit.unit}/s") if fit.rate else "",
-        "even": format_value(fit.even, fit.unit) if fit.even is not None else "",
-        "furthest": f"{size.name} {ratio:.2f}x" if f"{ratio:.2f}" != "1.00" else "",
+        "break_even": format_value(fit.break_even_work, fit.unit) if fit.break_even_work is not None else "",
+        "largest_residual": f"{size.name} {ratio:.2f}x" if f"{ratio:.2f}" != "1.00" else "",
     }
 
 
-def _size(record: Record) -> Size:
-    found = measured(record)
-    own = found.relative if found and found.relative is not None else UNKNOWN_ERROR
-    return Size(
+def _make_point(record: Record) -> SizePoint:
+    measurement = summarize_record(record)
+    error = measurement.relative if measurement and measurement.relative is not None else DEFAULT_RELATIVE_ERROR
+    return SizePoint(
         name=str(record.case.params.get("size", "")),
         work=record.metrics["work"].value,
         seconds=record.metrics["time"].value,
-        error=math.hypot(LEAST_ERROR, own),
+        error=math.hypot(MIN_RELATIVE_ERROR, error),
     )
 
 
-def _sizeless(case: Case) -> Case:
+def _drop_size(case: Case) -> Case:
     kept = {name: value for name, value in case.params.items() if name != "size"}
     return Case(feature=case.feature, name=case.name, params=kept)

@@ -1,35 +1,38 @@
-"""Counting arithmetic: the usual FLOP counts, for `Operator.flops`. A transcendental function counts as one."""
+"""Counting functions for `Operator.flops` and `Operator.moved`. A transcendental function counts as one FLOP."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
 
-from tessera.operators.operator import Call
+from tessera.operators.operator import OperatorCall
 
-Count = Callable[[Call], float]
+CountFunction = Callable[[OperatorCall], float]
 
 
-def per_output(count: float = 1.0) -> Count:
-    """So many FLOPs for each element of the first output."""
+def count_per_output(count: float = 1.0) -> CountFunction:
+    """Return a function that counts `count` FLOPs per element of the first output."""
     return lambda call: count * math.prod(call.outputs[0])
 
 
-def per_input(name: str, count: float = 1.0) -> Count:
-    """So many FLOPs for each element of an input, as a reduction has."""
+def count_per_input(name: str, count: float = 1.0) -> CountFunction:
+    """Return a function that counts `count` FLOPs per element of the input `name`, for reductions."""
     return lambda call: count * math.prod(call.shapes[name])
 
 
-def product(weight: str) -> Count:
-    """Two FLOPs per output and element of the weight behind it: convolutions, whose weight is (out, in, *kernel)."""
+def count_convolution_flops(weight: str) -> CountFunction:
+    """Return a function that counts the FLOPs of a convolution: 2 * outputs * in * kernel elements.
+
+    The weights have the shape (out, in, *kernel).
+    """
     return lambda call: 2.0 * math.prod(call.outputs[0]) * math.prod(call.shapes[weight][1:])
 
 
-def outputs_moved(call: Call) -> float:
-    """Bytes of an operator that reads only what it writes: a gather, a slice that is copied."""
+def count_output_bytes(call: OperatorCall) -> float:
+    """Return the bytes of an operator that reads as many bytes as it writes, such as a gather or a copied slice."""
     return 2.0 * sum(call.written)
 
 
-def nothing_moved(call: Call) -> float:
-    """Bytes of a view: none."""
+def count_no_bytes(call: OperatorCall) -> float:
+    """Return zero, the bytes that a view moves."""
     return 0.0

@@ -1,6 +1,6 @@
-"""Networks whose weights do not fit: weights stay in streaming memory and come into working memory phase by phase.
+"""Phased execution: weights that do not fit into memory are loaded into working memory phase by phase.
 
-`from tessera.phased import PhasedModel` is the way in; torch is imported when it is asked for.
+Start with `from tessera.phased import PhasedModel`. Torch is imported when a name is first used.
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ import typing
 _MODULES = {
     "Event": "tessera.phased.events",
     "MatrixChain": "tessera.phased.chain",
-    "Phase": "tessera.phased.phase",
+    "Phase": "tessera.phased.plan",
     "PhasedModel": "tessera.phased.model",
     "WeightStream": "tessera.phased.memory.stream",
-    "write_weights": "tessera.phased.writing",
+    "write_weights": "tessera.phased.weights",
 }
 
 

@@ -1,7 +1,8 @@
-"""How much a byte that is loaded has to pay for: FLOPs per byte at which loading and computing take equally long.
+"""Balance of I/O and compute: the FLOPs per byte at which loading and computing take equally long.
 
-A phase takes the longer of both. Below the balance it waits for its weights, above it the stream is idle; so the
-best use of both is at the balance: the FLOP/s of the machine over the bytes/s of its stream.
+An overlapped phase takes the longer of its load time and its compute time. Below the balance, a phase waits for its
+weights; above it, the stream of weights is idle. The balance is the FLOP/s of the machine divided by the bytes/s of its
+stream.
 """
 
 from __future__ import annotations
@@ -11,146 +12,166 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tessera.errors import TesseraError
-from tessera.machine.catalogue import load_machine
-from tessera.machine.hosts import load_host
+from tessera.machine.catalogue import load_host, load_machine
 from tessera.machine.machine import Machine
-from tessera.measure.environment import host_fingerprint
+from tessera.measure.environment import compute_host_fingerprint
 from tessera.phased.cases import CHAIN
+from tessera.phased.choices import SCHEDULES, STORES
 from tessera.report.figures import format_rate, format_seconds
 from tessera.results.record import Record
 
-IPU = "ipu-m2000"
-HEURISTIC = (3_750, 7_500)  # FLOPs per byte: what the vendor of the IPU advises for its phased execution
-NEAR = 1.25  # within this factor of the balance neither side decides
-BYTES = {"float16": 2, "bfloat16": 2, "float32": 4, "float64": 8}
+IPU_MACHINE = "ipu-m2000"
+IPU_VENDOR_FLOPS_PER_BYTE = (3_750, 7_500)  # range that the vendor advises for phased execution
+BALANCE_TOLERANCE = 1.25  # within this factor of the balance, a case counts as balanced
+DTYPE_BYTES = {"float16": 2, "bfloat16": 2, "float32": 4, "float64": 8}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Balance:
-    """A machine that streams weights: FLOP/s, bytes/s of its stream, and the FLOPs per byte that balance them."""
+    """Compute rate (FLOP/s) and load bandwidth (bytes/s) of a machine that streams weights."""
 
-    who: str
+    machine: str
     flops: float
-    stream: float
+    bandwidth: float
     source: str
 
     @property
-    def needed(self) -> float:
-        return self.flops / self.stream
+    def flops_per_byte(self) -> float:
+        """FLOPs per byte loaded at which loading and computing take equally long."""
+        return self.flops / self.bandwidth
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Advice:
-    """Where a case stands: FLOPs per byte that it has and needs, what bounds it, and what would balance it.
+    """FLOPs per byte of a case, and the FLOPs per byte at which the case would be balanced.
 
-    `instead` holds a value for each option that decides about the FLOPs per byte, if the others stay as they are.
+    `alternatives` holds, for each option that changes the FLOPs per byte, the value of that option which
+    balances the case if no other option is changed.
     """
 
-    has: float
-    needed: float
-    instead: dict[str, int]
+    flops_per_byte: float
+    needed_flops_per_byte: float
+    alternatives: dict[str, int]
 
     @property
     def bound(self) -> str:
-        if self.needed / NEAR <= self.has <= self.needed * NEAR:
+        """The bottleneck of the case: "bound by I/O", "bound by compute", or "balanced"."""
+        ratio = self.flops_per_byte / self.needed_flops_per_byte
+        if 1 / BALANCE_TOLERANCE <= ratio <= BALANCE_TOLERANCE:
             return "balanced"
-        return "bound by I/O" if self.has < self.needed else "bound by compute"
+        return "bound by I/O" if ratio < 1 else "bound by compute"
 
 
-def measured_balance(record: Record) -> Balance | None:
-    """The balance of this host as the record's own phases showed it; None where it streamed nothing."""
+def get_measured_balance(record: Record) -> Balance | None:
+    """Return the balance of this host, measured from the phases of a record; None if no weights were streamed."""
     metrics = record.metrics
     if not all(name in metrics for name in ("bytes", "flops", "load", "compute")):
         return None
     if not all(metrics[name].value > 0 for name in ("bytes", "flops", "load", "compute")):
         return None
     params = record.case.params
-    together = f", {params['devices']} devices together" if params.get("schedule") == "data-parallel" else ""
+    schedule = SCHEDULES.get(str(params.get("schedule")))
+    parallel = schedule is not None and schedule.computes_together == "always"
+    together = f", {params['devices']} devices together" if parallel else ""
     return Balance(
-        who=f"this host, {record.conditions.get('storage', 'as measured')}{together}",
+        machine=f"this host, {record.details.get('storage', 'as measured')}{together}",
         flops=metrics["flops"].value / metrics["compute"].value,
-        stream=metrics["bytes"].value / metrics["load"].value,
-        source="these phases, each loaded and computed by itself",
+        bandwidth=metrics["bytes"].value / metrics["load"].value,
+        source="these phases, loaded and computed in isolation",
     )
 
 
-def machine_balances(record: Record) -> list[Balance]:
-    """The same of machines as they are described: this host where it was calibrated, and the IPU."""
-    found = []
-    host, threads = load_host(host_fingerprint(record.environment)), int(record.case.params.get("threads", 1))
+def list_machine_balances(record: Record) -> list[Balance]:
+    """Return the balances of machines with known rates: this host if it is calibrated, and the IPU."""
+    balances = []
+    host, threads = load_host(compute_host_fingerprint(record.environment)), int(record.case.params.get("threads", 1))
     if host is not None:
-        for link, words in (("streaming", "cold disk"), ("streaming_warm", "warm disk"), ("copy", "host memory")):
+        for link, storage in _list_links().items():
             if link in host.links and "float32" in host.flops:
-                found.append(_described(host, f"this host, {words}", "float32", link, threads, "calibrated"))
-    ipu = load_machine(IPU)
-    low, high = HEURISTIC
+                machine = f"this host, {storage}"
+                balances.append(_build_balance(host, machine, "float32", link, threads, "calibrated"))
+    ipu = load_machine(IPU_MACHINE)
+    low, high = IPU_VENDOR_FLOPS_PER_BYTE
     advised = f"its vendor advises {low:,} to {high:,}"
-    return [*found, _described(ipu, ipu.title, "float16", "streaming", 1, f"described; {advised}")]
+    return [*balances, _build_balance(ipu, ipu.title, "float16", "streaming", 1, f"machine catalogue; {advised}")]
 
 
-def advice(record: Record) -> Advice:
-    """What to do about a case, if its rates stay as they were measured."""
-    here = measured_balance(record)
-    if here is None:
+def build_advice(record: Record) -> Advice:
+    """Return the option values that would balance a case if its measured rates did not change."""
+    balance = get_measured_balance(record)
+    if balance is None:
         raise TesseraError(
-            "nothing was streamed, so there is nothing to balance",
+            "advice requires a case that streams weights",
             got=record.case.key,
-            do="choose a schedule that streams, and a budget below all weights",
+            do="choose a schedule that streams weights, and a budget smaller than the weights",
         )
     params = record.case.params
-    has = record.metrics["flops"].value / record.metrics["bytes"].value
-    more = here.needed / has
+    flops_per_byte = record.metrics["flops"].value / record.metrics["bytes"].value
+    factor = balance.flops_per_byte / flops_per_byte
     names = ("batch_size", "batches_per_step", *(("dsize",) if record.case.name == CHAIN else ()))
-    instead = {name: max(1, math.ceil(int(params[name]) * more)) for name in names}
-    changed = {name: value for name, value in instead.items() if value != params[name]}
-    return Advice(has=has, needed=here.needed, instead=changed)
+    values = {name: max(1, math.ceil(int(params[name]) * factor)) for name in names}
+    return Advice(
+        flops_per_byte=flops_per_byte,
+        needed_flops_per_byte=balance.flops_per_byte,
+        alternatives={name: value for name, value in values.items() if value != params[name]},
+    )
 
 
-def product_needed(needed: float, dtype: str, batches: int) -> float:
-    """The b x D of a matrix chain that has so many FLOPs per byte: 2 b D^3 FLOPs for D^2 weights, batches times over.
+def compute_balanced_product(needed: float, dtype: str, batches: int) -> float:
+    """Return b x D (batch size times matrix size) of the matrix chain that has `needed` FLOPs per byte.
 
-    >>> product_needed(7500, "float16", 1)
+    A layer has 2 b D^3 FLOPs per mini-batch for D^2 weights.
+
+    >>> compute_balanced_product(7500, "float16", 1)
     7500.0
     """
-    return needed * BYTES[dtype] / 2 / batches
+    return needed * DTYPE_BYTES[dtype] / 2 / batches
 
 
-def advice_lines(record: Record) -> list[str]:
-    """What is said to a user about one case."""
-    found, params = advice(record), record.case.params
+def format_advice(record: Record) -> list[str]:
+    """Return the advice on one case as lines of text."""
+    advice, params = build_advice(record), record.case.params
     lines = [
-        f"{found.bound}: {format_rate(found.has, '')} FLOPs per byte loaded, "
-        f"{format_rate(found.needed, '')} balance this host"
+        f"{advice.bound}: {format_rate(advice.flops_per_byte, '')} FLOPs per byte loaded, "
+        f"{format_rate(advice.needed_flops_per_byte, '')} would balance this host"
     ]
-    if found.bound != "balanced" and found.instead:
-        options = [f"--{name.replace('_', '-')} {value}" for name, value in found.instead.items()]
+    if advice.bound != "balanced" and advice.alternatives:
+        options = [f"--{name.replace('_', '-')} {value}" for name, value in advice.alternatives.items()]
         lines.append(f"to balance: {' or '.join(options)}, if both rates stay as measured")
     if record.case.name == CHAIN:
         batches = int(params["batches_per_step"])
-        wanted = product_needed(found.needed, str(params["dtype"]), batches)
+        product = compute_balanced_product(advice.needed_flops_per_byte, str(params["dtype"]), batches)
         lines.append(
-            f"b x D = {int(params['batch_size']) * int(params['dsize']):,}, "
-            f"{batches} mini-batch{'es' * (batches > 1)} to a load; "
-            f"{math.ceil(wanted):,} balances them"
+            f"batch size x matrix size: {int(params['batch_size']) * int(params['dsize']):,} with "
+            f"{batches} mini-batch{'es' * (batches > 1)} per load, balanced at {math.ceil(product):,}"
         )
     if "time" in record.predicted and "time" in record.metrics:
         predicted, took = record.predicted["time"].value, record.metrics["time"].value
         lines.append(
-            f"predicted {format_seconds(predicted)} an iteration, "
+            f"predicted {format_seconds(predicted)} per iteration, "
             f"measured {format_seconds(took)}: {took / predicted:.2f}x"
         )
     else:
-        lines.append("no time is predicted: this host is not calibrated for it (`tessera doctor --calibrate`)")
+        lines.append("no prediction: this host is not calibrated; run `tessera doctor --calibrate`")
     return lines
 
 
-def balances(records: Sequence[Record]) -> list[Balance]:
-    """Every balance that is known: those measured, then those of described machines."""
-    seen = [found for record in records if (found := measured_balance(record)) is not None]
-    return [*{one.who: one for one in seen}.values(), *(machine_balances(records[0]) if records else ())]
+def list_balances(records: Sequence[Record]) -> list[Balance]:
+    """Return all balances: one measured balance for each kind of storage, then the machines with known rates."""
+    measured = [balance for record in records if (balance := get_measured_balance(record)) is not None]
+    return [
+        *{balance.machine: balance for balance in measured}.values(),
+        *(list_machine_balances(records[0]) if records else ()),
+    ]
 
 
-def _described(machine: Machine, who: str, dtype: str, link: str, workers: int, source: str) -> Balance:
-    flops = machine.rate(dtype, workers=workers)
-    stream = machine.bandwidth(link, workers=workers)
-    return Balance(who=who, flops=flops, stream=stream, source=f"{source}, {dtype}")
+def _list_links() -> dict[str, str]:
+    """Return the links of a calibrated host over which weights are loaded, each with the name of its storage."""
+    cold = {store.cold_link: store.cold_storage for store in STORES.values() if store.cold_link is not None}
+    return cold | {store.link: store.storage for store in STORES.values() if store.link is not None}
+
+
+def _build_balance(machine: Machine, name: str, dtype: str, link: str, workers: int, source: str) -> Balance:
+    flops = machine.get_rate(dtype, workers=workers)
+    bandwidth = machine.get_bandwidth(link, workers=workers)
+    return Balance(machine=name, flops=flops, bandwidth=bandwidth, source=f"{source}, {dtype}")

@@ -1,176 +1,271 @@
-"""From what a user asks for to the cases of phased execution that answer it, and the cores that each is given."""
+"""Parameter axes of phased execution, the benchmark cases built from them, and the launch of each case."""
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from tessera.errors import TesseraError, did_you_mean
+from tessera.axes import Axes, Axis, Option, parse_bool, parse_int, split_list
+from tessera.errors import TesseraError, suggest_similar
 from tessera.launch import LaunchConfig
-from tessera.models import MODELS, image_size_of
-from tessera.phased.choices import (
-    DTYPES,
-    HOLD_ALL,
-    ON_PROCESSES,
-    ONE_DEVICE,
-    SCHEDULES,
-    STORES,
-    WORKERS,
-    parse_bytes,
-)
+from tessera.models import MODELS, get_image_size
+from tessera.phased.choices import SCHEDULES, STORES, WEIGHT_DTYPES, WORKER_KINDS, parse_bytes
 from tessera.results.record import Case
 
 CHAIN = "chain"
-TWO = 2  # devices of the schedules that take more than one
+ANY_MODEL = "--model"  # key of the axes and defaults of every network except the chain
+MIN_LAUNCH_DEVICES = 2  # every case gets cores for at least this many devices, to compare schedules fairly
+GROUP_NETWORK, GROUP_STREAMING = "network", "streaming"
+STREAMING_AXES = ("budget", "cold", "store")  # not applicable if all weights stay in memory
 
-# Every axis with its usual value; none where the usual one depends on the rest.
-AXES: dict[str, tuple[Any, ...]] = {
-    "dsize": (250,),
-    "num_layers": (3,),
-    "image_size": (),
-    "weights": (),
-    "batch_size": (),
-    "batches_per_step": (),
-    "dtype": (),
-    "schedule": ("phased",),
-    "devices": (),
-    "store": ("disk",),
-    "cold": (False,),
-    "budget": (),
-    "activations": (),
-    "threads": (1,),
-    "workers": ("threads",),
-}
-OF_THE_CHAIN = ("dsize", "num_layers")
-OF_A_NETWORK = ("image_size", "weights")
-OF_A_STREAM = ("budget", "cold", "store")  # without meaning where all weights stay in memory
-# What depends on the network: a batch of images is a thousand times the work of a batch of small matrices.
-USUAL = {
-    True: {"batch_size": 32, "batches_per_step": 100, "dtype": "float16"},  # of the chain
-    False: {"batch_size": 1, "batches_per_step": 1, "dtype": "float32"},  # of a network
-}
-# Left out of a case where they are as usual.
-UNSAID = {"cold": False, "threads": 1, "workers": "threads"}
-WORDS: dict[str, tuple[Any, ...]] = {
-    "schedule": tuple(SCHEDULES),
-    "store": tuple(STORES),
-    "dtype": DTYPES,
-    "workers": tuple(WORKERS),
-    "cold": (False, True),
-}
-COUNTS = ("dsize", "num_layers", "image_size", "batch_size", "batches_per_step", "devices", "threads")
-SIZES = ("budget", "activations")
+
+def parse_schedules(text: str) -> list[str]:
+    """Parse a comma-separated list of schedules; `all` selects every schedule."""
+    return list(SCHEDULES) if text == "all" else split_list(text)
+
+
+def _declare_count(name: str, help: str, **settings: Any) -> Axis:
+    """Declare an axis of integers of at least 1."""
+    fields: dict[str, Any] = {"name": name, "parse": parse_int, "minimum": 1, "several": True, "help": help}
+    return Axis(**(fields | settings))
+
+
+AXES = Axes(
+    "phases",
+    (
+        _declare_count(
+            "dsize",
+            "rows and columns of the chain's square matrices",
+            default=250,
+            applies_to=(CHAIN,),
+            group=GROUP_NETWORK,
+        ),
+        _declare_count(
+            "num_layers",
+            "layers of the chain, each a matrix product",
+            default=3,
+            applies_to=(CHAIN,),
+            group=GROUP_NETWORK,
+        ),
+        _declare_count(
+            "image_size",
+            "height and width of the model's images in pixels",
+            default_text="the size that the model is made for",
+            applies_to=(ANY_MODEL,),
+            group=GROUP_NETWORK,
+        ),
+        Axis(
+            name="weights",
+            metavar="FILE",
+            applies_to=(ANY_MODEL,),
+            group=GROUP_NETWORK,
+            help="safetensors file of the model's weights",
+            default_text="random weights",
+        ),
+        _declare_count(
+            "batch_size",
+            "matrices or images per mini-batch",
+            defaults={CHAIN: 32, ANY_MODEL: 1},
+            default_text="32; with --model 1",
+            group=GROUP_NETWORK,
+        ),
+        _declare_count(
+            "batches_per_step",
+            "mini-batches per iteration; all are computed with each loaded phase",
+            defaults={CHAIN: 100, ANY_MODEL: 1},
+            default_text="100; with --model 1",
+            group=GROUP_NETWORK,
+        ),
+        Axis(
+            name="dtype",
+            choices=WEIGHT_DTYPES,
+            several=True,
+            defaults={CHAIN: "float16", ANY_MODEL: "float32"},
+            default_text="float16; with --model float32",
+            group=GROUP_NETWORK,
+            help="format of stored weights; 16 bits are computed as float32",
+        ),
+        Axis(
+            name="schedule",
+            choices=tuple(SCHEDULES),
+            several=True,
+            parse_list=parse_schedules,
+            default="phased",
+            exclusive="schedule",
+            group=GROUP_STREAMING,
+            help="schedules of loading and computing phases, or all",
+        ),
+        _declare_count(
+            "devices",
+            "devices that alternate or share the work",
+            default_text="2; 1 for schedules of one device",
+            group=GROUP_STREAMING,
+        ),
+        Axis(
+            name="store",
+            option="--weight-store",
+            choices=tuple(STORES),
+            several=True,
+            default="disk",
+            group=GROUP_STREAMING,
+            help="storage of weights that are not in working memory",
+        ),
+        Axis(
+            name="cold",
+            parse=parse_bool,
+            choices=(False, True),
+            default=False,
+            action="flag",
+            in_key="unless_default",
+            group=GROUP_STREAMING,
+            help="direct reads from the disk, which bypass the page cache",
+        ),
+        Axis(
+            name="budget",
+            option="--weight-budget",
+            several=True,
+            metavar="SIZE",
+            check=parse_bytes,
+            group=GROUP_STREAMING,
+            help="working memory for weights, for example 256MB",
+            default_text="a quarter of the weights, at least two layers",
+        ),
+        Axis(
+            name="activations",
+            several=True,
+            metavar="SIZE",
+            check=parse_bytes,
+            group=GROUP_STREAMING,
+            help="memory for activations between phases, for example 64MB; the rest is written to disk",
+            default_text="all in memory",
+        ),
+        _declare_count(
+            "threads", "threads per device", several=False, default=1, in_key="unless_default", group="workers"
+        ),
+        Axis(
+            name="workers",
+            choices=tuple(WORKER_KINDS),
+            several=True,
+            default="threads",
+            in_key="unless_default",
+            group=GROUP_STREAMING,
+            help="implementation of the devices",
+        ),
+    ),
+)
+# `--sharded-execution` is an alias of `--schedule sharded`.
+SHARDED_EXECUTION = Option(
+    name="schedule",
+    option="--sharded-execution",
+    action="const",
+    const=("sharded",),
+    exclusive="schedule",
+    group=GROUP_STREAMING,
+    help="short for --schedule sharded",
+)
 
 
 def cases(names: Sequence[str] = (CHAIN,), **axes: Sequence[Any]) -> list[Case]:
-    """Every network named, with every combination of the axes that mean something for it.
+    """Return the cases of the networks: for each network, every combination of the values of its applicable axes.
 
-    `chain` is the matrix chain; other names are those of models, or `module:callable`. Without `budget` a case gets
-    room for a quarter of its weights, and at least for two of its largest layers; without `activations` all of them
-    stay in memory.
+    `chain` is the matrix chain; other names are models or `module:callable`. Without `budget` a case has working memory
+    for a quarter of its weights, and at least for two of its largest layers. Without `activations`, no activations are
+    written to a scratch file.
 
     >>> [case.key for case in cases(schedule=["phased", "resident"], dsize=[64])]
     ['phases/chain[batch_size=32,batches_per_step=100,devices=2,dsize=64,dtype=float16,num_layers=3,schedule=phased,\
 store=disk]', 'phases/chain[batch_size=32,batches_per_step=100,devices=1,dsize=64,dtype=float16,num_layers=3,\
 schedule=resident]']
     """
-    _check(names, axes)
-    found = []
-    for name in names:
-        foreign = OF_A_NETWORK if name == CHAIN else OF_THE_CHAIN
-        usual = USUAL[name == CHAIN]
-        own = {axis: axes.get(axis) or value for axis, value in AXES.items() if axis not in foreign}
-        own |= {axis: [value] for axis, value in usual.items() if not own[axis]}
-        own = {axis: values for axis, values in own.items() if values}
-        for combination in itertools.product(*own.values()):
-            params = _params(name, dict(zip(own, combination, strict=True)))
-            found.append(Case(feature="phases", name=name, params=params))
-    return list({case.key: case for case in found}.values())
-
-
-def _check(names: Sequence[str], axes: Mapping[str, Sequence[Any]]) -> None:
     for name in names:
         if name != CHAIN and ":" not in name and name not in MODELS:
             known = [CHAIN, *MODELS]
             raise TesseraError(
-                "unknown model", got=name, allowed=[*known, "module:callable"], do=did_you_mean(name, known)
+                "unknown model", got=name, allowed=[*known, "module:callable"], do=suggest_similar(name, known)
             )
-    for axis, values in axes.items():
-        if axis not in AXES:
-            raise TesseraError("unknown axis of phased execution", got=axis, allowed=AXES, do=did_you_mean(axis, AXES))
-        for value in values:
-            _check_value(axis, value)
-    _check_meaning(names, axes)
+    AXES.check_values(axes)
+    AXES.check_applicable(axes, [_get_network_kind(name) for name in names])
+    _check_combinations(axes)
+    expanded = [
+        Case(feature="phases", name=name, params=_complete_params(name, params))
+        for name in names
+        for params in AXES.select(_get_network_kind(name)).expand(axes)
+    ]
+    return list({case.key: case for case in expanded}.values())
 
 
-def _check_value(axis: str, value: Any) -> None:
-    option = f"--{axis.replace('_', '-')}"
-    if axis in WORDS and value not in WORDS[axis]:
-        raise TesseraError(f"unknown {axis}", got=value, allowed=[str(word) for word in WORDS[axis]])
-    if axis in COUNTS and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
-        raise TesseraError(option, got=value, allowed="1 or more")
-    if axis in SIZES:
-        parse_bytes(value)
+def _get_network_kind(name: str) -> str:
+    return CHAIN if name == CHAIN else ANY_MODEL
 
 
-def _check_meaning(names: Sequence[str], axes: Mapping[str, Sequence[Any]]) -> None:
-    """Refuse what would change nothing in any case."""
-    for axis in axes:
-        if (axis in OF_THE_CHAIN and CHAIN not in names) or (axis in OF_A_NETWORK and set(names) == {CHAIN}):
-            raise TesseraError(
-                f"--{axis.replace('_', '-')} has no meaning for {' and '.join(names)}", do="leave it out"
-            )
-    schedules = list(axes.get("schedule") or AXES["schedule"])
-    for axis in OF_A_STREAM:
-        if axis in axes and set(schedules) <= set(HOLD_ALL):
-            raise TesseraError(
-                f"--{axis} has no meaning for {' and '.join(schedules)}: nothing is streamed", do="leave it out"
-            )
+def _check_combinations(axes: Mapping[str, Sequence[Any]]) -> None:
+    """Raise an error for axis values that contradict each other, or that would have no effect on any case."""
+    schedules = [SCHEDULES[name] for name in axes.get("schedule") or AXES["schedule"].default_values]
+    check_streaming_options([axis for axis in STREAMING_AXES if axis in axes], [traits.name for traits in schedules])
     if axes.get("weights") and axes.get("dtype"):
-        raise TesseraError("--weights and --dtype: the file says how its weights are stored", do="leave --dtype out")
-    stores = list(axes.get("store") or AXES["store"])
-    if any(axes.get("cold", ())) and set(stores) != {"disk"}:
-        raise TesseraError("--cold is of weights on disk", got=f"--store {','.join(stores)}", allowed="disk")
-    alone = [schedule for schedule in schedules if schedule in ONE_DEVICE]
-    if alone and any(count > 1 for count in axes.get("devices", ())):
+        raise TesseraError("--dtype cannot be combined with --weights: the file determines the dtype")
+    stores = list(axes.get("store") or AXES["store"].default_values)
+    if any(axes.get("cold", ())) and not all(STORES[name].can_be_cold for name in stores):
+        allowed = [name for name, traits in STORES.items() if traits.can_be_cold]
         raise TesseraError(
-            f"{' and '.join(alone)} runs on one device",
+            f"--cold applies only to --weight-store {' and '.join(allowed)}", got=f"--weight-store {','.join(stores)}"
+        )
+    alone = [traits.name for traits in schedules if not traits.several_devices]
+    if alone and any(count > 1 for count in axes.get("devices", ())):
+        several = [name for name, traits in SCHEDULES.items() if traits.several_devices]
+        raise TesseraError(
+            f"schedule {' and '.join(alone)} runs on one device",
             got=f"--devices {max(axes['devices'])}",
             allowed="1",
-            do=f"choose --schedule {' or '.join(name for name in SCHEDULES if name not in ONE_DEVICE)}",
+            do=f"choose --schedule {' or '.join(several)}",
         )
-    if "processes" in axes.get("workers", ()):
-        _check_processes(schedules, axes)
+    if any(WORKER_KINDS[name].separate_processes for name in axes.get("workers", ())):
+        unsupported = [traits.name for traits in schedules if not traits.supports_processes]
+        if unsupported:
+            supported = [name for name, traits in SCHEDULES.items() if traits.supports_processes]
+            raise TesseraError(
+                f"schedule {' and '.join(unsupported)} does not support --workers processes",
+                do=f"choose --schedule {' or '.join(supported)}",
+            )
+        if axes.get("activations"):
+            raise TesseraError(
+                "--activations does not apply to --workers processes, which keep activations in shared memory"
+            )
 
 
-def _check_processes(schedules: Sequence[str], axes: Mapping[str, Sequence[Any]]) -> None:
-    if others := [schedule for schedule in schedules if schedule not in ON_PROCESSES]:
+def check_streaming_options(options: Sequence[str], schedules: Sequence[str]) -> None:
+    """Raise an error if an option that requires streamed weights is given, but no schedule streams weights."""
+    if not all(SCHEDULES[name].holds_all_weights for name in schedules):
+        return
+    for name in options:
+        flag = AXES[name].flag if name in AXES else f"--{name}"
         raise TesseraError(
-            f"devices of {' and '.join(others)} are no processes",
-            got="--workers processes",
-            do=f"choose --schedule {' or '.join(ON_PROCESSES)}",
+            f"{flag} applies only to schedules that stream weights",
+            got=",".join(schedules),
+            allowed=[name for name, traits in SCHEDULES.items() if not traits.holds_all_weights],
         )
-    if axes.get("activations"):
-        raise TesseraError("--activations: devices that are processes share them in memory", do="leave it out")
 
 
-def _params(name: str, chosen: dict[str, Any]) -> dict[str, Any]:
-    """The parameters of a case: defaults that follow from the others filled in, what means nothing left out."""
-    chosen.setdefault("devices", 1 if chosen["schedule"] in ONE_DEVICE else TWO)
-    if "weights" in chosen:
-        del chosen["dtype"]  # the file says it
+def _complete_params(name: str, params: dict[str, Any]) -> dict[str, Any]:
+    """Add defaults that depend on other parameters of a case, and remove parameters without effect."""
+    traits = SCHEDULES[params["schedule"]]
+    params.setdefault("devices", traits.default_devices)
+    if "weights" in params:
+        del params["dtype"]  # the dtype of the file is used
     if name != CHAIN:
-        chosen.setdefault("image_size", image_size_of(name))
-    gone = set(OF_A_STREAM) if chosen["schedule"] in HOLD_ALL else set()
-    gone |= {axis for axis, usual in UNSAID.items() if chosen[axis] == usual}
-    return {axis: value for axis, value in chosen.items() if axis not in gone}
+        params.setdefault("image_size", get_image_size(name))
+    if traits.holds_all_weights:
+        params = {axis: value for axis, value in params.items() if axis not in STREAMING_AXES}
+    return AXES.omit_defaults(params)
 
 
 def launch(case: Case, base: LaunchConfig) -> LaunchConfig:
-    """One worker, with the cores of two devices whatever its schedule: schedules differ in what they do with them."""
+    """Return the launch of a case: one worker, with cores for at least two devices under every schedule."""
     devices, threads = int(case.params["devices"]), int(case.params.get("threads", 1))
     return replace(
-        base, spawn="inline" if base.spawn == "inline" else "processes", workers=1, threads=max(devices, TWO) * threads
+        base,
+        spawn="inline" if base.spawn == "inline" else "processes",
+        workers=1,
+        threads=max(devices, MIN_LAUNCH_DEVICES) * threads,
     )

@@ -1,4 +1,4 @@
-"""The matrix chain: [batch, D, D] times one [D, D] weight per layer, each layer a phase of its own if it has to be."""
+"""The matrix chain: a benchmark network that multiplies [batch, D, D] by one [D, D] weight in each layer."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from torch import Tensor, nn
 from tessera.errors import TesseraError
 
 
-class Multiply(nn.Module):
-    """Multiplies matrices by a square weight from the right."""
+class MatrixProduct(nn.Module):
+    """A layer that multiplies its input matrices from the right by a square weight."""
 
     def __init__(self, size: int) -> None:
         super().__init__()
@@ -20,22 +20,22 @@ class Multiply(nn.Module):
 
 
 class MatrixChain(nn.Module):
-    """`num_layers` square weights, one after the other.
+    """A chain of `num_layers` matrix products.
 
-    Random weights are drawn from `seed` and scaled so that the numbers stay in the range of float16 over any number
-    of layers. On the meta device (`with torch.device("meta"):`) none are drawn.
+    Random weights are drawn from `seed` and scaled so that values stay in the range of float16 over any depth.
+    No weights are drawn on the meta device (`with torch.device("meta"):`).
     """
 
     def __init__(self, dsize: int = 250, num_layers: int = 3, seed: int = 0) -> None:
         super().__init__()
-        for what, value in (("dsize", dsize), ("num_layers", num_layers)):
+        for name, value in (("dsize", dsize), ("num_layers", num_layers)):
             if value < 1:
-                raise TesseraError(f"a matrix chain needs a {what}", got=value, allowed="1 or more")
+                raise TesseraError(f"invalid {name} of a matrix chain", got=value, allowed="1 or more")
         self.dsize = dsize
-        self.layers = nn.Sequential(*(Multiply(dsize) for _ in range(num_layers)))
+        self.layers = nn.Sequential(*(MatrixProduct(dsize) for _ in range(num_layers)))
         generator = torch.Generator().manual_seed(seed)
         for layer in self.layers:
-            assert isinstance(layer, Multiply)
+            assert isinstance(layer, MatrixProduct)
             if not layer.weight.is_meta:
                 layer.weight.normal_(0, dsize**-0.5, generator=generator)
         self.eval()
@@ -45,5 +45,5 @@ class MatrixChain(nn.Module):
         return result
 
     def input_shape(self, batch_size: int = 32) -> tuple[int, int, int]:
-        """The shape of one mini-batch."""
+        """Return the shape of one mini-batch."""
         return (batch_size, self.dsize, self.dsize)

@@ -1,71 +1,157 @@
-"""What a user can choose from, and sizes as users write them. Imports no torch."""
+"""Schedules, weight stores and workers that a user can choose, and parsing of sizes. Imports no torch.
+
+To add a schedule, write its class in a file of `schedules/` and add one `ScheduleTraits` to `SCHEDULES`.
+"""
 
 from __future__ import annotations
 
 import re
 
-from tessera.errors import TesseraError, did_you_mean
+from tessera.errors import TesseraError, suggest_similar
+from tessera.phased.traits import WEIGHT_DTYPES as WEIGHT_DTYPES
+from tessera.phased.traits import ScheduleTraits, WeightStoreTraits, WorkerTraits
 
 SCHEDULES = {
-    "sequential": "load a phase, then compute it: the baseline",
-    "overlapped": "one device; the next phases are loaded in the background",
-    "phased": "the devices take turns: one computes while the other loads, then they change roles",
-    "data-parallel": "all devices compute the same phase on their share of the batch; one stream feeds them",
-    "sharded": "phase i stays on device i modulo the devices; nothing is streamed",
-    "resident": "everything stays in the memory of one device: the limit",
+    traits.name: traits
+    for traits in (
+        ScheduleTraits(
+            name="sequential",
+            summary="load a phase, then compute it: the baseline",
+            implementation="tessera.phased.schedules.one_device:Sequential",
+            buffers=(1, 1),
+            keeps_phases=False,
+            is_baseline=True,
+        ),
+        ScheduleTraits(
+            name="overlapped",
+            summary="one device; the next phases are loaded in the background",
+            implementation="tessera.phased.schedules.one_device:Overlapped",
+            buffers=(2, 3),
+            overlaps_loads=True,
+        ),
+        ScheduleTraits(
+            name="phased",
+            summary="the devices alternate: one computes a phase while another loads the next phase",
+            implementation="tessera.phased.schedules.alternating:Alternating",
+            process_step="tessera.phased.schedules.alternating:run_process_step",
+            several_devices=True,
+            buffers=(1, 1),
+            buffers_per_device=True,
+            overlaps_loads=True,
+        ),
+        ScheduleTraits(
+            name="data-parallel",
+            summary="all devices compute the same phase on their share of the batch; one stream loads the weights",
+            implementation="tessera.phased.schedules.data_parallel:DataParallel",
+            several_devices=True,
+            buffers=(2, 3),
+            overlaps_loads=True,
+            computes_together="always",
+        ),
+        ScheduleTraits(
+            name="sharded",
+            summary="phase i stays on device i modulo the number of devices; no weights are streamed",
+            implementation="tessera.phased.schedules.sharded:Sharded",
+            process_step="tessera.phased.schedules.sharded:run_process_step",
+            several_devices=True,
+            computes_together="several batches",
+        ),
+        ScheduleTraits(
+            name="resident",
+            summary="all weights stay in the memory of one device: the upper limit",
+            implementation="tessera.phased.schedules.one_device:AllResident",
+        ),
+    )
 }
-ONE_DEVICE = ("sequential", "overlapped", "resident")
-HOLD_ALL = ("sharded", "resident")  # of which no budget is kept: all weights are in memory
-ON_PROCESSES = ("phased", "sharded")  # whose devices may be processes
+DEFAULT_SCHEDULES = ("overlapped", "phased")  # default for one device, default for several devices
+
 STORES = {
-    "disk": "a safetensors file",
-    "host": "host memory",
-    "mapped": "a safetensors file, mapped read-only and computed from where it lies in the page cache",
+    traits.name: traits
+    for traits in (
+        WeightStoreTraits(
+            name="disk",
+            summary="a safetensors file",
+            storage="warm disk",
+            link="streaming_warm",
+            cold_link="streaming",
+            cold_storage="cold disk",
+        ),
+        WeightStoreTraits(name="host", summary="host memory", storage="host memory", link="copy", in_host_memory=True),
+        WeightStoreTraits(
+            name="mapped",
+            summary="a safetensors file, mapped read-only and used directly from the page cache",
+            storage="warm disk, mapped",
+            mapped=True,
+        ),
+    )
 }
-DTYPES = ("float16", "bfloat16", "float32", "float64")
-WORKERS = {
-    "threads": "devices are pinned threads of this process",
-    "processes": "devices are pinned processes of their own (phased and sharded)",
+WORKER_KINDS = {
+    traits.name: traits
+    for traits in (
+        WorkerTraits(name="threads", summary="devices are pinned threads of this process"),
+        WorkerTraits(
+            name="processes",
+            summary="devices are pinned processes",
+            separate_processes=True,
+        ),
+    )
 }
 
-_UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 1 << 10, "MIB": 1 << 20, "GIB": 1 << 30}
+_BYTES_PER_UNIT = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 1 << 10, "MIB": 1 << 20, "GIB": 1 << 30}
 
 
-def choose(schedule: str | None, devices: int | None) -> tuple[str, int]:
-    """The schedule and the number of devices, where a user gave both, one or none of them.
+def choose_schedule(schedule: str | None, devices: int | None) -> tuple[ScheduleTraits, int]:
+    """Return the schedule and the number of devices; an argument of None selects the default.
 
-    >>> choose(None, None), choose(None, 2), choose("sharded", None), choose("phased", 1)
-    (('overlapped', 1), ('phased', 2), ('sharded', 2), ('phased', 1))
+    >>> for schedule, devices in ((None, None), (None, 2), ("sharded", None), ("phased", 1)):
+    ...     traits, devices = choose_schedule(schedule, devices)
+    ...     print(traits.name, devices)
+    overlapped 1
+    phased 2
+    sharded 2
+    phased 1
     """
     if schedule is None:
-        schedule = "overlapped" if devices is None or devices == 1 else "phased"
+        schedule = DEFAULT_SCHEDULES[devices is not None and devices != 1]
     if schedule not in SCHEDULES:
-        raise TesseraError("unknown schedule", got=schedule, allowed=SCHEDULES, do=did_you_mean(schedule, SCHEDULES))
-    devices = (1 if schedule in ONE_DEVICE else 2) if devices is None else devices
+        raise TesseraError("unknown schedule", got=schedule, allowed=SCHEDULES, do=suggest_similar(schedule, SCHEDULES))
+    traits = SCHEDULES[schedule]
+    devices = traits.default_devices if devices is None else devices
     if devices < 1:
-        raise TesseraError("a schedule needs devices", got=devices, allowed="1 or more")
-    if schedule in ONE_DEVICE and devices > 1:
-        several = [name for name in SCHEDULES if name not in ONE_DEVICE]
-        raise TesseraError(f"{schedule} runs on one device", got=devices, do=f"use {', '.join(several)}")
-    return schedule, devices
+        raise TesseraError("invalid number of devices", got=devices, allowed="1 or more")
+    if devices > 1 and not traits.several_devices:
+        several = [name for name, other in SCHEDULES.items() if other.several_devices]
+        raise TesseraError(
+            f"schedule {schedule!r} runs on one device",
+            got=f"{devices} devices",
+            do=f"use schedule {' or '.join(several)}",
+        )
+    return traits, devices
 
 
-def compute_together(schedule: str, batches: int) -> bool:
-    """Whether the devices of a schedule compute at the same time, or one at a time.
+def get_store_traits(name: str) -> WeightStoreTraits:
+    """Return a weight store by its name."""
+    if name not in STORES:
+        raise TesseraError("unknown weight store", got=name, allowed=STORES)
+    return STORES[name]
 
-    >>> compute_together("phased", 8), compute_together("sharded", 8), compute_together("sharded", 1)
-    (False, True, False)
-    """
-    return schedule == "data-parallel" or (schedule == "sharded" and batches > 1)
+
+def get_worker_traits(name: str) -> WorkerTraits:
+    """Return a kind of worker by its name."""
+    if name not in WORKER_KINDS:
+        raise TesseraError("unknown kind of workers", got=name, allowed=WORKER_KINDS)
+    return WORKER_KINDS[name]
 
 
 def parse_bytes(size: str | int) -> int:
-    """A size in bytes, as a number or as users write it.
+    """Return a size in bytes from a number, or from text with a decimal (MB) or a binary (MiB) unit.
 
     >>> parse_bytes("256MB"), parse_bytes("1.5 GiB"), parse_bytes(4096)
     (256000000, 1610612736, 4096)
     """
-    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*", str(size))
-    if not found or found[2].upper() not in _UNITS or float(found[1]) * _UNITS[found[2].upper()] < 1:
-        raise TesseraError("not a size in bytes", got=size, allowed="a positive number with B, KB, MB, GB, MiB or GiB")
-    return int(float(found[1]) * _UNITS[found[2].upper()])
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*", str(size))
+    if not match or match[2].upper() not in _BYTES_PER_UNIT or float(match[1]) * _BYTES_PER_UNIT[match[2].upper()] < 1:
+        raise TesseraError(
+            "invalid size in bytes", got=size, allowed="a positive number with the unit B, KB, MB, GB, KiB, MiB or GiB"
+        )
+    return int(float(match[1]) * _BYTES_PER_UNIT[match[2].upper()])

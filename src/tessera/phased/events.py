@@ -1,4 +1,4 @@
-"""What a device did when: the events of a pass, from which a profile is drawn. Imports no torch."""
+"""Events of a pass: the activities of each device with their times. Imports no torch."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Literal
 
-Kind = Literal["load", "compute", "hand-over", "wait"]
-KINDS: tuple[Kind, ...] = ("load", "compute", "hand-over", "wait")
+EventKind = Literal["load", "compute", "hand-over", "wait"]
+EVENT_KINDS: tuple[EventKind, ...] = ("load", "compute", "hand-over", "wait")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Event:
-    """One stretch of a device's time, in seconds of `time.perf_counter`, which all processes of a host share.
+    """One activity of a device, with times of `time.perf_counter`, which all processes of a host share.
 
-    `bytes` are those that were loaded or handed over. Loads of a background stream may overlap one another: the reads
-    of the next phase begin before the last read of this one has ended.
+    `bytes` is the number of bytes loaded or handed over. Loads of a background stream may overlap: the reads of the
+    next phase begin before the last read of the current phase has ended.
     """
 
     device: int
     phase: int
-    kind: Kind
+    kind: EventKind
     start: float
     stop: float
     bytes: int = 0
@@ -33,8 +33,8 @@ class Event:
         return self.stop - self.start
 
 
-class Timeline:
-    """Collects events from any thread; `take` gives them in order of their start and begins anew."""
+class EventTimeline:
+    """Collects events from any thread."""
 
     def __init__(self) -> None:
         self._events: list[Event] = []
@@ -49,15 +49,16 @@ class Timeline:
             self._events.extend(events)
 
     @contextmanager
-    def timed(self, device: int, phase: int, kind: Kind, nbytes: int = 0) -> Iterator[None]:
-        """Time what is done in the block, if it comes to its end."""
+    def record_span(self, device: int, phase: int, kind: EventKind, nbytes: int = 0) -> Iterator[None]:
+        """Record the time of the block as an event, unless the block raises an error."""
         start = time.perf_counter()
         yield
         self.add(
             Event(device=device, phase=phase, kind=kind, start=start, stop=time.perf_counter(), bytes=nbytes),
         )
 
-    def take(self) -> list[Event]:
+    def drain(self) -> list[Event]:
+        """Return all events in the order of their start, and remove them."""
         with self._lock:
-            found, self._events = self._events, []
-        return sorted(found, key=lambda event: (event.start, event.stop))
+            events, self._events = self._events, []
+        return sorted(events, key=lambda event: (event.start, event.stop))

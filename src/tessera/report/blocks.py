@@ -1,7 +1,7 @@
-"""What a section of the report is made of: text, cards, facts, tables, plots and pictures, as plain data.
+"""The blocks of a report section as plain data: text, cards, facts, tables, plots and pictures.
 
-A feature fills its own section with these and never writes HTML. Every string is shown as it stands: the page
-escapes all of them, so a stored name cannot become markup.
+A feature fills its section with blocks and never writes HTML. The page escapes every string, so a stored name cannot
+become markup.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ Tone = Literal["", "good", "warn", "bad", "muted"]
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """Paragraphs parted by blank lines; words between backticks are set as code. A tone makes it a notice."""
+    """Paragraphs separated by blank lines; words in backticks are code. With a `tone`, the text is a notice."""
 
     text: str
     tone: Tone = ""
@@ -24,7 +24,7 @@ class Text:
 
 @dataclass(frozen=True, slots=True)
 class Card:
-    """One key figure, with what it counts and a short remark."""
+    """A key value with a label and a short remark."""
 
     label: str
     figure: str
@@ -34,14 +34,14 @@ class Card:
 
 @dataclass(frozen=True, slots=True)
 class Cards:
-    """Key figures side by side."""
+    """A row of cards."""
 
     cards: Sequence[Card]
 
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """Names and their values, such as an environment; `folded` ones open with a click."""
+    """Names and values, such as an environment; `folded` facts are collapsed until clicked."""
 
     facts: Sequence[tuple[str, str]]
     caption: str = ""
@@ -50,7 +50,7 @@ class Facts:
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """A value of a table as it is shown, and the number it sorts by. `hint` shows on pointing at it."""
+    """A cell of a table: its text, the number it sorts by, and a `hint` shown as a tooltip."""
 
     text: str
     value: float | None = None
@@ -60,9 +60,9 @@ class Cell:
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A heading. `quick` offers the column's values as one-click filters; `hint` explains the heading.
+    """A column of a table. On the page, `quick` adds one-click filters for its values, and `hint` is its tooltip.
 
-    A column of kind "number" is aligned to the right and sorts by its cells' `value`; "prose" wraps its text.
+    A "number" column is right-aligned and sorts by the `value` of its cells; "prose" wraps its text.
     """
 
     title: str
@@ -72,12 +72,12 @@ class Column:
 
 
 Heading = Column | str
-Row = Sequence[Cell | str]
+Row = Sequence[Any]  # cells, texts, numbers, or None for an empty cell
 
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Rows that can be sorted by any heading and filtered by any word."""
+    """A table; on the page it can be sorted by any column and filtered by words."""
 
     columns: Sequence[Heading]
     rows: Sequence[Row]
@@ -93,8 +93,8 @@ class Plot:
     """A Plotly figure as JSON (`data` and `layout`), drawn in the colours and fonts of the page's theme.
 
     A colour may be written `var(--name)` with a name of the style sheet (`--series-1` to `--series-6`,
-    `--good`, `--warn`, `--bad`, `--muted`): it follows the theme. Strings are shown as they stand; only
-    `hovertemplate` and `texttemplate` may hold Plotly's own markup.
+    `--good`, `--warn`, `--bad`, `--muted`): it follows the theme. Strings are shown literally; only
+    `hovertemplate` and `texttemplate` may contain Plotly's markup.
     """
 
     figure: Mapping[str, Any]
@@ -103,7 +103,7 @@ class Plot:
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """An SVG drawing; `alt` says what it shows. `currentColor` and `var(--name)` follow the theme."""
+    """An SVG drawing; `alt` is its text alternative. `currentColor` and `var(--name)` follow the theme."""
 
     svg: str
     alt: str
@@ -121,7 +121,7 @@ class Picture:
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """A part of the page with its own heading; sections inside sections get smaller headings."""
+    """A part of the page with its own heading; nested sections get smaller headings."""
 
     title: str
     intro: str = ""

@@ -1,41 +1,42 @@
-"""Runs against the first of them: the verdict on every case, and what could not be compared."""
+"""The comparison section of the page: every run compared with the first run, which is the baseline."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
-from tessera.measure.verdict import Verdict
-from tessera.report.blocks import Block, Card, Cards, Cell, Column, Heading, Row, Section, Table, Text, Tone
-from tessera.report.cells import NONE, figure
-from tessera.report.changes import change_plot
+from tessera.measure.statistics import Verdict
+from tessera.report.blocks import Block, Card, Cards, Cell, Column, Heading, Plot, Row, Section, Table, Text, Tone
+from tessera.report.cells import EMPTY_CELL, make_value_cell
 from tessera.report.figures import format_percent
-from tessera.report.naming import Names, short_names
+from tessera.report.naming import CaseNames, name_cases_of_runs
+from tessera.report.plots import make_row_layout
 from tessera.report.runs import RunView
-from tessera.results.compare import Compared, Comparison, compare
-from tessera.results.verdict import VERDICTS
+from tessera.results.compare import ComparedCase, Comparison, compare
+from tessera.results.judgement import VERDICTS
 
-TONES: dict[Verdict, Tone] = {"slower": "bad", "faster": "good", "same": "muted", "unresolved": "warn"}
-MEANING: dict[Verdict, str] = {
+VERDICT_TONES: dict[Verdict, Tone] = {"slower": "bad", "faster": "good", "same": "muted", "unresolved": "warn"}
+VERDICT_REMARKS: dict[Verdict, str] = {
     "slower": "by more than the threshold",
     "faster": "by more than the threshold",
-    "unresolved": "these runs cannot tell",
+    "unresolved": "not enough data to decide",
     "same": "within the threshold",
 }
 
-Against = Sequence[tuple[RunView, Comparison]]
+RunComparisons = Sequence[tuple[RunView, Comparison]]
 
 
-def against_first(runs: Sequence[RunView], threshold: float) -> list[tuple[RunView, Comparison]]:
-    """Each further run compared with the first, the baseline."""
+def compare_with_first(runs: Sequence[RunView], threshold: float) -> list[tuple[RunView, Comparison]]:
+    """Compare every later run with the first run, which is the baseline."""
     base, *others = runs
     return [(run, compare(base.records, run.records, threshold=threshold)) for run in others]
 
 
-def comparison_cards(found: Against) -> list[Card]:
-    """What changed, for the top of the page."""
-    slower = sum(len(result.of("slower")) for _, result in found)
-    faster = sum(len(result.of("faster")) for _, result in found)
-    failed = sum(len(result.newly_failed) for _, result in found)
+def build_comparison_cards(comparisons: RunComparisons) -> list[Card]:
+    """Build the summary cards with the numbers of changed cases."""
+    slower = sum(len(result.get_cases("slower")) for _, result in comparisons)
+    faster = sum(len(result.get_cases("faster")) for _, result in comparisons)
+    failed = sum(len(result.newly_failed) for _, result in comparisons)
     remark = f"and {failed:,} newly failed" if failed else "than the baseline"
     return [
         Card("Slower", f"{slower:,}", remark, "bad" if slower or failed else "muted"),
@@ -43,58 +44,62 @@ def comparison_cards(found: Against) -> list[Card]:
     ]
 
 
-def comparison_section(base: RunView, found: Against) -> Section:
-    """The comparison view of the page."""
-    threshold = format_percent(found[0][1].threshold)
+def build_comparison_section(base: RunView, comparisons: RunComparisons) -> Section:
+    """Build the comparison section."""
+    threshold = format_percent(comparisons[0][1].threshold)
     intro = (
-        f"Ratios are a run over the baseline, `{base.name}`: a time of ratio 2 has doubled. A case is called "
-        f"slower or faster when all of its interval is beyond the threshold of {threshold}, with false "
-        "alarms held down over all cases. Unresolved means that these runs cannot tell, not that nothing "
-        "changed."
+        f"Ratios are a run over the baseline, `{base.name}`: a time with ratio 2 has doubled. A case is "
+        f"slower or faster if its whole interval is beyond the threshold of {threshold}, corrected for the number "
+        "of cases. Unresolved means that the runs have too little data to decide, not that nothing changed."
     )
-    parts = [Section(f"{run.name} against {base.name}", "", _blocks(base, run, result)) for run, result in found]
+    parts = [
+        Section(f"{run.name} against {base.name}", "", _build_comparison_blocks(base, run, result))
+        for run, result in comparisons
+    ]
     return Section("Comparison", intro, parts)
 
 
-def _blocks(base: RunView, run: RunView, result: Comparison) -> list[Block]:
-    cards = [_card(verdict, len(result.of(verdict))) for verdict in VERDICTS]
-    cards.append(Card("Not compared", f"{len(result.apart):,}", "listed apart", "muted"))
-    names = short_names([base, run])
-    blocks: list[Block] = [Cards(cards), *_shift(result)]
-    if changed := [*result.of("slower"), *result.of("faster")]:
-        blocks.append(change_plot(changed, names, result.threshold))
+def _build_comparison_blocks(base: RunView, run: RunView, result: Comparison) -> list[Block]:
+    cards = [_build_verdict_card(verdict, len(result.get_cases(verdict))) for verdict in VERDICTS]
+    cards.append(Card("Not compared", f"{len(result.excluded):,}", "listed below", "muted"))
+    names = name_cases_of_runs([base, run])
+    blocks: list[Block] = [Cards(cards), *_warn_of_common_change(result)]
+    if changed := [*result.get_cases("slower"), *result.get_cases("faster")]:
+        blocks.append(plot_changes(changed, names, result.threshold))
     elif result.cases:
-        blocks.append(_unchanged(result))
+        blocks.append(_explain_no_change(result))
     if result.cases:
-        blocks.append(_verdicts(result, names))
-    if result.apart:
-        blocks.append(_apart(base, run, result, names))
+        blocks.append(_build_verdict_table(result, names))
+    if result.excluded:
+        blocks.append(_build_excluded_table(base, run, result, names))
     if result.software:
         rows = [[change.name, change.before, change.after] for change in result.software]
         blocks.append(Table(["Software", base.name, run.name], rows, "Software that differs"))
     return blocks
 
 
-def _card(verdict: Verdict, cases: int) -> Card:
-    return Card(verdict.capitalize(), f"{cases:,}", MEANING[verdict], TONES[verdict] if cases else "muted")
+def _build_verdict_card(verdict: Verdict, cases: int) -> Card:
+    return Card(
+        verdict.capitalize(), f"{cases:,}", VERDICT_REMARKS[verdict], VERDICT_TONES[verdict] if cases else "muted"
+    )
 
 
-def _unchanged(result: Comparison) -> Text:
-    if not (open_cases := len(result.of("unresolved"))):
+def _explain_no_change(result: Comparison) -> Text:
+    if not (open_cases := len(result.get_cases("unresolved"))):
         return Text("No case is slower or faster.", "good")
     many = f"{open_cases:,} of {len(result.cases):,} cases are unresolved"
-    return Text(f"Nothing is called slower or faster, but {many}: more `--launches` would tell.", "warn")
+    return Text(f"No case is slower or faster, but {many}: measure with more `--launches`.", "warn")
 
 
-def _shift(result: Comparison) -> list[Text]:
-    if result.moved_together is None:
+def _warn_of_common_change(result: Comparison) -> list[Text]:
+    if result.common_ratio is None:
         return []
-    moved = format_percent(result.moved_together - 1, signed=True)
-    text = f"The middle case moved by {moved}: when all move together, look at the machine before the code."
+    moved = format_percent(result.common_ratio - 1, signed=True)
+    text = f"The median case changed by {moved}. If all cases change together, check the machine before the code."
     return [Text(text, "warn")]
 
 
-def _verdicts(result: Comparison, names: Names) -> Table:
+def _build_verdict_table(result: Comparison, names: CaseNames) -> Table:
     columns: list[Heading] = [
         "Case",
         Column("Feature", quick=True),
@@ -103,34 +108,34 @@ def _verdicts(result: Comparison, names: Names) -> Table:
         Column("Interval", "number", hint="of the ratio; sorts by its width"),
         Column("Baseline", "number"),
         Column("This run", "number"),
-        Column("Resolves", "number", hint="the smallest change that would have been called"),
+        Column("Detectable", "number", hint="the smallest change that would have been detected"),
         Column("Why", "prose"),
     ]
-    rows = [_row(case, names) for verdict in VERDICTS for case in result.of(verdict)]
+    rows = [_build_verdict_row(case, names) for verdict in VERDICTS for case in result.get_cases(verdict)]
     return Table(columns, rows, "Every compared case")
 
 
-def _row(case: Compared, names: Names) -> Row:
-    found = case.judgement
-    interval = smallest = NONE
-    if found.low is not None and found.high is not None:
-        interval = Cell(f"{found.low:.3f} to {found.high:.3f}", found.high - found.low)
-    if found.smallest is not None:
-        smallest = Cell(format_percent(found.smallest), found.smallest)
+def _build_verdict_row(case: ComparedCase, names: CaseNames) -> Row:
+    judgement = case.judgement
+    interval = smallest = EMPTY_CELL
+    if judgement.low is not None and judgement.high is not None:
+        interval = Cell(f"{judgement.low:.3f} to {judgement.high:.3f}", judgement.high - judgement.low)
+    if judgement.smallest is not None:
+        smallest = Cell(format_percent(judgement.smallest), judgement.smallest)
     return [
         names[case.key].cell,
         names[case.key].feature,
-        Cell(found.verdict, tone=TONES[found.verdict]),
-        Cell(f"{found.ratio:.3f}", found.ratio),
+        Cell(judgement.verdict, tone=VERDICT_TONES[judgement.verdict]),
+        Cell(f"{judgement.ratio:.3f}", judgement.ratio),
         interval,
-        figure(case.before, case.unit),
-        figure(case.after, case.unit),
+        make_value_cell(case.before, case.unit),
+        make_value_cell(case.after, case.unit),
         smallest,
-        found.why,
+        judgement.why,
     ]
 
 
-def _apart(base: RunView, run: RunView, result: Comparison, names: Names) -> Table:
+def _build_excluded_table(base: RunView, run: RunView, result: Comparison, names: CaseNames) -> Table:
     rows: list[Row] = [
         [
             names[case.key].cell,
@@ -138,7 +143,7 @@ def _apart(base: RunView, run: RunView, result: Comparison, names: Names) -> Tab
             Cell(case.kind, tone="bad" if case.kind == "newly failed" else "muted"),
             case.reason,
         ]
-        for case in result.apart
+        for case in result.excluded
     ]
     columns: list[Heading] = [
         "Case",
@@ -147,3 +152,60 @@ def _apart(base: RunView, run: RunView, result: Comparison, names: Names) -> Tab
         Column("Reason", "prose"),
     ]
     return Table(columns, rows, f"Not compared (A is {base.name}, B is {run.name})")
+
+
+# Maximum number of changed cases in the plot: the largest slowdowns and the largest speed-ups.
+MAX_PLOTTED_CASES = 40
+VERDICT_COLOURS = {"slower": "var(--bad)", "faster": "var(--good)"}
+
+
+def plot_changes(changed: Sequence[ComparedCase], names: CaseNames, threshold: float) -> Plot:
+    """Plot the ratio of each changed case with its confidence interval; a band marks ratios below the threshold."""
+    shown = sorted(changed, key=lambda case: case.judgement.ratio, reverse=True)
+    if len(shown) > MAX_PLOTTED_CASES:
+        shown = [*shown[: MAX_PLOTTED_CASES // 2], *shown[-MAX_PLOTTED_CASES // 2 :]]
+    band = {
+        "type": "rect",
+        "yref": "paper",
+        "y0": 0,
+        "y1": 1,
+        "x0": 1 / (1 + threshold) - 1,
+        "x1": threshold,
+        "fillcolor": "var(--muted)",
+        "opacity": 0.15,
+        "line": {"width": 0},
+    }
+    layout = make_row_layout([str(names[case.key]) for case in shown], legend=True) | {
+        "shapes": [band],
+        "scattermode": "overlay",
+        "xaxis": {"side": "top", "tickformat": "+.0~%", "zeroline": True},
+    }
+    traces = [
+        _make_trace(verdict, [case for case in shown if case.verdict == verdict], names) for verdict in VERDICT_COLOURS
+    ]
+    caption = "Changed cases with their intervals; changes within the grey band are below the threshold."
+    if len(shown) < len(changed):
+        caption += f" Shown are the {MAX_PLOTTED_CASES} largest of {len(changed):,} changes."
+    return Plot({"data": traces, "layout": layout}, caption)
+
+
+def _make_trace(verdict: str, cases: Sequence[ComparedCase], names: CaseNames) -> dict[str, Any]:
+    judgements = [case.judgement for case in cases]
+    return {
+        "type": "scatter",
+        "mode": "markers",
+        "name": verdict,
+        "x": [f.ratio - 1 for f in judgements],
+        "y": [str(names[case.key]) for case in cases],
+        "hovertext": [f.why for f in judgements],
+        "hovertemplate": "%{y}<br>%{x:+.1%}: %{hovertext}<extra></extra>",
+        "marker": {"size": 10, "color": VERDICT_COLOURS[verdict]},
+        "error_x": {
+            "type": "data",
+            "symmetric": False,
+            "array": [f.high - f.ratio if f.high is not None else 0.0 for f in judgements],
+            "arrayminus": [f.ratio - f.low if f.low is not None else 0.0 for f in judgements],
+            "thickness": 1.4,
+            "width": 4,
+        },
+    }

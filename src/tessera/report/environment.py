@@ -1,4 +1,4 @@
-"""Where the runs took place: machine, libraries and settings, and what of it differs between them."""
+"""The environment section of the page: machine, libraries and settings of the runs, and their differences."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Any
 from tessera.report.blocks import Block, Facts, Section, Table
 from tessera.report.runs import RunView
 
-# What a reader looks for first, by its place in a record's environment.
-HEADLINE = {
+# Properties shown first, by their path in a record's environment.
+HEADLINE_TITLES = {
     "cpu": "Processor",
     "cores": "Cores",
     "pinned_to": "Cores a worker may use",
@@ -24,52 +24,55 @@ HEADLINE = {
     "fingerprint": "Fingerprint",
 }
 
-Seen = dict[str, str]
+FlatEnvironment = dict[str, str]
 
 
-def environment_section(runs: Sequence[RunView]) -> Section:
-    """The environment of the runs, whatever their records hold of it."""
-    each = [seen(run) for run in runs]
-    everything = {path: _joined(e.get(path, "") for e in each) for path in dict.fromkeys(p for e in each for p in e)}
+def build_environment_section(runs: Sequence[RunView]) -> Section:
+    """Build the environment section from the records of the runs."""
+    environments = [collect_environment(run) for run in runs]
+    everything = {
+        path: _join_values(e.get(path, "") for e in environments)
+        for path in dict.fromkeys(p for e in environments for p in e)
+    }
     blocks: list[Block] = []
-    if headline := [(title, everything[path]) for path, title in HEADLINE.items() if path in everything]:
+    if headline := [(title, everything[path]) for path, title in HEADLINE_TITLES.items() if path in everything]:
         blocks.append(Facts(headline))
-    differing = [path for path in everything if len({e.get(path, "") for e in each}) > 1]
+    differing = [path for path in everything if len({e.get(path, "") for e in environments}) > 1]
     if differing:
-        rows = [[path, *(e.get(path, "") for e in each)] for path in differing]
-        blocks.append(Table(["Setting", *(run.name for run in runs)], rows, "What differs between the runs"))
-    if rest := [(path, value) for path, value in everything.items() if path not in HEADLINE]:
+        rows = [[path, *(e.get(path, "") for e in environments)] for path in differing]
+        blocks.append(Table(["Setting", *(run.name for run in runs)], rows, "Differences between the runs"))
+    if rest := [(path, value) for path, value in everything.items() if path not in HEADLINE_TITLES]:
         blocks.append(Facts(rest, "Everything that was recorded", folded=True))
     intro = "" if blocks else "The records hold no environment."
     return Section("Environment", intro, blocks)
 
 
-def seen(run: RunView) -> Seen:
-    """What the records of a run say of their environment, by dotted path; changing values are joined."""
-    found: dict[str, dict[str, None]] = {}
+def collect_environment(run: RunView) -> FlatEnvironment:
+    """Return the environment of a run's records by dotted path; values that differ between records are joined."""
+    settings: dict[str, dict[str, None]] = {}
     for record in run.records:
-        for path, value in flattened(record.environment):
-            found.setdefault(path, {})[value] = None
-    return {path: _joined(values) for path, values in found.items()}
+        for path, value in flatten_values(record.environment):
+            settings.setdefault(path, {})[value] = None
+    return {path: _join_values(values) for path, values in settings.items()}
 
 
-def flattened(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
-    """Nested values as dotted paths and text.
+def flatten_values(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
+    """Yield nested values as dotted paths and text.
 
-    >>> list(flattened({"cpu": "EPYC", "libraries": {"torch": "2.13"}, "simd": ["avx2", "amx"]}))
+    >>> list(flatten_values({"cpu": "EPYC", "libraries": {"torch": "2.13"}, "simd": ["avx2", "amx"]}))
     [('cpu', 'EPYC'), ('libraries.torch', '2.13'), ('simd', 'avx2, amx')]
     """
     for key, value in values.items():
         if isinstance(value, Mapping):
-            yield from flattened(value, f"{prefix}{key}.")
+            yield from flatten_values(value, f"{prefix}{key}.")
         elif isinstance(value, list | tuple):
             yield f"{prefix}{key}", ", ".join(map(str, value))
         elif value is not None and value != "":
             yield f"{prefix}{key}", str(value)
 
 
-def _joined(values: Any, most: int = 3) -> str:
-    """Distinct values side by side; a figure that kept changing, such as a frequency, is cut short."""
+def _join_values(values: Any, most: int = 3) -> str:
+    """Join distinct values; a long list, such as changing frequencies, is truncated."""
     distinct = list(dict.fromkeys(value for value in values if value))
     shown = " | ".join(distinct[:most])
     return f"{shown} | … ({len(distinct)} values)" if len(distinct) > most else shown

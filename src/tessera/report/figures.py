@@ -1,18 +1,20 @@
-"""Numbers as people read them: three digits and a fitting unit."""
+"""Number formatting: three significant digits and a readable unit."""
 
 from __future__ import annotations
 
 import math
 
-_TIMES = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"), (1e-9, "ns"))
-_SIZES = ((2**40, "TiB"), (2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"))
-_PREFIXES = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
-# Units that take a prefix; words such as images/s do not.
-_SYMBOLS = ("FLOP/s", "FLOP", "B/s", "OP/s", "Hz")
+from tessera.results.metrics import MetricFormat
+
+_TIME_UNITS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"), (1e-9, "ns"))
+_SIZE_UNITS = ((2**40, "TiB"), (2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"))
+_SI_PREFIXES = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
+# Units that take an SI prefix; units that are words, such as images/s, do not.
+_UNITS_WITH_SI_PREFIX = ("FLOP/s", "FLOP", "B/s", "OP/s", "Hz")
 
 
 def format_seconds(seconds: float) -> str:
-    """A time.
+    """Format a duration in seconds.
 
     >>> [format_seconds(t) for t in (1.23e-5, 0.9996e-3, 2.5, 0.0, 200.0, 7322.0)]
     ['12.3 µs', '1.00 ms', '2.50 s', '0 s', '3 min 20 s', '2 h 2 min']
@@ -25,33 +27,33 @@ def format_seconds(seconds: float) -> str:
         if minutes < 60:
             return f"{sign}{minutes} min {rest} s"
         return f"{sign}{minutes // 60} h {minutes % 60} min"
-    return _scaled(seconds, _TIMES)
+    return _format_scaled(seconds, _TIME_UNITS)
 
 
 def format_bytes(count: float) -> str:
-    """A size in memory, in powers of 1024.
+    """Format a size in memory, in powers of 1024.
 
     >>> [format_bytes(n) for n in (0, 512, 1536, 1.5 * 2**20, 2**30)]
     ['0 B', '512 B', '1.50 KiB', '1.50 MiB', '1.00 GiB']
     """
     if not math.isfinite(count) or abs(count) < 1023.5:
         return f"{count:.0f} B" if math.isfinite(count) else f"{count:g} B"
-    return _scaled(count, _SIZES)
+    return _format_scaled(count, _SIZE_UNITS)
 
 
 def format_rate(value: float, unit: str) -> str:
-    """Something per second, or any other figure: symbols get a prefix, words thousands marks.
+    """Format a rate: unit symbols (FLOP/s) get an SI prefix, unit words (images/s) a thousands separator.
 
     >>> format_rate(1.234e9, "FLOP/s"), format_rate(12345.6, "images/s"), format_rate(0.5, "images/s")
     ('1.23 GFLOP/s', '12,346 images/s', '0.500 images/s')
     """
-    if unit in _SYMBOLS and math.isfinite(value) and abs(value) >= 999.5:
-        return _scaled(value, tuple((scale, prefix + unit) for scale, prefix in _PREFIXES))
-    return f"{_digits(value)} {unit}".rstrip()
+    if unit in _UNITS_WITH_SI_PREFIX and math.isfinite(value) and abs(value) >= 999.5:
+        return _format_scaled(value, tuple((scale, prefix + unit) for scale, prefix in _SI_PREFIXES))
+    return f"{_format_digits(value)} {unit}".rstrip()
 
 
 def format_value(value: float, unit: str) -> str:
-    """A figure of a record in the record's unit.
+    """Format a value with its unit, scaled to a readable prefix.
 
     >>> format_value(0.25, "s"), format_value(2048, "B"), format_value(3, "")
     ('250 ms', '2.00 KiB', '3.00')
@@ -63,8 +65,30 @@ def format_value(value: float, unit: str) -> str:
     return format_rate(value, unit)
 
 
+def format_metric(value: float, unit: str, format: MetricFormat) -> str:
+    """Format the value of a metric in a declared metric format.
+
+    >>> [format_metric(0.0123456, "", form) for form in ("percent", "whole percent", "count", "error", "correlation")]
+    ['1.2%', '1%', '0', '1.2e-02', '0.012346']
+    """
+    if format == "unit":
+        return format_value(value, unit)
+    if format == "bare":
+        return format_rate(value, "")
+    if format == "percent":
+        return format_percent(value)
+    if format == "whole percent":
+        return f"{value:.0%}"
+    if format == "error":
+        return f"{value:.1e}" if value else "0"
+    return f"{value:.{_DECIMAL_PLACES[format]}f}" if math.isfinite(value) else f"{value:g}"
+
+
+_DECIMAL_PLACES: dict[MetricFormat, int] = {"count": 0, "ratio": 4, "correlation": 6}
+
+
 def format_percent(share: float, *, signed: bool = False) -> str:
-    """A share or, signed, a change.
+    """Format a fraction in per cent; with `signed`, with its sign, as for a change.
 
     >>> format_percent(0.031), format_percent(0.1, signed=True), format_percent(-0.25, signed=True)
     ('3.1%', '+10.0%', '-25.0%')
@@ -72,16 +96,16 @@ def format_percent(share: float, *, signed: bool = False) -> str:
     return f"{share:+.1%}" if signed else f"{share:.1%}"
 
 
-def _scaled(value: float, units: tuple[tuple[float, str], ...]) -> str:
-    """Three digits in the largest unit that leaves one before the point, after rounding."""
+def _format_scaled(value: float, units: tuple[tuple[float, str], ...]) -> str:
+    """Format a value with three significant digits, in the largest unit in which it is at least 1."""
     for scale, name in units:
         if abs(value) >= scale * 0.9995:
-            return f"{_digits(value / scale)} {name}"
+            return f"{_format_digits(value / scale)} {name}"
     scale, name = units[-1]
-    return f"{_digits(value / scale)} {name}"
+    return f"{_format_digits(value / scale)} {name}"
 
 
-def _digits(value: float) -> str:
+def _format_digits(value: float) -> str:
     if not math.isfinite(value):
         return f"{value:g}"
     size = abs(value)

@@ -1,4 +1,4 @@
-"""The figures of a record that the report shows: its median, how sure that is, and what disturbed it."""
+"""Summary of a record for the report: its median, the interval of the median, and disturbances."""
 
 from __future__ import annotations
 
@@ -7,22 +7,22 @@ import statistics
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from tessera.measure.statistics import median_interval
+from tessera.measure.statistics import estimate_median
 from tessera.results.record import Metric, Record
 
-# A median known no better than this, or samples disturbed more often than this, deserve a second look.
-WIDE = 0.05
-OFTEN = 0.25
-INTERVAL_HINT = "how far the launches' medians lie apart; of a single launch, half the width of its 95 % interval"
+# A median is noisy if its relative interval or the fraction of disturbed samples exceeds these limits.
+MAX_RELATIVE_INTERVAL = 0.05
+MAX_DISTURBED_FRACTION = 0.25
+INTERVAL_HINT = "half the range of the launches' medians; for a single launch, half the width of its 95 % interval"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Measured:
-    """The figure of a record and how well it is known.
+class RecordSummary:
+    """The median of a record with its interval.
 
-    Of several launches it is the middle one's median, and the bounds hold all launches' medians: samples within a
-    process say nothing about the next. Of a single launch it is the median with its 95 % interval. The bounds are
-    None where there are too few samples to give them.
+    With several launches, `median` is the median of the launches' medians, and the bounds are their range, because
+    samples of one process do not show the variation between processes. With a single launch, the bounds are the 95 %
+    confidence interval of its median. The bounds are None if there are too few samples.
     """
 
     median: float
@@ -36,38 +36,42 @@ class Measured:
 
     @property
     def noise(self) -> list[str]:
-        """Why this figure is to be taken with care; empty when it is not."""
-        found = []
+        """Reasons why the median is unreliable; empty if it is reliable."""
+        reasons = []
         if self.relative is None:
-            found.append(f"only {self.samples} samples: too few for an interval")
-        elif self.relative > WIDE:
-            what = "the median is known to" if self.launches == 1 else f"the {self.launches} launches agree to"
-            found.append(f"{what} ± {self.relative:.0%} only")
-        if self.disturbed > OFTEN:
-            found.append(f"{self.disturbed:.0%} of the samples were interrupted")
-        if found and "budget" in self.stopped_by:
-            found.append("the time budget ended the sampling: give it more")
-        return found
+            reasons.append(f"only {self.samples} samples: too few for an interval")
+        elif self.relative > MAX_RELATIVE_INTERVAL:
+            what = (
+                "the interval of the median is"
+                if self.launches == 1
+                else f"the medians of {self.launches} launches vary by"
+            )
+            reasons.append(f"{what} ± {self.relative:.0%}")
+        if self.disturbed > MAX_DISTURBED_FRACTION:
+            reasons.append(f"{self.disturbed:.0%} of the samples were interrupted")
+        if reasons and "budget" in self.stopped_by:
+            reasons.append("the time budget ended the sampling: increase --budget")
+        return reasons
 
 
-def measured(record: Record) -> Measured | None:
-    """The figures of a record; None where it holds no samples."""
+def summarize_record(record: Record) -> RecordSummary | None:
+    """Return the summary of a record; None if the record has no samples."""
     launches = [launch for launch in record.launches if launch.values]
     if not launches:
         return None
-    found = [median_interval(launch.values) for launch in launches]
-    median = statistics.median(one.value for one in found)
-    if len(found) > 1:
-        low, high = min(one.value for one in found), max(one.value for one in found)
+    medians = [estimate_median(launch.values) for launch in launches]
+    median = statistics.median(one.value for one in medians)
+    if len(medians) > 1:
+        low, high = min(one.value for one in medians), max(one.value for one in medians)
     else:
-        low, high = found[0].low, found[0].high
-    known = math.isfinite(low) and math.isfinite(high) and median != 0
+        low, high = medians[0].low, medians[0].high
+    finite = math.isfinite(low) and math.isfinite(high) and median != 0
     samples = sum(len(launch.values) for launch in launches)
-    return Measured(
+    return RecordSummary(
         median=median,
-        low=low if known else None,
-        high=high if known else None,
-        relative=(high - low) / 2 / abs(median) if known else None,
+        low=low if finite else None,
+        high=high if finite else None,
+        relative=(high - low) / 2 / abs(median) if finite else None,
         disturbed=sum(launch.disturbed * len(launch.values) for launch in launches) / samples,
         samples=samples,
         launches=len(launches),
@@ -75,8 +79,8 @@ def measured(record: Record) -> Measured | None:
     )
 
 
-def predictions(record: Record) -> Iterator[tuple[str, Metric, Metric]]:
-    """Each figure that was both predicted and measured: its name, the prediction, the measurement."""
+def iter_predictions(record: Record) -> Iterator[tuple[str, Metric, Metric]]:
+    """Yield each metric that was both predicted and measured: name, prediction, measurement."""
     for name, predicted in record.predicted.items():
         if name in record.metrics:
             yield name, predicted, record.metrics[name]

@@ -1,7 +1,7 @@
-"""A page around pictures, for a plan or a profile that is read by itself: no Plotly, and nothing to fetch.
+"""A standalone HTML page with pictures of a plan or a profile, without Plotly and without network requests.
 
-It has the report's colours, light and dark. Its content security policy names the one script it may have been written
-with, so that nothing else can run in it.
+The page has the report's light and dark colours. Its content security policy allows only the script that the page was
+created with.
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ from collections.abc import Collection, Iterable, Sequence
 from html import escape
 from string import Template
 
-from tessera.report.policy import content_policy
-from tessera.report.svg import FONT, style_sheet
+from tessera.report.render import make_content_policy
+from tessera.report.svg import FONT_FAMILY, build_style_sheet
 
-STYLE = """\
+PAGE_STYLE = """\
 :root { color-scheme: light dark; }
 body { margin: 0 auto; padding: 1.5rem; max-width: 76rem; font: 400 0.95rem/1.5 $font; }
 h1 { font-size: 1.3rem; margin: 0 0 0.3rem; overflow-wrap: anywhere; }
@@ -30,7 +30,7 @@ th, td {
 table + table { margin-top: 0.9rem; }
 .number { text-align: right; }
 """
-PAGE = Template("""\
+PAGE_TEMPLATE = Template("""\
 <!doctype html>
 <html lang="en">
 <head>
@@ -48,27 +48,28 @@ $script</body>
 """)
 
 
-def picture_page(body: str, *, title: str, style: str = "", script: str = "") -> str:
-    """The page as text. `body` is HTML whose strings are escaped; `style` adds to the page's own and may change it."""
-    return PAGE.substitute(
-        policy=content_policy(script) if script else content_policy(),
+def build_picture_page(body: str, *, title: str, style: str = "", script: str = "") -> str:
+    """Build the page as HTML. `body` is HTML with escaped strings; `style` is CSS appended to the default style."""
+    return PAGE_TEMPLATE.substitute(
+        policy=make_content_policy(script) if script else make_content_policy(),
         title=escape(title),
-        colours=style_sheet("body"),
-        style=Template(STYLE).substitute(font=FONT) + style,
+        colours=build_style_sheet("body"),
+        style=Template(PAGE_STYLE).substitute(font=FONT_FAMILY) + style,
         body=body,
         script=f"<script>{script}</script>\n" if script else "",
     )
 
 
-def picture_table(heads: Sequence[str], rows: Iterable[Sequence[str]], numbers: Collection[int] = ()) -> str:
-    """A plain table; the columns at these places hold numbers."""
-    body = "".join(_row(row, "td", numbers) for row in rows)
-    return f"<table><thead>{_row(heads, 'th', numbers)}</thead><tbody>{body}</tbody></table>"
+def build_picture_table(heads: Sequence[str], rows: Iterable[Sequence[str]], numbers: Collection[int] = ()) -> str:
+    """Build an HTML table without scripts; `numbers` are the indices of right-aligned (number) columns."""
+    body = "".join(_format_row(row, "td", numbers) for row in rows)
+    return f"<table><thead>{_format_row(heads, 'th', numbers)}</thead><tbody>{body}</tbody></table>"
 
 
-def _row(cells: Sequence[str], tag: str, numbers: Collection[int]) -> str:
-    """
-    >>> _row(["a < b", "3"], "td", [1])
+def _format_row(cells: Sequence[str], tag: str, numbers: Collection[int]) -> str:
+    """Format one row of an HTML table; `tag` is `td` or `th`.
+
+    >>> _format_row(["a < b", "3"], "td", [1])
     '<tr><td>a &lt; b</td><td class="number">3</td></tr>'
     """
     kinds = (' class="number"' if place in numbers else "" for place in range(len(cells)))

@@ -1,4 +1,4 @@
-"""What the report sees of a run: its name, when and how it was started, and its records."""
+"""The runs of a report: name, start, command and records."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tessera.results.record import Record
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunView:
-    """One stored run, as the report shows it."""
+    """A stored run in a report."""
 
     name: str
     created: str
@@ -20,19 +20,19 @@ class RunView:
 
     @property
     def seconds(self) -> float:
-        """The time its cases took, one after the other."""
+        """Total time of all cases of the run, in seconds."""
         return sum(record.seconds for record in self.records)
 
-    def of(self, feature: str) -> RunView:
-        """The same run with the records of one feature only."""
-        kept = [record for record in self.records if record.case.feature == feature]
-        return RunView(name=self.name, created=self.created, command=self.command, records=kept)
+    def filter_feature(self, feature: str) -> RunView:
+        """Return a copy of the run with the records of one feature only."""
+        records = [record for record in self.records if record.case.feature == feature]
+        return RunView(name=self.name, created=self.created, command=self.command, records=records)
 
 
-# A feature's builder gets the runs with its own records only, the baseline first.
+# The section builder of a feature gets runs that contain only records of that feature, the baseline first.
 SectionBuilder = Callable[[Sequence[RunView]], Section]
 
 
-def features(runs: Sequence[RunView]) -> list[str]:
-    """The features that have records, in the order in which they first occur."""
+def list_features(runs: Sequence[RunView]) -> list[str]:
+    """Return the features that have records, in order of first occurrence."""
     return list(dict.fromkeys(record.case.feature for run in runs for record in run.records))

@@ -1,28 +1,36 @@
-"""One table, four forms: for the terminal, Markdown, CSV and JSON."""
+"""Output of tables for the terminal and as Markdown, CSV and JSON; `report.render` writes the HTML of the page.
+
+All tables are made of the `Column`s and `Cell`s of `report.blocks`. A cell may also be text, a plain number or None.
+"""
 
 from __future__ import annotations
 
 import csv
 import io
 import json
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TextIO
 
+from tessera.errors import TesseraError
+from tessera.files import replace_text
+from tessera.report.blocks import Cell, Column, Heading, Row, Table
+
 if TYPE_CHECKING:
-    from rich.table import Table
+    from rich.table import Table as RichTable
     from rich.text import Text
 
-Form = Literal["terminal", "markdown", "csv", "json"]
-Row = Sequence[Any]
+OutputFormat = Literal["terminal", "markdown", "csv", "json"]
 
-# The form that a file's name asks for.
-SUFFIXES: dict[str, Form] = {".json": "json", ".csv": "csv", ".md": "markdown"}
+# Output format of a file, by suffix.
+FORMAT_BY_SUFFIX: dict[str, OutputFormat] = {".json": "json", ".csv": "csv", ".md": "markdown"}
 
-_UNLIMITED = 10_000
+_UNLIMITED_WIDTH = 10_000
 
-# Words that stand out in the terminal wherever they are a whole cell.
-_STYLES = {
+# Cell texts that are coloured in the terminal.
+_TEXT_STYLES = {
     "ok": "green",
     "faster": "green",
     "better": "green",
@@ -37,103 +45,124 @@ _STYLES = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Column:
-    """A column's name, and the side its cells are aligned to. Names are the keys of the JSON form."""
-
-    name: str
-    align: Literal["left", "right"] = "left"
+def write_table(table: Table, output_format: OutputFormat, stream: TextIO) -> None:
+    """Write a table in an output format. The caption is shown in the terminal and in Markdown."""
+    write_rows(table.columns, table.rows, output_format, stream, table.caption)
 
 
-def render(columns: Sequence[Column], rows: Iterable[Row], form: Form, stream: TextIO, title: str = "") -> None:
-    """Write a table in one of its forms; cells are text or plain numbers, and None is an empty cell.
-
-    The title is shown where there is a place for it: in the terminal and in Markdown.
-    """
-    if form == "terminal":
-        if title:  # not the table's own: that would be wrapped to its width
-            show(_heading(title), stream)
-        show(_table(columns, rows), stream)
-    elif form == "markdown":
-        stream.write(markdown(columns, rows, title))
-    elif form == "csv":
+def write_rows(
+    columns: Sequence[Heading], rows: Iterable[Row], output_format: OutputFormat, stream: TextIO, title: str = ""
+) -> None:
+    """Write columns and rows in an output format. The title is shown in the terminal and in Markdown."""
+    heads = [Column(column) if isinstance(column, str) else column for column in columns]
+    plain = ([cell.text if isinstance(cell, Cell) else cell for cell in row] for row in rows)
+    if output_format == "terminal":
+        if title:  # printed separately, because rich would wrap a table title to the width of the table
+            print_rich(_style_title(title), stream)
+        print_rich(_draw_table(heads, plain), stream)
+    elif output_format == "markdown":
+        stream.write(format_markdown(heads, plain, title))
+    elif output_format == "csv":
         writer = csv.writer(stream, lineterminator="\n")
-        writer.writerow(column.name for column in columns)
-        writer.writerows([_encodable(cell) for cell in row] for row in rows)
+        writer.writerow(column.title for column in heads)
+        writer.writerows([_make_encodable(cell) for cell in row] for row in plain)
     else:
-        names = [column.name for column in columns]
-        json.dump([dict(zip(names, row, strict=True)) for row in rows], stream, indent=1, allow_nan=False)
+        names = [column.title for column in heads]
+        json.dump([dict(zip(names, row, strict=True)) for row in plain], stream, indent=1, allow_nan=False)
         stream.write("\n")
 
 
-def _heading(title: str) -> Text:
+def _style_title(title: str) -> Text:
     from rich.text import Text
 
-    return Text(_printable(title), style="bold")
+    return Text(_make_printable(title), style="bold")
 
 
-def _table(columns: Sequence[Column], rows: Iterable[Row]) -> Table:
-    """The table as rich draws it."""
+def _draw_table(columns: Sequence[Column], rows: Iterable[Row]) -> RichTable:
     from rich import box
-    from rich.table import Table
+    from rich.table import Table as RichTable
     from rich.text import Text
 
-    drawn = Table(box=box.SIMPLE_HEAD)
+    drawn = RichTable(box=box.SIMPLE_HEAD)
     for column in columns:
-        drawn.add_column(column.name, justify=column.align, overflow="fold", no_wrap=column.align == "right")
+        number = column.kind == "number"
+        drawn.add_column(column.title, justify="right" if number else "left", overflow="fold", no_wrap=number)
     for row in rows:
-        # Text, not str: rich would take the brackets of a case for its own markup.
-        texts = [_printable(_text(cell)) for cell in row]
-        drawn.add_row(*(Text(text, style=_STYLES.get(text, "")) for text in texts))
+        # Text, not str: rich would read the brackets of a case as markup.
+        texts = [_make_printable(_to_text(cell)) for cell in row]
+        drawn.add_row(*(Text(text, style=_TEXT_STYLES.get(text, "")) for text in texts))
     return drawn
 
 
-def show(drawn: Table | Text | str, stream: TextIO) -> None:
-    """Print a table or a line; a file or a pipe gets lines as long as they need to be, without colours."""
+def print_rich(drawn: RichTable | Text | str, stream: TextIO) -> None:
+    """Print a line or a table of the library rich; output to a file or a pipe has unwrapped lines without colours."""
     from rich.console import Console
 
     if stream.isatty():
         Console(file=stream, highlight=False).print(drawn, markup=False)
         return
     text = io.StringIO()
-    Console(file=text, width=_UNLIMITED, highlight=False).print(drawn, markup=False)
+    Console(file=text, width=_UNLIMITED_WIDTH, highlight=False).print(drawn, markup=False)
     stream.writelines(line.rstrip() + "\n" for line in text.getvalue().splitlines())
 
 
-def markdown(columns: Sequence[Column], rows: Iterable[Row], title: str = "") -> str:
-    """The table as GitHub reads it.
+def write_lines(lines: Iterable[str], output_format: OutputFormat, stream: TextIO) -> None:
+    """Write lines of text, as a list in Markdown."""
+    for line in lines:
+        if output_format == "markdown":
+            stream.write(f"- {line}\n")
+        else:
+            print_rich(line, stream)
 
-    >>> print(markdown([Column("case"), Column("time", "right")], [["a|b", "1 s"]]), end="")
+
+def format_markdown(columns: Sequence[Column], rows: Iterable[Row], title: str = "") -> str:
+    """Return a table in GitHub-flavoured Markdown.
+
+    >>> print(format_markdown([Column("case"), Column("time", "number")], [["a|b", "1 s"]]), end="")
     | case | time |
     | --- | ---: |
     | a\\|b | 1 s |
     """
     lines = [f"### {title}", ""] if title else []
-    lines.append(_line(column.name for column in columns))
-    lines.append(_line("---:" if column.align == "right" else "---" for column in columns))
-    lines.extend(_line(_escaped(_text(cell)) for cell in row) for row in rows)
+    lines.append(_join_cells(column.title for column in columns))
+    lines.append(_join_cells("---:" if column.kind == "number" else "---" for column in columns))
+    lines.extend(_join_cells(_escape_markdown(_to_text(cell)) for cell in row) for row in rows)
     return "\n".join(lines) + "\n"
 
 
-def _line(cells: Iterable[str]) -> str:
+def _join_cells(cells: Iterable[str]) -> str:
     return f"| {' | '.join(cells)} |"
 
 
-def _text(cell: Any) -> str:
+def _to_text(cell: Any) -> str:
     return "" if cell is None else str(cell)
 
 
-def _escaped(text: str) -> str:
-    """Stored text must neither break the table nor become HTML."""
-    plain = _printable(" ".join(text.split()))
+def _escape_markdown(text: str) -> str:
+    """Escape text for a Markdown table, so that it cannot break the table or be read as HTML."""
+    plain = _make_printable(" ".join(text.split()))
     return plain.replace("\\", "\\\\").replace("|", "\\|").replace("<", "&lt;")
 
 
-def _printable(text: str) -> str:
-    """Stored text must not steer the terminal."""
+def _make_printable(text: str) -> str:
+    """Replace control characters, so that stored text cannot send commands to the terminal."""
     return "".join(letter if letter.isprintable() or letter == "\n" else "\N{REPLACEMENT CHARACTER}" for letter in text)
 
 
-def _encodable(cell: Any) -> Any:
-    """A cell that a UTF-8 file can hold: lone surrogates are spelled out."""
+def _make_encodable(cell: Any) -> Any:
+    """Return a cell that can be encoded in UTF-8: lone surrogates are escaped."""
     return cell.encode("utf-8", "backslashreplace").decode("utf-8") if isinstance(cell, str) else cell
+
+
+@contextmanager
+def open_output(path: str | None) -> Iterator[TextIO]:
+    """Open the output: the file `path`, replaced only when the block succeeds, or standard output if None."""
+    if path is None or path == "-":
+        yield sys.stdout
+        return
+    text = io.StringIO()
+    yield text
+    try:
+        replace_text(Path(path), text.getvalue())
+    except OSError as error:
+        raise TesseraError(f"cannot write the output: {error.strerror}", got=path) from None

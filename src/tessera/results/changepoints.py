@@ -1,11 +1,14 @@
-"""Where a series of figures changed its level for good, and by how much.
+"""Change point detection: the runs at which a series of values changed its level permanently.
 
-Figures of one case over many runs are noisy and hold outliers, so a change is called in three steps. Runs far off their
-neighbours (Hampel) are left out, unless so many follow one another that chance does not explain it: then they are drawn
-in to a few deviations. The logarithms are cut into stretches of one level with the least squared error, each cut paying
-a penalty that grows with the noise (PELT, from `ruptures`). A cut stays only when the levels beside it differ by more
-than the threshold, and by more than the best cut of mere noise would (a t-test, corrected for having chosen the place).
-Two runs are the least that can show a change; how many it takes depends on the noise.
+Values of one case over many runs are noisy and contain outliers. The detection has three steps:
+
+1. Outliers (Hampel filter) are removed; runs of consecutive outliers too long to be chance are clipped instead.
+2. The logarithms are divided into segments of constant level with the least squared error, with a penalty per change
+   point that grows with the noise (PELT, from `ruptures`).
+3. A change point is kept if the levels before and after it differ by more than the threshold, and significantly (a
+   t-test, corrected for the number of possible positions).
+
+A level needs at least two runs; how many runs it takes to detect a change depends on the noise.
 """
 
 from __future__ import annotations
@@ -17,21 +20,21 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
+FloatArray = NDArray[np.float64]
 
-MIN_RUNS = 8  # with fewer, hardly any change could be told from noise
-MIN_SIDE = 2  # runs on either side of a change: one alone may be an outlier
-NEIGHBOURS = 7  # runs whose median is what a run is held against, itself among them
-REACH = 3.5  # deviations from its neighbours beyond which a run is an outlier
-PENALTY = 3.0  # of a cut, in variances times the logarithm of the number of runs
-ALPHA = 0.01  # chance of a false alarm in a series of nothing but normal noise
-CHANCE = 0.001  # of a row of outliers, below which it is taken for a change of level
-TO_SIGMA = 1.4826  # a normal distribution's deviation over its median absolute deviation
+MIN_RUNS = 8  # with fewer runs, hardly any change is significant
+MIN_LEVEL_RUNS = 2  # minimum runs on either side of a change: a single run may be an outlier
+MEDIAN_WINDOW_RUNS = 7  # runs in the sliding window whose median a run is compared with, that run included
+OUTLIER_DEVIATIONS = 3.5  # standard deviations from the sliding median beyond which a run is an outlier
+CHANGE_POINT_PENALTY = 3.0  # penalty per change point, in noise variances times the logarithm of the number of runs
+FALSE_ALARM_PROBABILITY = 0.01  # probability of a false alarm in a series of normal noise without changes
+MIN_OUTLIER_PROBABILITY = 0.001  # consecutive outliers that are less probable than this count as a change of level
+MAD_TO_SIGMA = 1.4826  # standard deviation over median absolute deviation, for a normal distribution
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Shift:
-    """A change of level: `start` is the place of the first figure of the new level."""
+class LevelShift:
+    """A change of level; `start` is the index of the first value of the new level."""
 
     start: int
     before: float
@@ -39,19 +42,19 @@ class Shift:
 
     @property
     def change(self) -> float:
-        """The change as a fraction of the level before."""
+        """Change relative to the previous level, e.g. 0.1 for +10 %."""
         return self.after / self.before - 1
 
 
-def change_points(
+def find_change_points(
     values: Sequence[float], *, threshold: float = 0.03, errors: Sequence[float] | None = None
-) -> tuple[Shift, ...]:
-    """The lasting changes of a series of positive figures, in order of time.
+) -> tuple[LevelShift, ...]:
+    """Return the lasting changes of a series of positive values, in order of time.
 
-    `errors` are the figures' own relative standard errors, where they are known (from several launches of a run): the
-    noise is then never taken to be less than they say.
+    `errors` are the relative standard errors of the values, if known (from several launches of a run). They are a lower
+    bound of the noise.
 
-    >>> [shift.start for shift in change_points([10, 10.1, 9.9, 10, 10.1, 12, 12.1, 11.9, 12])]
+    >>> [shift.start for shift in find_change_points([10, 10.1, 9.9, 10, 10.1, 12, 12.1, 11.9, 12])]
     [5]
     """
     if len(values) < MIN_RUNS:
@@ -59,90 +62,101 @@ def change_points(
     figures = np.asarray(values, dtype=np.float64)
     logs = np.log(figures)
     own = np.zeros(len(logs)) if errors is None else np.asarray(errors, dtype=np.float64)
-    # Figures that never vary, such as bytes, are given a little noise: the clipping must not undo their changes.
-    sigma = max(_deviation(np.diff(logs)) / math.sqrt(2), float(np.median(own)), math.log1p(threshold) / REACH)
-    clipped = _clipped(logs, REACH * sigma)
-    kept = np.flatnonzero(~_outliers(logs, clipped))
-    if len(kept) <= 2 * MIN_SIDE:
+    # Values without noise, such as byte counts, get a minimum noise, so that clipping does not remove their changes.
+    sigma = max(
+        _compute_deviation(np.diff(logs)) / math.sqrt(2),
+        float(np.median(own)),
+        math.log1p(threshold) / OUTLIER_DEVIATIONS,
+    )
+    clipped = _clip_outliers(logs, OUTLIER_DEVIATIONS * sigma)
+    kept = np.flatnonzero(~_find_outliers(logs, clipped))
+    if len(kept) <= 2 * MIN_LEVEL_RUNS:
         return ()
     figures, logs, clipped, own = figures[kept], logs[kept], clipped[kept], own[kept]
-    cuts = _cuts(clipped / sigma)
-    while cuts:  # the weakest goes first: without it, those beside it may stand
+    cuts = _find_cuts_by_pelt(clipped / sigma)
+    while cuts:  # remove the least significant first: without it, adjacent change points may become significant
         margins = [
-            min(_distance(logs[a:b], logs[b:c]) / math.log1p(threshold), _surety(clipped[a:b], clipped[b:c], own[a:c]))
-            for a, b, c in _sides(cuts, len(kept))
+            min(
+                _compute_level_difference(logs[a:b], logs[b:c]) / math.log1p(threshold),
+                _compute_significance(clipped[a:b], clipped[b:c], own[a:c]),
+            )
+            for a, b, c in _list_adjacent_segments(cuts, len(kept))
         ]
         weakest = int(np.argmin(margins))
         if margins[weakest] >= 1:
             break
         del cuts[weakest]
     return tuple(
-        Shift(start=int(kept[cut]), before=_level(figures[start:cut]), after=_level(figures[cut:end]))
-        for start, cut, end in _sides(cuts, len(kept))
+        LevelShift(
+            start=int(kept[cut]), before=_compute_level(figures[start:cut]), after=_compute_level(figures[cut:end])
+        )
+        for start, cut, end in _list_adjacent_segments(cuts, len(kept))
     )
 
 
-def _clipped(logs: Floats, reach: float) -> Floats:
-    """The series with what is further than `reach` from the median of its neighbours drawn in to it."""
-    windows = np.lib.stride_tricks.sliding_window_view(logs, min(NEIGHBOURS, len(logs)))
-    # At both ends the neighbours are those of the first and the last full window.
-    places = np.clip(np.arange(len(logs)) - NEIGHBOURS // 2, 0, len(windows) - 1)
+def _clip_outliers(logs: FloatArray, reach: float) -> FloatArray:
+    """Clip each value of a series to its sliding median ± `reach`."""
+    windows = np.lib.stride_tricks.sliding_window_view(logs, min(MEDIAN_WINDOW_RUNS, len(logs)))
+    # At both ends, use the first and the last full window.
+    places = np.clip(np.arange(len(logs)) - MEDIAN_WINDOW_RUNS // 2, 0, len(windows) - 1)
     middle = np.median(windows, axis=1)[places]
     return np.clip(logs, middle - reach, middle + reach)
 
 
-def _outliers(logs: Floats, clipped: Floats) -> NDArray[np.bool_]:
-    """Which runs are mere outliers: rows of clipped ones, as long as chance may make them.
+def _find_outliers(logs: FloatArray, clipped: FloatArray) -> NDArray[np.bool_]:
+    """Return a mask of outliers: sequences of clipped values that are short enough to be due to chance.
 
-    How often outliers occur is counted in the rest of this very series. At the end of a series a row is how a new level
-    begins, and there is but one end; elsewhere the row may have been anywhere.
+    The rate of outliers is estimated from the rest of the series. The probability of a sequence is multiplied by the
+    number of its possible positions: one at either end of the series (where a new level may start), any in between.
     """
-    found = np.zeros(len(logs), dtype=bool)
+    outliers = np.zeros(len(logs), dtype=bool)
     for side in (logs > clipped, logs < clipped):
         edges = np.flatnonzero(np.diff(side, prepend=False, append=False))
         for first, last in zip(edges[::2], edges[1::2], strict=True):
             others, runs = int(side.sum() - (last - first)), int(last - first)
-            # Half an outlier more than was seen: of a short series nobody knows how often they occur.
+            # Add half an outlier, because the rate is uncertain in a short series.
             rate = (others + 0.5) / (len(logs) - runs + 1)
             places = 1 if first == 0 or last == len(logs) else len(logs)
-            found[first:last] = places * rate**runs >= CHANCE
-    return found
+            outliers[first:last] = places * rate**runs >= MIN_OUTLIER_PROBABILITY
+    return outliers
 
 
-def _cuts(series: Floats) -> list[int]:
-    """The best cuts of a series whose noise has unit variance, each at the first place of its new level."""
+def _find_cuts_by_pelt(series: FloatArray) -> list[int]:
+    """Return the change points (first index of each new level) of a series whose noise has unit variance, by PELT."""
     from ruptures import KernelCPD
 
-    search = KernelCPD(kernel="linear", min_size=MIN_SIDE).fit(series - np.median(series))
-    return [int(cut) for cut in search.predict(pen=PENALTY * math.log(len(series)))[:-1]]
+    search = KernelCPD(kernel="linear", min_size=MIN_LEVEL_RUNS).fit(series - np.median(series))
+    return [int(cut) for cut in search.predict(pen=CHANGE_POINT_PENALTY * math.log(len(series)))[:-1]]
 
 
-def _sides(cuts: Sequence[int], count: int) -> list[tuple[int, int, int]]:
-    """Each cut between the start of the stretch before it and the end of the one after it."""
+def _list_adjacent_segments(cuts: Sequence[int], count: int) -> list[tuple[int, int, int]]:
+    """Return each change point with the start of the segment before it and the end of the segment after it."""
     ends = [0, *cuts, count]
     return list(zip(ends[:-2], cuts, ends[2:], strict=True))
 
 
-def _distance(left: Floats, right: Floats) -> float:
+def _compute_level_difference(left: FloatArray, right: FloatArray) -> float:
     return abs(float(np.median(right) - np.median(left)))
 
 
-def _surety(left: Floats, right: Floats, errors: Floats) -> float:
-    """How far apart two levels are, in units of what the best of all cuts of mere noise hardly ever reaches."""
+def _compute_significance(left: FloatArray, right: FloatArray, errors: FloatArray) -> float:
+    """Return the difference of two levels divided by the smallest significant difference; above 1 is significant."""
     from scipy.special import stdtrit
 
     count = len(left) + len(right)
     squares = float(((left - left.mean()) ** 2).sum() + ((right - right.mean()) ** 2).sum())
     spread = max(squares / (count - 2), float((errors**2).mean()))
-    places = max(1, count - 2 * MIN_SIDE + 1)
-    largest = float(stdtrit(count - 2, 1 - ALPHA / 2 / places)) * math.sqrt(spread * (1 / len(left) + 1 / len(right)))
+    places = max(1, count - 2 * MIN_LEVEL_RUNS + 1)
+    largest = float(stdtrit(count - 2, 1 - FALSE_ALARM_PROBABILITY / 2 / places)) * math.sqrt(
+        spread * (1 / len(left) + 1 / len(right))
+    )
     return abs(float(right.mean() - left.mean())) / largest if largest else math.inf
 
 
-def _deviation(differences: Floats) -> float:
-    """The standard deviation, deaf to outliers."""
-    return TO_SIGMA * float(np.median(np.abs(differences - np.median(differences))))
+def _compute_deviation(differences: FloatArray) -> float:
+    """Return a robust estimate of the standard deviation, from the median absolute deviation."""
+    return MAD_TO_SIGMA * float(np.median(np.abs(differences - np.median(differences))))
 
 
-def _level(figures: Floats) -> float:
+def _compute_level(figures: FloatArray) -> float:
     return float(np.median(figures))

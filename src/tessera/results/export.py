@@ -1,21 +1,22 @@
-"""Runs as files: JSON that can be read back, record for record, and Parquet for data frames."""
+"""Export and import of runs: JSON that can be imported again, flat rows for CSV and data frames, and Parquet."""
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
 from tessera.errors import MissingExtra, TesseraError
 from tessera.results import strict_json
-from tessera.results.flat import COLUMNS, flat
-from tessera.results.record import SCHEMA, Record
-from tessera.results.run import Run
-from tessera.results.store import Store
+from tessera.results.observation import Observation, make_observation
+from tessera.results.record import RECORD_SCHEMA, Metric, Record
+from tessera.results.record_rows import make_storable
+from tessera.results.store import Run, Store
 
-_FORMAT = "tessera records"
+_FORMAT_NAME = "tessera records"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,7 +32,7 @@ class ExportedRun:
 
 
 def to_json_text(run: Run, records: Iterable[Record]) -> str:
-    """A run and its records as strict JSON. Each environment is written once, and records point to it."""
+    """Return a run and its records as strict JSON. Equal environments are written once and referenced by hash."""
     environments: dict[str, Mapping[str, Any]] = {}
     rows = []
     for record in records:
@@ -40,8 +41,8 @@ def to_json_text(run: Run, records: Iterable[Record]) -> str:
         environments[digest] = row["environment"]
         rows.append(row | {"environment": digest})
     document = {
-        "format": _FORMAT,
-        "schema": SCHEMA,
+        "format": _FORMAT_NAME,
+        "schema": RECORD_SCHEMA,
         "run": {
             "name": run.name,
             "command": run.command,
@@ -62,21 +63,25 @@ def read_json(path: str | Path) -> ExportedRun:
     except OSError as error:
         raise TesseraError(f"cannot read the file: {error.strerror}", got=str(path)) from None
     except ValueError as error:  # not UTF-8, or not JSON
-        raise TesseraError(f"not a JSON file: {error}", got=str(path)) from None
-    if not isinstance(document, dict) or document.get("format") != _FORMAT:
-        raise TesseraError("not an exported run", got=str(path), do="make one with `tessera export RUN -o FILE`")
-    try:
-        return _exported(document)
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise TesseraError(f"a damaged export ({error!r})", got=str(path), do="export the run again") from None
-
-
-def _exported(document: dict[str, Any]) -> ExportedRun:
-    if int(document["schema"]) > SCHEMA:
+        raise TesseraError(f"the file is not JSON: {error}", got=str(path)) from None
+    if not isinstance(document, dict) or document.get("format") != _FORMAT_NAME:
         raise TesseraError(
-            "an export of a newer schema",
+            "the file is not an exported run", got=str(path), do="create one with `tessera export RUN -o FILE.json`"
+        )
+    try:
+        return _parse_export(document)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise TesseraError(
+            f"the exported file is damaged ({error!r})", got=str(path), do="export the run again"
+        ) from None
+
+
+def _parse_export(document: dict[str, Any]) -> ExportedRun:
+    if int(document["schema"]) > RECORD_SCHEMA:
+        raise TesseraError(
+            "the exported file has a newer schema",
             got=document["schema"],
-            allowed=f"up to {SCHEMA}",
+            allowed=f"up to {RECORD_SCHEMA}",
             do="upgrade tessera",
         )
     environments = document["environments"]
@@ -91,7 +96,7 @@ def _exported(document: dict[str, Any]) -> ExportedRun:
 
 
 def import_json(store: Store, path: str | Path, name: str | None = None) -> Run:
-    """Put an exported run into a store, under its own name or another: all of it or nothing."""
+    """Import an exported run into a store in one transaction; `name` replaces the name of the run."""
     exported = read_json(path)
     with store.transaction():
         run = store.start_run(
@@ -102,7 +107,7 @@ def import_json(store: Store, path: str | Path, name: str | None = None) -> Run:
 
 
 def write_parquet(path: str | Path, records: Iterable[Record]) -> None:
-    """The flat rows with typed columns, and the values of each launch in a column of lists."""
+    """Write records to a Parquet file as flat rows with typed columns; the launches' values are a column of lists."""
     try:
         import pyarrow
         import pyarrow.parquet
@@ -110,11 +115,130 @@ def write_parquet(path: str | Path, records: Iterable[Record]) -> None:
         raise MissingExtra("pyarrow", "parquet") from None
     types = {str: pyarrow.string(), int: pyarrow.int64(), float: pyarrow.float64()}
     schema = pyarrow.schema(
-        [(name, types[kind]) for name, kind in COLUMNS.items()]
+        [(name, types[kind]) for name, kind in EXPORT_COLUMNS.items()]
         + [("values", pyarrow.list_(pyarrow.list_(pyarrow.float64())))]
     )
-    rows = [flat(record) | {"values": [launch.values for launch in record.launches]} for record in records]
+    rows = [flatten_record(record) | {"values": [launch.values for launch in record.launches]} for record in records]
     try:
         pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows, schema=schema), str(path))
     except OSError as error:
         raise TesseraError(f"cannot write the file: {error.strerror or error}", got=str(path)) from None
+
+
+# Append new columns at the end, so that files of different releases can be read by column position.
+EXPORT_COLUMNS: dict[str, type] = {
+    "key": str,
+    "feature": str,
+    "name": str,
+    "params": str,
+    "version": str,
+    "status": str,
+    "reason": str,
+    "unit": str,
+    "direction": str,
+    "launches": int,
+    "samples": int,
+    "p25": float,
+    "median": float,
+    "p75": float,
+    "p99": float,
+    "metrics": str,
+    "predicted": str,
+    "fingerprint": str,
+    "notes": str,
+    "started": str,
+    "seconds": float,
+    "verdict": str,
+    "chosen": str,
+    "details": str,
+}
+
+
+def flatten_record(record: Record) -> dict[str, Any]:
+    """Return one record as a flat row. Quantiles are over the values of all launches; None without values."""
+    values = record.values
+    p25, median, p75, p99 = _compute_sample_quantiles(values)
+    row = {
+        "key": record.case.key,
+        "feature": record.case.feature,
+        "name": record.case.name,
+        "params": strict_json.dumps(dict(record.case.params), sort_keys=True),
+        "version": record.version,
+        "status": record.status,
+        "reason": record.reason,
+        "unit": record.unit,
+        "direction": record.direction,
+        "launches": len(record.launches),
+        "samples": len(values),
+        "p25": p25,
+        "median": median,
+        "p75": p75,
+        "p99": p99,
+        "metrics": _dump_metrics(record.metrics),
+        "predicted": _dump_metrics(record.predicted),
+        "fingerprint": record.fingerprint,
+        "notes": "\n".join(record.notes),
+        "started": record.started,
+        "seconds": record.seconds,
+        "verdict": record.verdict or "",
+        "chosen": strict_json.dumps(dict(record.chosen), sort_keys=True),
+        "details": strict_json.dumps(dict(record.details), sort_keys=True),
+    }
+    return {name: make_storable(cell) if isinstance(cell, str) else cell for name, cell in row.items()}
+
+
+def _compute_sample_quantiles(values: tuple[float, ...]) -> list[float | None]:
+    if not values:
+        return [None] * 4
+    import numpy as np
+
+    from tessera.measure.statistics import summarize
+
+    with np.errstate(invalid="ignore"):  # interpolation between two infinities gives NaN
+        summary = summarize(values)
+    return [summary.p25, summary.median, summary.p75, summary.p99]
+
+
+def _dump_metrics(metrics: Mapping[str, Metric]) -> str:
+    return strict_json.dumps({name: {"value": m.value, "unit": m.unit} for name, m in metrics.items()})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunSource:
+    """A run loaded from a store or an exported file: its name, start time and observations."""
+
+    name: str
+    started: str
+    observations: tuple[Observation, ...]
+
+
+def is_file_name(text: str) -> bool:
+    """Return whether a text names a file instead of a run: run names contain no slash and do not end in .json.
+
+    >>> is_file_name("nightly"), is_file_name("nightly.json"), is_file_name("out/nightly")
+    (False, True, True)
+    """
+    return text.endswith(".json") or "/" in text
+
+
+def read_source(
+    text: str,
+    store: str | Path | None = None,
+    *,
+    feature: str | None = None,
+    name_glob: str | None = None,
+) -> RunSource:
+    """Read a run from a store or an exported file, restricted to one feature or to names that match a pattern."""
+    if is_file_name(text):
+        exported = read_json(text)
+        kept = (
+            record
+            for record in exported.records
+            if (feature is None or record.case.feature == feature)
+            and (name_glob is None or fnmatchcase(record.case.name, name_glob))
+        )
+        return RunSource(name=text, started=exported.started, observations=tuple(make_observation(r) for r in kept))
+    with Store(store, create=False) as opened:
+        run = opened.get_run(text)
+        observations = tuple(opened.read_observations(run, feature, name_glob))
+    return RunSource(name=run.name, started=run.started, observations=observations)

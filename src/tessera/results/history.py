@@ -1,7 +1,7 @@
-"""A metric over many runs, case by case: its series, where it changed, and which changes are new and harmful.
+"""History of a metric over many runs: the series of each case, its lasting changes, and alerts on new regressions.
 
-Only records that may be compared form a series: those that share fingerprint and benchmark version with the newest.
-The others stand apart, each with its reason.
+A series contains the records that are comparable with the newest record: same fingerprint, benchmark version and unit.
+All other records are excluded with a reason.
 """
 
 from __future__ import annotations
@@ -16,18 +16,20 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
 
-from tessera.results.changepoints import MIN_RUNS, Shift, change_points
-from tessera.results.reading import Reading
-from tessera.results.record import FLOOR, Case, Direction
+from tessera.results.changepoints import MIN_RUNS, LevelShift, find_change_points
+from tessera.results.metrics import Direction, get_spec
+from tessera.results.observation import Reading
+from tessera.results.record import Case
 
-SAME_CHANGE = 3  # runs by which the place of a change may move when more runs are known
+# The detected position of a change may move by this number of runs when further runs are added.
+SAME_CHANGE_RUNS = 3
 
-Why = Literal["conditions", "version", "unit", "metric", "failed", "refused", "timed out"]
+ExclusionReason = Literal["conditions", "version", "unit", "metric", "failed", "refused", "timed out"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Point:
-    """The figure of one run."""
+class SeriesPoint:
+    """The value of a metric in one run."""
 
     run: str
     started: str
@@ -36,7 +38,7 @@ class Point:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """A lasting change: `run` is the first of the new level, `age` how many runs of the series that makes since."""
+    """A lasting change. `run` is the first run of the new level, `age` the number of runs since then, including it."""
 
     run: str
     started: str
@@ -48,25 +50,25 @@ class Change:
 
     @property
     def change(self) -> float:
-        """The change as a fraction of the level before."""
+        """Change relative to the previous level, e.g. 0.1 for +10 %."""
         return self.after / self.before - 1
 
     @property
     def size(self) -> float:
-        """How large the change is, halving and doubling alike."""
+        """Size of the change on the logarithmic scale: halving and doubling have equal sizes."""
         return abs(math.log(self.after / self.before))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Series:
-    """One case over the runs in which it may be compared, the oldest first."""
+class MetricSeries:
+    """One case over its comparable runs, the oldest first."""
 
     case: Case
     unit: str
     direction: Direction
-    points: tuple[Point, ...]
+    points: tuple[SeriesPoint, ...]
     changes: tuple[Change, ...]
-    errors: tuple[float, ...] = ()  # of the points, relative, where they were needed
+    errors: tuple[float, ...] = ()  # relative standard errors of the points; empty if not computed
 
     @property
     def values(self) -> list[float]:
@@ -74,25 +76,25 @@ class Series:
 
     @property
     def judged(self) -> bool:
-        """Whether there are runs enough to tell a change from noise, and figures that have a ratio."""
-        return len(self.points) >= MIN_RUNS and _ratios(self.values)
+        """Whether changes can be detected: there are enough runs, and all values are positive."""
+        return len(self.points) >= MIN_RUNS and _are_positive(self.values)
 
-    def levels(self) -> list[tuple[int, int, float]]:
-        """The stretches of one level: where each starts and ends, and its typical figure."""
+    def list_levels(self) -> list[tuple[int, int, float]]:
+        """Return the segments of constant level: index of the first run, index after the last run, and median."""
         starts = [0, *(change.start for change in self.changes), len(self.points)]
         pairs = itertools.pairwise(starts)
         return [(start, end, statistics.median(self.values[start:end])) for start, end in pairs]
 
     def is_new(self, change: Change, threshold: float, newest: int) -> bool:
-        """Whether a change began in the newest runs, or could not be told from noise before them."""
+        """Return whether a change began in the `newest` runs, or was not detectable without these runs."""
         if change.age <= newest:
             return True
         before = slice(None, -newest)
-        known = change_points(self.values[before], threshold=threshold, errors=self.errors[before] or None)
-        return all(abs(shift.start - change.start) > SAME_CHANGE for shift in known)
+        known = find_change_points(self.values[before], threshold=threshold, errors=self.errors[before] or None)
+        return all(abs(shift.start - change.start) > SAME_CHANGE_RUNS for shift in known)
 
-    def lasts(self, change: Change, threshold: float) -> bool:
-        """Whether the newest level is still on the same side of the one before the change, beyond the threshold."""
+    def is_lasting(self, change: Change, threshold: float) -> bool:
+        """Return whether the newest level still differs from the level before the change, in the same direction."""
         last = self.changes[-1].after
         return abs(math.log(last / change.before)) > math.log1p(threshold) and (
             (last > change.before) == (change.after > change.before)
@@ -100,42 +102,42 @@ class Series:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Apart:
-    """A record that is in no series, and why."""
+class ExcludedRecord:
+    """A record that is in no series, with the reason."""
 
     key: str
     run: str
-    why: Why
+    why: ExclusionReason
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Alert:
-    """A new and harmful change."""
+    """A new regression: its series and its change."""
 
-    series: Series
+    series: MetricSeries
     change: Change
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class History:
-    """The series of a metric. `runs` are those that hold any of the cases, with their suites, the oldest first."""
+    """The series of a metric. `runs` maps the name of each run with such a case to its suite, the oldest first."""
 
     metric: str
     threshold: float
     runs: Mapping[str, str]
-    series: tuple[Series, ...]
-    apart: tuple[Apart, ...]
+    series: tuple[MetricSeries, ...]
+    excluded: tuple[ExcludedRecord, ...]
 
     @property
-    def changes(self) -> list[tuple[Series, Change]]:
-        """Every change, the largest harmful ones first."""
-        found = [(series, change) for series in self.series for change in series.changes]
-        return sorted(found, key=lambda pair: (not pair[1].harmful, -pair[1].size))
+    def changes(self) -> list[tuple[MetricSeries, Change]]:
+        """All changes with their series: regressions first, then by size."""
+        changes = [(series, change) for series in self.series for change in series.changes]
+        return sorted(changes, key=lambda pair: (not pair[1].harmful, -pair[1].size))
 
-    def current(self, series: Series, newest: int) -> bool:
-        """Whether a case is still measured: the newest runs of its last run's suite hold it.
+    def is_current(self, series: MetricSeries, newest: int) -> bool:
+        """Return whether a case is still measured: the newest runs of its suite contain it.
 
-        Runs of a command of their own belong to no suite: nobody left anything out of them.
+        Runs of a single command belong to no suite; their cases always count as measured.
         """
         last = series.points[-1].run
         if self.runs[last] in ("", series.case.feature, f"{series.case.feature} {series.case.name}"):
@@ -143,29 +145,31 @@ class History:
         same = [run for run, suite in self.runs.items() if suite == self.runs[last]]
         return last in same[-newest:]
 
-    def alerts(self, newest: int) -> list[Alert]:
-        """The regressions that the newest runs of their case have brought to light, if they last, the worst first."""
-        found = [
+    def find_alerts(self, newest: int) -> list[Alert]:
+        """Return the lasting regressions that are new in the `newest` runs, the largest first."""
+        alerts = [
             Alert(series=series, change=change)
             for series, change in self.changes
             if change.harmful
             and series.is_new(change, self.threshold, newest)
-            and series.lasts(change, self.threshold)
-            and self.current(series, newest)
+            and series.is_lasting(change, self.threshold)
+            and self.is_current(series, newest)
         ]
-        return sorted(found, key=lambda alert: -alert.change.size)
+        return sorted(alerts, key=lambda alert: -alert.change.size)
 
     @property
-    def moved_together(self) -> str | None:
-        """The run at which half of ten judged cases or more changed, if there is one: did the machine change?"""
+    def common_change_run(self) -> str | None:
+        """Run at which half or more of at least ten cases changed (a sign that the machine changed), else None."""
         judged = sum(series.judged for series in self.series)
         at = Counter(change.run for _, change in self.changes).most_common(1)
         return at[0][0] if judged >= 10 and at and 2 * at[0][1] >= judged else None
 
 
-def history(readings: Iterable[Reading], metric: str, *, threshold: float = 0.03, last: int | None = None) -> History:
-    """The series of all cases among some readings; `last` keeps the newest runs only."""
-    ordered = sorted(readings, key=lambda reading: _moment(reading.started))
+def build_history(
+    readings: Iterable[Reading], metric: str, *, threshold: float = 0.03, last: int | None = None
+) -> History:
+    """Build the series of all cases from readings; `last` limits them to this number of newest runs."""
+    ordered = sorted(readings, key=lambda reading: _to_timestamp(reading.started))
     runs = {reading.run: reading.suite for reading in ordered}
     if last is not None:
         runs = dict(list(runs.items())[-last:])
@@ -173,27 +177,29 @@ def history(readings: Iterable[Reading], metric: str, *, threshold: float = 0.03
     cases: dict[str, list[Reading]] = {}
     for reading in ordered:
         cases.setdefault(reading.case.key, []).append(reading)
-    series: list[Series] = []
-    apart: list[Apart] = []
-    for key, own in cases.items():
-        usable = [reading for reading in own if _obstacle(reading) is None]
+    series: list[MetricSeries] = []
+    excluded: list[ExcludedRecord] = []
+    for key, readings_of_case in cases.items():
+        usable = [reading for reading in readings_of_case if _explain_exclusion(reading) is None]
         newest = usable[-1] if usable else None
-        kept = [reading for reading in usable if newest and _difference(reading, newest) is None]
-        apart += [
-            Apart(key=key, run=reading.run, why=why)
-            for reading in own
-            if (why := _obstacle(reading) or (_difference(reading, newest) if newest else None))
+        comparable = [reading for reading in usable if newest and _find_difference(reading, newest) is None]
+        excluded += [
+            ExcludedRecord(key=key, run=reading.run, why=why)
+            for reading in readings_of_case
+            if (why := _explain_exclusion(reading) or (_find_difference(reading, newest) if newest else None))
         ]
-        if kept:
-            # the floor is of one launch: how far apart they all are says nothing of it
-            series.append(_series(kept, threshold, by_launches=metric != FLOOR))
-    return History(metric=metric, threshold=threshold, runs=runs, series=tuple(series), apart=tuple(apart))
+        if comparable:
+            # A metric merged by minimum comes from one launch, so the spread of all launches is not its error.
+            by_launches = get_spec(metric).merge == "median"
+            series.append(_build_series(comparable, threshold, by_launches=by_launches))
+    return History(metric=metric, threshold=threshold, runs=runs, series=tuple(series), excluded=tuple(excluded))
 
 
-def matches(case: Case, filters: Mapping[str, Sequence[str]]) -> bool:
-    """Whether each parameter that is filtered has one of the values asked for.
+def matches_filters(case: Case, filters: Mapping[str, Sequence[str]]) -> bool:
+    """Return whether every filtered parameter of a case has one of the accepted values.
 
-    >>> matches(Case(feature="ops", name="add", params={"size": "small", "n": 8}), {"size": ["small"], "n": ["8"]})
+    >>> case = Case(feature="ops", name="add", params={"size": "small", "n": 8})
+    >>> matches_filters(case, {"size": ["small"], "n": ["8"]})
     True
     """
     return all(
@@ -202,8 +208,8 @@ def matches(case: Case, filters: Mapping[str, Sequence[str]]) -> bool:
     )
 
 
-def _obstacle(reading: Reading) -> Why | None:
-    """Why a reading gives no figure, if so."""
+def _explain_exclusion(reading: Reading) -> ExclusionReason | None:
+    """Return why a reading has no usable value; None if it has one."""
     if reading.status == "timed_out":
         return "timed out"
     if reading.status != "ok":
@@ -211,42 +217,42 @@ def _obstacle(reading: Reading) -> Why | None:
     return None if reading.metric and math.isfinite(reading.metric.value) else "metric"
 
 
-def _difference(reading: Reading, newest: Reading) -> Why | None:
-    """Why a figure may not be compared with the newest, if so."""
+def _find_difference(reading: Reading, newest: Reading) -> ExclusionReason | None:
+    """Return why a reading is not comparable with the newest reading; None if it is comparable."""
     if reading.version != newest.version:
         return "version"
     if reading.fingerprint != newest.fingerprint:
         return "conditions"
     assert reading.metric
     assert newest.metric
-    one, other = reading.metric, newest.metric
-    return "unit" if (one.unit, one.direction) != (other.unit, other.direction) else None
+    same = (reading.metric.unit, reading.metric.direction) == (newest.metric.unit, newest.metric.direction)
+    return None if same else "unit"
 
 
-def _series(readings: Sequence[Reading], threshold: float, *, by_launches: bool) -> Series:
+def _build_series(readings: Sequence[Reading], threshold: float, *, by_launches: bool) -> MetricSeries:
     metrics = [reading.metric for reading in readings if reading.metric]
     unit, direction = metrics[-1].unit, metrics[-1].direction
     values = [metric.value for metric in metrics]
-    shifts = change_points(values, threshold=threshold) if _ratios(values) else ()
+    shifts = find_change_points(values, threshold=threshold) if _are_positive(values) else ()
     errors: tuple[float, ...] = ()
     if shifts and by_launches and (unit == "s" or unit.endswith("/s")):
-        # The launches can only make a change less sure: their samples are read where there is one.
-        errors = tuple(_error(reading.launches()) for reading in readings)
-        shifts = change_points(values, threshold=threshold, errors=errors)
-    return Series(
+        # Errors of the launches can only make a change less significant: read samples only if there is a change.
+        errors = tuple(_compute_relative_error(reading.launches()) for reading in readings)
+        shifts = find_change_points(values, threshold=threshold, errors=errors)
+    return MetricSeries(
         case=readings[-1].case,
         unit=unit,
         direction=direction,
         points=tuple(
-            Point(run=reading.run, started=reading.started, value=value)
+            SeriesPoint(run=reading.run, started=reading.started, value=value)
             for reading, value in zip(readings, values, strict=True)
         ),
-        changes=tuple(_change(shift, readings, direction) for shift in shifts),
+        changes=tuple(_build_change(shift, readings, direction) for shift in shifts),
         errors=errors,
     )
 
 
-def _change(shift: Shift, readings: Sequence[Reading], direction: Direction) -> Change:
+def _build_change(shift: LevelShift, readings: Sequence[Reading], direction: Direction) -> Change:
     first = readings[shift.start]
     return Change(
         run=first.run,
@@ -259,19 +265,19 @@ def _change(shift: Shift, readings: Sequence[Reading], direction: Direction) -> 
     )
 
 
-def _error(figures: Sequence[float]) -> float:
-    """The relative standard error that the launches of a run give its figure; nothing is known from one."""
-    if len(figures) < 2 or not _ratios(figures):
+def _compute_relative_error(figures: Sequence[float]) -> float:
+    """Return the relative standard error of a run's value, from its launches; 0 for a single launch."""
+    if len(figures) < 2 or not _are_positive(figures):
         return 0.0
     return statistics.stdev(map(math.log, figures)) / math.sqrt(len(figures))
 
 
-def _ratios(values: Sequence[float]) -> bool:
+def _are_positive(values: Sequence[float]) -> bool:
     return all(0 < value < math.inf for value in values)
 
 
-def _moment(started: str) -> float:
-    """A stored date as a number; what is no date comes first."""
+def _to_timestamp(started: str) -> float:
+    """Return a stored date as a number to sort by; text that is not a date sorts first."""
     try:
         return datetime.fromisoformat(started).timestamp()
     except ValueError:

@@ -1,4 +1,4 @@
-"""The tables of a store's file, how it is opened, and whether it is a store that this version can read."""
+"""The SQLite tables of a store: creating, opening and checking its file."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from pathlib import Path
 
 from tessera.errors import TesseraError
 
-# Written into the header of the file: the word that makes it ours, and the version of its tables.
-APPLICATION = int.from_bytes(b"Tess", "big")
-STORE_SCHEMA = 1
+# Header of the SQLite file: application id and schema version.
+APPLICATION_ID = int.from_bytes(b"Tess", "big")
+STORE_SCHEMA_VERSION = 1
 
-# `body` is the record as JSON without samples and environment; the columns before it repeat what is
-# searched for. The blobs come last: SQLite then reads them only where they are asked for. Numbers of runs
-# and environments are never used twice, so that a reader may keep what it has read.
-_TABLES = """
+# `body` is the record as JSON without samples and environment; the columns before it repeat the searched fields. The
+# blobs come last, so that SQLite reads them only if they are selected. Ids of runs and environments are never reused,
+# so that a reader may cache them.
+_CREATE_TABLES_SQL = """
 CREATE TABLE runs (
     id INTEGER PRIMARY KEY AUTOINCREMENT,
     name TEXT NOT NULL UNIQUE,
@@ -48,21 +48,21 @@ CREATE INDEX records_by_environment ON records (environment);
 
 
 def open_database(path: Path, *, create: bool) -> sqlite3.Connection:
-    """Open a store's file; one that does not exist is made where that is wished, and otherwise an error."""
+    """Open the file of a store; a missing file is created with `create`, otherwise it is an error."""
     if path.is_dir():
-        raise TesseraError("a store is a file, and this is a directory", got=str(path))
+        raise TesseraError("the path of the store is a directory", got=str(path))
     if create:
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise TesseraError(f"cannot make a store here: {error.strerror}", got=str(path)) from None
+            raise TesseraError(f"cannot create a store: {error.strerror}", got=str(path)) from None
     elif not path.exists():
-        do = "run a suite first, or say where it is with --store or TESSERA_STORE"
-        raise TesseraError("there is no store here", got=str(path), do=do)
-    with explained(path):
+        do = "run a suite first, or name the file with --store or TESSERA_STORE"
+        raise TesseraError("the store does not exist", got=str(path), do=do)
+    with explain_sqlite_errors(path):
         db = sqlite3.connect(path, timeout=30, isolation_level=None)
         try:
-            _prepare(db, path, create=create)
+            _prepare_database(db, path, create=create)
             db.execute("PRAGMA synchronous = FULL")
             db.execute("PRAGMA foreign_keys = ON")
         except BaseException:
@@ -71,67 +71,67 @@ def open_database(path: Path, *, create: bool) -> sqlite3.Connection:
     return db
 
 
-def _prepare(db: sqlite3.Connection, path: Path, *, create: bool) -> None:
-    """Check that an open file is a store, or make it one where it is still empty and that is wished."""
-    application = _number(db, "PRAGMA application_id")
-    version = _number(db, "PRAGMA user_version")
-    # A kill during creation leaves a file without tables and without our word: it is empty, not foreign.
-    empty = application == 0 and not _number(db, "SELECT count(*) FROM sqlite_master")
+def _prepare_database(db: sqlite3.Connection, path: Path, *, create: bool) -> None:
+    """Check that an open file is a store; create its tables if it is empty and `create` is set."""
+    application = _query_integer(db, "PRAGMA application_id")
+    version = _query_integer(db, "PRAGMA user_version")
+    # A process killed during creation leaves a file without tables and application id, which counts as empty.
+    empty = application == 0 and not _query_integer(db, "SELECT count(*) FROM sqlite_master")
     if empty and create:
         db.execute("PRAGMA journal_mode = WAL")
-        _create(db)
-    elif application != APPLICATION:
-        raise _not_a_store(path)
-    elif version > STORE_SCHEMA:
+        _create_tables(db)
+    elif application != APPLICATION_ID:
+        raise _make_foreign_file_error(path)
+    elif version > STORE_SCHEMA_VERSION:
         raise TesseraError(
-            f"the store {path} is of a newer schema",
+            f"the store {path} has a newer schema",
             got=version,
-            allowed=f"up to {STORE_SCHEMA}",
+            allowed=f"up to {STORE_SCHEMA_VERSION}",
             do="upgrade tessera",
         )
 
 
 @contextmanager
-def explained(path: Path) -> Iterator[None]:
-    """Turn the errors of SQLite into one line that says what to do about this store."""
+def explain_sqlite_errors(path: Path) -> Iterator[None]:
+    """Convert SQLite errors to a `TesseraError` with advice in one line."""
     try:
         yield
     except sqlite3.Error as error:
         text = str(error)
         if "not a database" in text:
-            raise _not_a_store(path) from None
-        advice = next((advice for sign, advice in _ADVICE.items() if sign in text), "")
+            raise _make_foreign_file_error(path) from None
+        advice = next((advice for sign, advice in _ADVICE_BY_ERROR_TEXT.items() if sign in text), "")
         raise TesseraError(f"the store {path} cannot be used: {text}", do=advice) from error
 
 
-_ADVICE = {
-    "full": "make room on the disk, then go on with --resume",
-    "readonly": "it must be writable: copy it, or give another with --store",
+_ADVICE_BY_ERROR_TEXT = {
+    "full": "free space on the disk, then continue with --resume",
+    "readonly": "the store must be writable: copy it, or name another with --store",
     "unable to open": "the file and its directory must be writable",
-    "locked": "another command is writing to it: wait, or give another with --store",
+    "locked": "another command is writing to it: wait, or name another with --store",
     "malformed": "the file is damaged: restore it from an export",
-    "FOREIGN KEY": "the run was deleted meanwhile",
+    "FOREIGN KEY": "another process deleted the run",
 }
 
 
-def _not_a_store(path: Path) -> TesseraError:
-    return TesseraError(f"{path} is not a store of tessera", do="give another file with --store")
+def _make_foreign_file_error(path: Path) -> TesseraError:
+    return TesseraError(f"{path} is not a Tessera store", do="name another file with --store")
 
 
-def _create(db: sqlite3.Connection) -> None:
+def _create_tables(db: sqlite3.Connection) -> None:
     db.execute("BEGIN IMMEDIATE")
     try:
-        if not _number(db, "SELECT count(*) FROM sqlite_master"):  # another process may have been first
-            for statement in _TABLES.strip().split(";\n"):
+        if not _query_integer(db, "SELECT count(*) FROM sqlite_master"):  # another process may have been faster
+            for statement in _CREATE_TABLES_SQL.strip().split(";\n"):
                 db.execute(statement)
-            db.execute(f"PRAGMA application_id = {APPLICATION}")
-            db.execute(f"PRAGMA user_version = {STORE_SCHEMA}")
+            db.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+            db.execute(f"PRAGMA user_version = {STORE_SCHEMA_VERSION}")
         db.execute("COMMIT")
     except BaseException:
-        if db.in_transaction:  # SQLite itself rolls back when the disk is full
+        if db.in_transaction:  # SQLite has already rolled back if the disk is full
             db.execute("ROLLBACK")
         raise
 
 
-def _number(db: sqlite3.Connection, query: str) -> int:
+def _query_integer(db: sqlite3.Connection, query: str) -> int:
     return int(db.execute(query).fetchone()[0])

@@ -1,10 +1,10 @@
-"""How much figures vary between launches, learnt from all cases together.
+"""Moderated variances: the variance between launches, estimated from all cases together.
 
-Five launches say little about the spread of one case, but a run has many cases. Following the empirical
-Bayes method of Smyth (2004), each case's variance is drawn towards what is typical of all cases, with a
-weight that the cases themselves suggest: great where their variances are alike, none where they have
-nothing in common. A case that is plainly noisier than the others keeps its own variance (after Phipson et
-al., 2016): borrowing calm from its neighbours would make it a false alarm.
+The variance of one case cannot be estimated well from a few launches, but a run has many cases. Following the empirical
+Bayes method of Smyth (2004), the variance of each case is shrunk towards the typical variance of all cases. The weight
+of the typical variance is estimated from the data: large if the variances of the cases are similar, zero if they differ
+widely. A case that is clearly noisier than the other cases keeps its own variance (after Phipson et al., 2016);
+shrinking it would cause false alarms.
 """
 
 from __future__ import annotations
@@ -15,52 +15,51 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
+FloatArray = NDArray[np.float64]
 
-# Fewer cases than this say nothing about what is typical.
-MIN_CASES = 3
+# Minimum number of cases to estimate a typical variance.
+MIN_PRIOR_CASES = 3
 
 
 @dataclass(frozen=True, slots=True)
 class Prior:
-    """The typical variance, and how many degrees of freedom that knowledge is worth (0: nothing is known)."""
+    """The typical variance and its degrees of freedom (0: unknown)."""
 
     variance: float
     df: float
 
 
-NOTHING = Prior(0.0, 0.0)
+NO_PRIOR = Prior(0.0, 0.0)
 
 
-def fit_prior(variances: Floats, dfs: Floats) -> Prior:
-    """What the cases' own variances say about a typical case.
+def fit_prior(variances: FloatArray, dfs: FloatArray) -> Prior:
+    """Estimate the prior from the variances of the cases.
 
-    Cases without spread of their own (one launch each, or figures that never differ) have no say. Variances
-    far out are drawn in to three robust deviations, so that a few noisy cases do not hide what the others
-    agree on.
+    Cases without a variance (a single launch, or constant values) are left out. Outlying variances are clipped to
+    three robust deviations, so that a few noisy cases do not dominate.
     """
     from scipy.special import psi, zeta
 
     usable = (dfs > 0) & (variances > 0)
     own, df = variances[usable], dfs[usable]
-    if len(own) < MIN_CASES:
-        return NOTHING
+    if len(own) < MIN_PRIOR_CASES:
+        return NO_PRIOR
     # The logarithm of a chi-square variance has a known mean and variance, psi and trigamma (= zeta(2, .)).
     logs = np.log(own) - psi(df / 2) + np.log(df / 2)
     middle = float(np.median(logs))
     reach = 3 * 1.4826 * float(np.median(np.abs(logs - middle)))
     logs = np.clip(logs, middle - reach, middle + reach)
     excess = float(np.var(logs, ddof=1) - np.mean(zeta(2, df / 2)))
-    # No knowledge is worth more than the launches it was learnt from.
+    # The prior has at most as many degrees of freedom as the data that it was estimated from.
     most = float(df.sum())
     if excess <= 0:
         return Prior(float(np.exp(logs.mean())), most)
-    prior_df = min(2 * _inverse_trigamma(excess), most)
+    prior_df = min(2 * _invert_trigamma(excess), most)
     return Prior(float(np.exp(logs.mean() + psi(prior_df / 2) - np.log(prior_df / 2))), prior_df)
 
 
-def moderate(variances: Floats, dfs: Floats, prior: Prior) -> tuple[Floats, Floats]:
-    """Each case's variance and its degrees of freedom after borrowing from the others."""
+def moderate_variances(variances: FloatArray, dfs: FloatArray, prior: Prior) -> tuple[FloatArray, FloatArray]:
+    """Return the moderated variances and their degrees of freedom."""
     from scipy.special import fdtrc
 
     if prior.df == 0:
@@ -73,8 +72,8 @@ def moderate(variances: Floats, dfs: Floats, prior: Prior) -> tuple[Floats, Floa
     return (borrowed * prior.variance + dfs * variances) / total, total
 
 
-def _inverse_trigamma(value: float) -> float:
-    """The x at which trigamma is `value`, by Newton's method on its reciprocal, which is nearly straight."""
+def _invert_trigamma(value: float) -> float:
+    """Return x with trigamma(x) = `value`, by Newton's method on 1/trigamma, which is nearly linear."""
     from scipy.special import zeta
 
     x: Any = 0.5 + 1 / value

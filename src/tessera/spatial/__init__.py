@@ -1,7 +1,7 @@
-"""Convolutional networks on images that are cut over ranks: exact, with the borders exchanged as they are needed.
+"""Convolutional networks on images that are split over ranks, with halo exchanges where layers need them.
 
-`from tessera.spatial import parallelize` is the way in, `halo_exchange` the one thing that all its layers share; torch
-is imported when they are asked for.
+`parallelize` splits a network; `halo_exchange` is the differentiable exchange that its layers use. torch is imported on
+first use.
 """
 
 from __future__ import annotations
@@ -9,14 +9,14 @@ from __future__ import annotations
 import typing
 from importlib import import_module
 
-HOMES = {
-    "ParallelModel": "tessera.spatial.network.parallel_model",
-    "parallelize": "tessera.spatial.network.parallel_model",
+EXPORTS = {
+    "ParallelModel": "tessera.spatial.parallel_model",
+    "parallelize": "tessera.spatial.parallel_model",
     "halo_exchange": "tessera.spatial.exchange",
 }
 
 
 def __getattr__(name: str) -> typing.Any:
-    if name in HOMES:
-        return getattr(import_module(HOMES[name]), name)
+    if name in EXPORTS:
+        return getattr(import_module(EXPORTS[name]), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,73 +1,189 @@
-"""From what a user asks for to the halo cases that answer it, and how each has to be launched."""
+"""The axes of the halo benchmarks, the cases of their combinations, and the launch of each case."""
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from tessera.errors import TesseraError, did_you_mean
+from tessera.axes import Axes, Axis, Option, parse_bool, parse_int, parse_size, shorten_pair
+from tessera.errors import TesseraError
+from tessera.geometry.halo import PADDING_MODES
+from tessera.geometry.partition import SLICE_METHODS
 from tessera.launch import LaunchConfig
 from tessera.results.record import Case
-from tessera.spatial.bench.problem import DTYPES, Problem, pair
-from tessera.transport.choose import TRANSPORTS, spawn_of
+from tessera.spatial.problem import DTYPES, HaloProblem, parse_size_pair
+from tessera.transport.registry import TRANSPORTS, get_spawn
 
 BENCHMARKS = {
-    "exchange": "what it costs to exchange the borders",
-    "compute": "exchange, convolution, both, and the two overlapped",
-    "validate": "every received pixel, the output and all gradients against the uncut convolution",
+    "exchange": "time of exchanging the halos",
+    "compute": "times of exchange, convolution, both in turn, and both overlapped",
+    "validate": "comparison of every received pixel, the output and all gradients with the unsplit convolution",
 }
+PLAN = "plan"  # benchmark name: list and draw an exchange without running it
 OVERLAPS = ("none", "split", "recompute", "auto")
 LAYOUTS = ("auto", "contiguous", "channels_last")
-LEAST_ROUNDS = 3  # what is left over from a round before, or one before that, shows in the third at the latest
+MIN_ROUNDS = 3  # the third round detects stale data of the two rounds before
 
-# Every axis with its usual value; those that decide about the launch come first, so that its cases follow one another.
-AXES: dict[str, tuple[Any, ...]] = {
-    "transport": ("auto",),
-    "num_spatial_parts": (4,),
-    "slice_method": ("square",),
-    "image_size": (8,),
-    "batch_size": (1,),
-    "in_channels": (1,),
-    "out_channels": (256,),
-    "halo_len": (1,),
-    "kernel": (),
-    "stride": (1,),
-    "dilation": (1,),
-    "padding": (),
-    "padding_mode": ("zeros",),
-    "dtype": ("float32",),
-    "layout": ("auto",),
-    "overlap": ("none", "split", "recompute"),
-    "backward": (False,),
-    "fp16_allreduce": (False,),
-    "rounds": (LEAST_ROUNDS,),
-}
-# What an axis has no meaning for: there is nothing that it could change.
-MEANINGLESS = {
-    "exchange": {"out_channels", "overlap", "fp16_allreduce", "rounds"},
-    "compute": {"rounds"},
-    "validate": {"backward", "fp16_allreduce"},
-}
-SIZES = ("image_size", "kernel", "stride", "dilation", "padding")
-# Left out of a case where they are as usual.
-UNSAID = {"stride": 1, "dilation": 1, "padding_mode": "zeros", "backward": False, "fp16_allreduce": False}
-WORDS: dict[str, tuple[Any, ...]] = {
-    "transport": tuple(TRANSPORTS),
-    "dtype": tuple(DTYPES),
-    "layout": LAYOUTS,
-    "overlap": OVERLAPS,
-    "backward": (False, True),
-    "fp16_allreduce": (False, True),
-}
+IMAGE, CONVOLUTION, DISTRIBUTION = "image", "convolution", "distribution and execution"
+# Axes that determine the launch come first, so that cases with the same launch are consecutive.
+AXES = Axes(
+    "halo",
+    (
+        Axis(
+            name="transport",
+            choices=tuple(TRANSPORTS),
+            default="auto",
+            applies_to=tuple(BENCHMARKS),
+            group=DISTRIBUTION,
+            help="transport between ranks",
+        ),
+        Axis(
+            name="num_spatial_parts",
+            parse=parse_int,
+            default=4,
+            group=DISTRIBUTION,
+            help="ranks that the image is split over",
+        ),
+        Axis(
+            name="slice_method",
+            default="square",
+            metavar="HOW",
+            group=DISTRIBUTION,
+            help=f"arrangement of the tiles: {', '.join(SLICE_METHODS)}",
+        ),
+        Axis(
+            name="image_size",
+            parse=parse_size,
+            default=8,
+            defaults={PLAN: 64},
+            group=IMAGE,
+            help="height and width of the whole image in pixels",
+        ),
+        Axis(name="batch_size", parse=parse_int, default=1, group=IMAGE, help="images per batch"),
+        Axis(name="in_channels", parse=parse_int, default=1, group=IMAGE, help="channels of the image"),
+        Axis(
+            name="out_channels",
+            parse=parse_int,
+            default=256,
+            applies_to=("compute", "validate"),
+            ignored_elsewhere=True,
+            group=CONVOLUTION,
+            help="channels of the convolution's output",
+        ),
+        Axis(
+            name="halo_len",
+            parse=parse_int,
+            default=1,
+            minimum=0,
+            in_key="never",
+            group=CONVOLUTION,
+            help="halo width N in pixels, for a kernel of 2 N + 1",
+        ),
+        Axis(name="kernel", parse=parse_size, group=CONVOLUTION, help="kernel size in pixels, in place of --halo-len"),
+        Axis(
+            name="stride",
+            parse=parse_size,
+            default=1,
+            in_key="unless_default",
+            group=CONVOLUTION,
+            help="convolution stride",
+        ),
+        Axis(
+            name="dilation",
+            parse=parse_size,
+            default=1,
+            in_key="unless_default",
+            group=CONVOLUTION,
+            help="convolution dilation",
+        ),
+        Axis(
+            name="padding",
+            parse=parse_size,
+            group=CONVOLUTION,
+            help="padding of every side in pixels",
+            default_text="keeps the image size for odd kernels",
+        ),
+        Axis(
+            name="padding_mode",
+            choices=PADDING_MODES,
+            default="zeros",
+            in_key="unless_default",
+            group=CONVOLUTION,
+            help="values of padded pixels",
+        ),
+        Axis(name="dtype", choices=tuple(DTYPES), default="float32", group=IMAGE, help="element type"),
+        Axis(
+            name="layout",
+            choices=LAYOUTS,
+            default="auto",
+            applies_to=tuple(BENCHMARKS),
+            exclusive="layout",
+            group=IMAGE,
+            help="memory layout of the tiles",
+        ),
+        Axis(
+            name="overlap",
+            choices=OVERLAPS,
+            default=("none", "split", "recompute"),
+            several=True,
+            applies_to=("compute", "validate"),
+            group=DISTRIBUTION,
+            help="overlap of exchange and convolution",
+        ),
+        Axis(
+            name="backward",
+            parse=parse_bool,
+            default=False,
+            choices=(False, True),
+            action="flag",
+            in_key="unless_default",
+            applies_to=("exchange", "compute"),
+            group=CONVOLUTION,
+            help="backward pass as well",
+        ),
+        Axis(
+            name="fp16_allreduce",
+            parse=parse_bool,
+            default=False,
+            choices=(False, True),
+            action="flag",
+            in_key="unless_default",
+            applies_to=("compute",),
+            ignored_elsewhere=True,
+            group=CONVOLUTION,
+            help="weight gradients summed in half precision, in compute --backward",
+        ),
+        Axis(
+            name="rounds",
+            option="--iterations",
+            aliases=("--iters",),
+            parse=parse_int,
+            default=MIN_ROUNDS,
+            minimum=MIN_ROUNDS,
+            applies_to=("validate",),
+            group="rounds",
+            help="rounds, each with new input",
+        ),
+    ),
+)
+# `--channels-last`: an alias of `--layout channels_last`.
+CHANNELS_LAST = Option(
+    name="layout",
+    option="--channels-last",
+    action="const",
+    const="channels_last",
+    exclusive="layout",
+    group=IMAGE,
+    help="short for --layout channels_last",
+)
 
 
 def cases(names: Sequence[str] = tuple(BENCHMARKS), **axes: Sequence[Any]) -> list[Case]:
-    """Every benchmark named, with every combination of the axes that mean something for it.
+    """Return the cases of the benchmarks: for each benchmark, every combination of values of its axes.
 
-    Without `kernel` the window follows from `halo_len`: 2 * halo_len + 1 pixels, padded so that the output is as large
-    as the image. A validation takes all its overlaps in one case.
+    Without `kernel` the kernel size follows from `halo_len`: 2 * halo_len + 1 pixels, padded so that the output has the
+    size of the image. `validate` checks all its overlaps in one case.
 
     >>> [case.key for case in cases(["exchange"], image_size=[64], num_spatial_parts=[2], slice_method=["1x2"])]
     ['halo/exchange[batch_size=1,dtype=float32,image_size=64,in_channels=1,kernel=3,layout=auto,num_spatial_parts=2,\
@@ -76,60 +192,42 @@ padding=1,slice_method="1x2",transport=auto]']
     for name in names:
         if name not in BENCHMARKS:
             raise TesseraError("unknown halo benchmark", got=name, allowed=BENCHMARKS)
-    _check(axes)
-    for axis in axes:
-        if all(axis in MEANINGLESS[name] for name in names):
-            raise TesseraError(f"{axis} has no meaning for {' and '.join(names)}", do="leave it out")
-    found = []
+    AXES.check_values(axes)
+    AXES.check_applicable(axes, names)
+    expanded = []
     for name in names:
-        own = {axis: axes.get(axis, usual) for axis, usual in AXES.items() if axis not in MEANINGLESS[name]}
+        values = dict(axes)
         if name == "validate":
-            own["overlap"] = (list(own["overlap"]),)
-        own = {axis: values for axis, values in own.items() if values or axis not in ("kernel", "padding")}
-        for combination in itertools.product(*own.values()):
-            params = _params(dict(zip(own, combination, strict=True)))
-            problem = Problem.of(params)
-            problem.plan()  # what no plan can be made of is refused here as well
-            found.append(Case(feature="halo", name=name, params=params))
-    found.sort(key=lambda case: (str(case.params["transport"]), int(case.params["num_spatial_parts"])))
-    return list({case.key: case for case in found}.values())
+            values["overlap"] = [list(axes.get("overlap") or AXES["overlap"].default_values)]
+        expanded += [Case(feature="halo", name=name, params=params) for params in expand_params(name, values)]
+    expanded.sort(key=lambda case: (str(case.params["transport"]), int(case.params["num_spatial_parts"])))
+    return list({case.key: case for case in expanded}.values())
 
 
-def _check(axes: Mapping[str, Sequence[Any]]) -> None:
-    for axis, values in axes.items():
-        if axis not in AXES:
-            raise TesseraError("unknown axis of a halo case", got=axis, allowed=AXES, do=did_you_mean(axis, AXES))
-        if not values:  # there would be no case, or one that checks nothing
-            raise TesseraError(f"{axis} has no values", allowed=WORDS.get(axis), do="name one, or leave it out")
-        for value in values:
-            if axis in WORDS and value not in WORDS[axis]:
-                raise TesseraError(f"unknown {axis}", got=value, allowed=[str(word) for word in WORDS[axis]])
-    for value in axes.get("halo_len", ()):
-        if not isinstance(value, int) or value < 0:
-            raise TesseraError("--halo-len", got=value, allowed="0 or more")
-    for value in axes.get("rounds", ()):
-        if not isinstance(value, int) or value < LEAST_ROUNDS:
-            raise TesseraError("a validation takes rounds of fresh input", got=value, allowed=f"{LEAST_ROUNDS} or more")
-    if axes.get("kernel") and axes.get("halo_len"):
-        raise TesseraError("--kernel and --halo-len both say how large the window is", do="give one of them")
+def expand_params(benchmark: str, values: Mapping[str, Sequence[Any]]) -> list[dict[str, Any]]:
+    """Return the parameters of every combination of values; an impossible combination raises an error."""
+    if values.get("kernel") and values.get("halo_len"):
+        raise TesseraError("--kernel and --halo-len both set the kernel size", do="set only one of them")
+    axes = AXES.select(benchmark)
+    expanded = [axes.omit_defaults(_complete(params)) for params in axes.expand(values)]
+    for params in expanded:
+        HaloProblem.of(params).plan()
+    return expanded
 
 
-def _params(chosen: dict[str, Any]) -> dict[str, Any]:
-    """The parameters of a case: the window spelled out, sizes as one number where both are alike."""
-    halo = chosen.pop("halo_len")
-    chosen.setdefault("kernel", 2 * halo + 1)
-    if "padding" not in chosen:
-        kernel = pair(chosen["kernel"], "kernel", least=1)
-        dilation = pair(chosen["dilation"], "dilation", least=1)
-        chosen["padding"] = [(k - 1) * d // 2 for k, d in zip(kernel, dilation, strict=True)]
-    for name in SIZES:
-        height, width = pair(chosen[name], name, least=0)
-        chosen[name] = height if height == width else [height, width]
-    return {name: value for name, value in chosen.items() if name not in UNSAID or value != UNSAID[name]}
+def _complete(params: dict[str, Any]) -> dict[str, Any]:
+    """Return the parameters with kernel size and padding; a size is one number if height and width are equal."""
+    params.setdefault("kernel", 2 * params["halo_len"] + 1)
+    if "padding" not in params:
+        kernel = parse_size_pair(params["kernel"], "kernel", minimum=1)
+        dilation = parse_size_pair(params["dilation"], "dilation", minimum=1)
+        params["padding"] = [(k - 1) * d // 2 for k, d in zip(kernel, dilation, strict=True)]
+    sizes = [axis.name for axis in AXES if axis.parse is parse_size]
+    return params | {name: shorten_pair(parse_size_pair(params[name], name, minimum=0)) for name in sizes}
 
 
 def launch(case: Case, base: LaunchConfig) -> LaunchConfig:
-    """As many ranks as the image has parts, started by what the transport needs; an uncut image needs no ranks."""
+    """Return the launch of a case: one rank per tile, with the transport's launcher; a single process for one tile."""
     parts = int(case.params["num_spatial_parts"])
-    spawn = "processes" if parts == 1 else spawn_of(str(case.params["transport"]))
+    spawn = "processes" if parts == 1 else get_spawn(str(case.params["transport"]))
     return replace(base, spawn=spawn, workers=parts)

@@ -1,31 +1,29 @@
-"""The halo exchange as a differentiable function: forward the exchange, backward its adjoint.
+"""The halo exchange as a differentiable function: the exchange forward, its adjoint backward.
 
-Frames are persistent buffers: the next round of an exchange writes over them. Whatever was saved of a frame for
-backward is therefore good for one round only, and refused afterwards.
+Frames are persistent buffers that the next round of an exchange overwrites. A frame that was saved for backward is
+therefore valid for one round only, and refused afterwards.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import Any
 from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
-from torch.autograd.graph import saved_tensors_hooks
 
 from tessera.errors import TesseraError
 from tessera.geometry import Box, HaloPlan
-from tessera.transport.distributed import world
 from tessera.transport.exchange import Exchange
-from tessera.transport.layout import index
+from tessera.transport.layout import index_box
+from tessera.transport.process_groups import get_world_transport
 from tessera.transport.transport import Transport
 
 
 class CountedExchange(Exchange):
-    """An exchange that counts its rounds, so that a frame that was written over is never taken for an older one."""
+    """An exchange that counts its rounds, to detect the use of a frame that a later round has overwritten."""
 
     rounds = 0
 
@@ -34,23 +32,23 @@ class CountedExchange(Exchange):
         super().start(tile)
 
     def start_parts(self, tile: Tensor, parts: Sequence[Box]) -> None:
-        """Start with some of the tile's pixels only: the frame then has no others of this rank's own."""
+        """Start the exchange with only some boxes of the tile; the frame then lacks the rank's other pixels."""
         self.check_tile(tile)
         self.settle()
         for part in parts:
-            place = index(self.mine.owned, part)
-            self.home[place].copy_(tile[place])
+            place = index_box(self.worker_plan.owned, part)
+            self.tile_buffer[place].copy_(tile[place])
         self.start()
 
     def read(self, part: Box) -> Tensor:
-        """The part of the frame that spans a box; what comes from elsewhere is in place after `finish`."""
-        return self.frame[index(self.mine.frame, part)]
+        """Return the part of the frame that spans a box; received pixels in it are valid after `finish`."""
+        return self.frame[index_box(self.worker_plan.frame, part)]
 
     def check(self, number: int) -> None:
-        """Raise if the frame is not of this round any more (as `rounds` was after its `start`)."""
+        """Raise an error if the frame was overwritten since round `number` (the value of `rounds` after `start`)."""
         if number != self.rounds:
             raise TesseraError(
-                "a layer's input was written over before its gradient was taken",
+                "the input of a layer was overwritten before its backward pass",
                 got=f"{self.rounds - number} more forward",
                 do="run backward before the next forward",
             )
@@ -67,37 +65,38 @@ def halo_exchange(
     channels_last: bool = False,
     fill: float = 0.0,
 ) -> Tensor:
-    """This rank's frame of the plan: its tile with all that its output reads around it.
+    """Return this rank's frame of the plan: its tile, with the halo and the padding that its output reads.
 
-    Without a `transport`, torch.distributed carries the data; it has to be initialised. Padding holds `fill`.
-    The frame is a persistent buffer: the next exchange of the same plan writes over it, so run backward before.
+    Without a `transport`, torch.distributed carries the data; it must be initialised. Padding has the value `fill`. The
+    frame is a persistent buffer that the next exchange of the same plan overwrites: run backward before that.
     """
-    transport = transport or world(len(plan.workers))
-    exchange = exchange_of(
+    transport = transport or get_world_transport(len(plan.workers))
+    exchange = get_exchange(
         plan, transport, channels=tile.shape[1], dtype=tile.dtype, channels_last=channels_last, fill=fill
     )
-    found: Tensor = HaloExchange.apply(tile, exchange)  # type: ignore[no-untyped-call]
-    return found
+    frame: Tensor = HaloExchangeFunction.apply(tile, exchange)  # type: ignore[no-untyped-call]
+    return frame
 
 
-def exchange_of(
+def get_exchange(
     plan: HaloPlan, transport: Transport, *, channels: int, dtype: torch.dtype, channels_last: bool, fill: float = 0.0
 ) -> CountedExchange:
-    """The persistent exchange of a plan for tiles of this kind; every rank asks at the same point.
+    """Return the cached exchange of a plan for these channels, dtype and layout; all ranks call this at the same point.
 
-    The layout is said and not read off the tile: a tile of a single pixel has both, and the ranks have to agree.
+    The layout is a parameter because it cannot be derived from the tile: a tile of one pixel has both layouts, and the
+    ranks have to agree.
     """
-    known = _exchanges.setdefault(plan, {})
+    cached = _exchanges.setdefault(plan, {})
     key = (id(transport), channels, dtype, channels_last, fill)
-    if key not in known:
-        known[key] = CountedExchange(
+    if key not in cached:
+        cached[key] = CountedExchange(
             transport, plan, channels=channels, dtype=dtype, channels_last=channels_last, fill=fill
         )
-    return known[key]
+    return cached[key]
 
 
-class HaloExchange(torch.autograd.Function):
-    """Tile to frame, and the gradient of the frame to that of the tile."""
+class HaloExchangeFunction(torch.autograd.Function):
+    """The autograd function of the exchange: tile to frame forward, gradient of frame to gradient of tile backward."""
 
     @staticmethod
     def forward(ctx: Any, tile: Tensor, exchange: CountedExchange) -> Tensor:
@@ -111,22 +110,3 @@ class HaloExchange(torch.autograd.Function):
         ctx.exchange.check(ctx.round)
         ctx.exchange.start_adjoint(grad_frame)
         return ctx.exchange.finish_adjoint(), None
-
-
-@contextmanager
-def frame_of_this_round(exchange: CountedExchange) -> Iterator[None]:
-    """Operations within may save the frame for their backward: that refuses to run once the frame was written over."""
-    number = exchange.rounds
-
-    def save(tensor: Tensor) -> tuple[Tensor, int]:
-        return tensor.detach(), tensor._version
-
-    def load(saved: tuple[Tensor, int]) -> Tensor:
-        exchange.check(number)
-        tensor, version = saved
-        if tensor._version != version:  # torch leaves this to hooks where there are some
-            raise TesseraError("a tensor that backward needs was changed in place", do="run backward before that")
-        return tensor
-
-    with saved_tensors_hooks(save, load):
-        yield

@@ -1,4 +1,4 @@
-"""The features a suite can draw cases from, by name. Everything is named, nothing imported until it is used."""
+"""The registry of features. Every hook is a `module:function` string, imported when it is first used."""
 
 from __future__ import annotations
 
@@ -9,22 +9,37 @@ from tessera.errors import TesseraError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Feature:
-    """Where a feature keeps its doors, each `module:function`.
+    """The hooks of a feature.
 
-    `cases(**axes) -> list[Case]` expands what a suite file asks for; `run(worker, case, sampling) -> Record` measures
-    one case inside a worker; `section(runs) -> Section` fills its part of the report. Where cases need it,
-    `preload(case)` imports what they do in the process that is forked for them, `interpreter(case) -> str` names
-    another Python to run in, and `launch(case, base) -> LaunchConfig` other workers than those the run has;
-    `program(record) -> str` writes a program that repeats a record without Tessera.
+    Required:
+
+    - `run(context, case, sampling) -> Record` measures one case inside a worker; `context` is a `RunContext`.
+    - `section(runs) -> Section` builds the feature's section of the report.
+
+    Optional:
+
+    - `cases(**axes) -> list[Case]` expands a block of a suite file. A feature without it cannot be part of a suite.
+    - `preload(case)` imports the modules of a case, in the process from which the measuring process is forked.
+    - `interpreter(case) -> str` returns the path of another Python interpreter for the case.
+    - `launch(case, base) -> LaunchConfig` replaces the launch configuration of the run for the case.
+    - `session(settings) -> ContextManager` opens an object that all cases of a run share, for features that measure
+      inline; `settings` are the settings of the plan, and the object is `context.session`.
+    - `callable(case, check) -> Callable[[], Any]` builds the callable that a case times; with `check` its output
+      is compared with the reference first. `version(case) -> str` is the version of the benchmark of a case. Both are
+      required of a feature that `tessera ab` compares.
+    - `program(record) -> str` writes a program that repeats a record without Tessera.
     """
 
     title: str
-    cases: str
     run: str
     section: str
+    cases: str = ""
     preload: str = ""
     interpreter: str = ""
     launch: str = ""
+    session: str = ""
+    callable: str = ""
+    version: str = ""
     program: str = ""
 
 
@@ -33,10 +48,20 @@ FEATURES = {
         title="Operators",
         cases="tessera.operators.cases:cases",
         run="tessera.operators.bench:run_case",
-        section="tessera.operators.section.section:section",
+        section="tessera.operators.section.section:build_section",
         preload="tessera.operators.bench:preload",
-        program="tessera.operators.repro:program",
-        interpreter="tessera.operators.backends:interpreter",
+        callable="tessera.operators.bench:build_callable",
+        version="tessera.operators.preparation:find_version",
+        program="tessera.operators.repro:write_program",
+        interpreter="tessera.operators.backends:find_case_interpreter",
+    ),
+    "ab": Feature(
+        title="A/B comparison",
+        run="tessera.ab.bench:run_case",
+        section="tessera.ab.section:build_section",
+        launch="tessera.ab.cases:launch_inline",
+        session="tessera.ab.runner:open_runner",
+        program="tessera.operators.repro:write_program",
     ),
     "halo": Feature(
         title="Halo exchange",
@@ -55,20 +80,33 @@ FEATURES = {
         title="Phased execution",
         cases="tessera.phased.cases:cases",
         run="tessera.phased.bench.run:run_case",
-        section="tessera.phased.section.section:section",
+        section="tessera.phased.section.section:build_section",
         launch="tessera.phased.cases:launch",
     ),
     "infer": Feature(
         title="Inference",
         cases="tessera.inference.cases:cases",
         run="tessera.inference.bench:run_case",
-        section="tessera.inference.section.section:section",
-        launch="tessera.inference.cases:launch",
+        section="tessera.inference.section.section:build_section",
+        launch="tessera.inference.cases:launch_inline",
+    ),
+    "function": Feature(
+        title="Functions",
+        cases="tessera.functions.cases:cases",
+        run="tessera.functions.bench:run_case",
+        section="tessera.functions.bench:build_section",
+        preload="tessera.functions.bench:preload",
+        launch="tessera.functions.cases:choose_launch",
     ),
 }
 
 
-def feature(name: str) -> Feature:
+def get_feature(name: str) -> Feature:
+    """Return a registered feature.
+
+    Raises:
+        TesseraError: no feature has this name.
+    """
     if name not in FEATURES:
         raise TesseraError("unknown feature", got=name, allowed=FEATURES)
     return FEATURES[name]

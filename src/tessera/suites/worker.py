@@ -1,4 +1,4 @@
-"""What a worker does with one case: measure it in a fresh process, or on its rank."""
+"""Functions that run inside a worker process to measure one case."""
 
 from __future__ import annotations
 
@@ -8,42 +8,44 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
-from tessera.launch.fresh import FreshProcess, resolve
-from tessera.launch.worker import Worker
-from tessera.measure.clock import read_steal
-from tessera.measure.environment import environment, frequency
+from tessera.launch.fresh import FreshProcess, load_object
+from tessera.launch.worker import RunContext, Worker
+from tessera.measure.clock import read_steal_seconds
+from tessera.measure.environment import describe_environment, read_cpu_mhz
 from tessera.measure.samples import Sampling
 from tessera.results.record import Case, Record
+from tessera.suites.features import Feature
 
 
-def measure(worker: Worker, run: str, preload: str, case: Case, sampling: Sampling) -> Record:
-    """One launch of one case.
+def measure_case(worker: Worker, feature: Feature, case: Case, sampling: Sampling, context: RunContext) -> Record:
+    """Measure one launch of one case; `context` holds everything about the run except the worker.
 
-    A lone worker forks a fresh process for it, after importing what it needs: a case that crashes takes only its own
-    process along, and every launch has memory of its own. Ranks are joined to one another and measure as they are.
+    A single worker imports the modules of the case and forks a process that measures it: a crash ends only the forked
+    process, and every launch has fresh memory. Ranks do not fork, because they are connected to each other.
     """
+    context = replace(context, worker=worker)
     if worker.size > 1 or worker.spawn == "inline":
-        return measure_here(worker, run, case, sampling)
-    resolve(run)
-    environment()  # what is slow to find out about it is kept, and children inherit it
-    if preload:
-        resolve(preload)(case)
-    with FreshProcess() as fresh:
-        record = fresh.call("tessera.suites.worker:measure_here", worker, run, case, sampling)
+        return measure_here(context, feature.run, case, sampling)
+    load_object(feature.run)
+    describe_environment()  # forked processes inherit the cached parts of the description
+    if feature.preload:
+        load_object(feature.preload)(case)
+    with FreshProcess() as process:
+        record = process.call("tessera.suites.worker:measure_here", context, feature.run, case, sampling)
     assert isinstance(record, Record)
     return record
 
 
-def measure_here(worker: Worker, run: str, case: Case, sampling: Sampling) -> Record:
-    """Measure in this process, and note what happened around it."""
-    started, begin, stolen = datetime.now(UTC).isoformat(timespec="seconds"), time.monotonic(), read_steal()
-    record: Record = resolve(run)(worker, case, sampling)
+def measure_here(context: RunContext, run: str, case: Case, sampling: Sampling) -> Record:
+    """Measure a case in this process; add start, duration, load, steal time and clock frequency to the record."""
+    started, begin, stolen = datetime.now(UTC).isoformat(timespec="seconds"), time.monotonic(), read_steal_seconds()
+    record: Record = load_object(run)(context, case, sampling)
     seconds = time.monotonic() - begin
-    stolen = (read_steal() - stolen) / seconds / len(os.sched_getaffinity(0))
-    conditions = {"load": os.getloadavg()[0], "steal": stolen, "mhz": frequency()}
+    stolen = (read_steal_seconds() - stolen) / seconds / len(os.sched_getaffinity(0))
+    conditions = {"load": os.getloadavg()[0], "steal": stolen, "mhz": read_cpu_mhz()}
     return replace(record, started=started, seconds=seconds, conditions={**record.conditions, **conditions})
 
 
-def told(worker: Worker, value: Any) -> Any:
-    """Give a value back: inside a job, the first of the results is what rank 0 said."""
+def echo(worker: Worker, value: Any) -> Any:
+    """Return `value`. In a job, the first result of `Workers.run` is then the value that rank 0 passed."""
     return value

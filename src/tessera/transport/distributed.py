@@ -1,83 +1,69 @@
-"""Over torch.distributed: gloo here, and the same calls on NCCL."""
+"""The transport over torch.distributed: gloo on CPUs, or NCCL."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cache
-from typing import Any
-from weakref import WeakKeyDictionary
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from tessera.errors import TesseraError
-from tessera.transport.in_process import alone
-from tessera.transport.packed import parcels
-from tessera.transport.summing import sum_in_place
-from tessera.transport.transport import Connection, Strip, Transport
+from tessera.transport.all_reduce import sum_in_place
+from tessera.transport.packing import pack_by_peer
+from tessera.transport.transport import Connection, Strip, TransportTraits
 
-_of_groups: WeakKeyDictionary[Any, Transport] = WeakKeyDictionary()
-_lone = cache(alone)
-
-
-def world(ranks: int) -> Transport:
-    """The transport of the process group that a program has initialised itself; a single rank needs none.
-
-    Asked again, it is the same: exchanges are kept by their transport.
-    """
-    if ranks == 1:
-        return _lone()
-    if not (dist.is_available() and dist.is_initialized()):
-        raise TesseraError(
-            "the ranks are not connected",
-            do="start with torchrun and call torch.distributed.init_process_group('gloo'), or give a transport",
-        )
-    return _of_groups.setdefault(dist.group.WORLD, DistributedTransport())
+BACKEND_DEVICES = {"nccl": "cuda"}  # device of a backend's memory, if not the CPU
 
 
 class DistributedTransport:
-    """One message per neighbour each way; gloo's own threads carry them while this rank computes.
+    """The torch.distributed transport: one message per neighbour and direction, transferred by gloo's threads or NCCL.
 
-    The process group is there already and belongs to who made it; the transport is named after its backend.
+    It uses an existing process group (default: of all ranks), which its creator destroys. The transport has the name of
+    the group's backend, and numbers the ranks of the group from 0.
     """
 
-    def __init__(self) -> None:
-        self.rank, self.size, self.name = dist.get_rank(), dist.get_world_size(), str(dist.get_backend())
-        self._device = torch.device("cuda" if self.name == "nccl" else "cpu")
+    def __init__(self, group: dist.ProcessGroup | None = None) -> None:
+        self._group = group
+        self.rank, self.size = dist.get_rank(group), dist.get_world_size(group)
+        self.name = str(dist.get_backend(group))
+        self.traits = TransportTraits(messages=self.name)
+        self._device = torch.device(BACKEND_DEVICES.get(self.name, "cpu"))
 
     def empty(self, count: int, dtype: torch.dtype) -> Tensor:
         return torch.empty(count, dtype=dtype, device=self._device)
 
     def connect(self, sends: Sequence[Strip], receives: Sequence[Strip]) -> Connection:
-        return _DistributedConnection(sends, receives)
+        return _DistributedConnection(sends, receives, self._group)
 
     def all_reduce(self, values: Tensor) -> None:
-        sum_in_place(values, dist.all_reduce)
+        sum_in_place(values, lambda total: dist.all_reduce(total, group=self._group))
 
     def barrier(self) -> None:
-        dist.barrier()
+        dist.barrier(group=self._group)
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing: the program that created the process group destroys it."""
 
 
 class _DistributedConnection:
-    def __init__(self, sends: Sequence[Strip], receives: Sequence[Strip]) -> None:
-        out, into = parcels(sends), parcels(receives)
-        self._pack = [copy for parcel in out for copy in parcel.pack]
-        self._unpack = [copy for parcel in into for copy in parcel.unpack]
-        self._messages = [dist.P2POp(dist.irecv, parcel.bytes, parcel.peer) for parcel in into]
-        self._messages += [dist.P2POp(dist.isend, parcel.bytes, parcel.peer) for parcel in out]
+    def __init__(self, sends: Sequence[Strip], receives: Sequence[Strip], group: dist.ProcessGroup | None) -> None:
+        out, into = pack_by_peer(sends), pack_by_peer(receives)
+        self._pack = [copy for packed in out for copy in packed.pack]
+        self._unpack = [copy for packed in into for copy in packed.unpack]
+        self._messages = [
+            dist.P2POp(function, packed.bytes, group=group, group_peer=packed.peer)
+            for function, messages in ((dist.irecv, into), (dist.isend, out))
+            for packed in messages
+        ]
         self._under_way: list[dist.Work] = []
 
     def settle(self) -> None:
-        """What was sent has left with `finish`."""
+        """Do nothing: `finish` has waited for the sends."""
 
     def start(self) -> None:
         for copy in self._pack:
             copy()
-        if self._messages:  # in one batch, which on NCCL is what keeps two neighbours from waiting for each other
+        if self._messages:  # in one batch: separate calls would deadlock with NCCL
             self._under_way = dist.batch_isend_irecv(self._messages)
 
     def finish(self) -> None:

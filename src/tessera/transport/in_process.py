@@ -1,4 +1,4 @@
-"""Ranks that are threads of one process: for tests, and for looking at a plan at work."""
+"""An in-process transport, whose ranks are threads of one process: for tests and experiments."""
 
 from __future__ import annotations
 
@@ -12,91 +12,92 @@ import torch
 from torch import Tensor
 
 from tessera.errors import BenchmarkFailed
-from tessera.transport.summing import sum_in_place
-from tessera.transport.transport import Connection, Strip
+from tessera.transport.all_reduce import sum_in_place
+from tessera.transport.transport import Connection, Strip, TransportTraits
 
 T = TypeVar("T")
-PATIENCE = 60.0  # seconds: a rank that waits longer waits for one that will not come
+WAIT_LIMIT = 60.0  # seconds that a rank waits before it raises an error
 
 
 def run_ranks(size: int, function: Callable[[InProcessTransport], T]) -> list[T]:
-    """Call the function on every rank, each in a thread of its own; the results by rank, or the first error."""
+    """Call `function(transport)` in one thread per rank. Return the results by rank, or raise the first error."""
     world = _World(size)
 
-    def one(rank: int) -> T:
+    def run_rank(rank: int) -> T:
         try:
             return function(InProcessTransport(world, rank))
         except BaseException:
-            world.give_up()
+            world.abort()
             raise
 
     with ThreadPoolExecutor(size) as pool:
-        found = [pool.submit(one, rank) for rank in range(size)]
-        errors = [error for future in found if (error := future.exception()) is not None]
-    for error in sorted(errors, key=lambda error: isinstance(error, _LEFT_ALONE)):
+        futures = [pool.submit(run_rank, rank) for rank in range(size)]
+        errors = [error for future in futures if (error := future.exception()) is not None]
+    for error in sorted(errors, key=lambda error: isinstance(error, _FOLLOWING_ERRORS)):
         raise error
-    return [future.result() for future in found]
+    return [future.result() for future in futures]
 
 
-def alone() -> InProcessTransport:
-    """The transport of a single rank."""
+def open_single_rank() -> InProcessTransport:
+    """Return the transport of a single rank."""
     return InProcessTransport(_World(1), 0)
 
 
-class _GivenUp(Exception):
-    """Another rank failed."""
+class _PeerFailed(Exception):
+    """Raised in a waiting rank after another rank has failed."""
 
 
-_LEFT_ALONE = (_GivenUp, threading.BrokenBarrierError)  # errors that only follow from another rank's
+_FOLLOWING_ERRORS = (_PeerFailed, threading.BrokenBarrierError)  # errors that follow from another rank's error
 
 
 class _World:
-    """What the ranks have in common."""
+    """The state that all ranks of a process share."""
 
     def __init__(self, size: int) -> None:
         self.size = size
-        self.meeting = threading.Barrier(size, timeout=PATIENCE)
+        self.rendezvous = threading.Barrier(size, timeout=WAIT_LIMIT)
         self.board: list[Any] = [None] * size
         self._signals: dict[tuple[object, ...], threading.Semaphore] = {}
         self._lock = threading.Lock()
-        self._over = False
+        self._aborted = False
 
-    def signal(self, *name: object) -> threading.Semaphore:
-        """What one rank releases and another awaits, under a name that both know."""
+    def get_signal(self, *name: object) -> threading.Semaphore:
+        """Return the semaphore of a name, which one rank releases and another rank acquires."""
         with self._lock:
             return self._signals.setdefault(name, threading.Semaphore(0))
 
     def wait(self, signals: Sequence[threading.Semaphore]) -> None:
         for signal in signals:
-            if not self._over and not signal.acquire(timeout=PATIENCE):
-                raise BenchmarkFailed(f"no sign of a neighbour for {PATIENCE:g} s")
-            if self._over:
-                raise _GivenUp
+            if not self._aborted and not signal.acquire(timeout=WAIT_LIMIT):
+                raise BenchmarkFailed(f"no signal from a neighbour for {WAIT_LIMIT:g} s")
+            if self._aborted:
+                raise _PeerFailed
 
-    def give_up(self) -> None:
-        """A rank failed: nobody waits any longer."""
+    def abort(self) -> None:
+        """Wake all waiting ranks with an error after a rank has failed."""
         with self._lock:
-            self._over = True
-            self.meeting.abort()
+            self._aborted = True
+            self.rendezvous.abort()
             for signal in self._signals.values():
                 signal.release()
 
 
 class InProcessTransport:
-    """Every strip is copied once, from one thread's memory to another's."""
+    """A transport between threads that copies every strip once, from the sender's to the receiver's memory."""
 
     name = "in-process"
+    traits = TransportTraits(messages="")
 
     def __init__(self, world: _World, rank: int) -> None:
         self._world, self.rank, self.size, self._connections = world, rank, world.size, 0
 
     def exchange_objects(self, value: Any) -> list[Any]:
-        """Everybody's value, by rank."""
+        """Return the values of all ranks, by rank."""
         self._world.board[self.rank] = value
-        self._world.meeting.wait()
-        found = list(self._world.board)
-        self._world.meeting.wait()
-        return found
+        self._world.rendezvous.wait()
+        values = list(self._world.board)
+        self._world.rendezvous.wait()
+        return values
 
     def empty(self, count: int, dtype: torch.dtype) -> Tensor:
         return torch.empty(count, dtype=dtype)
@@ -109,7 +110,7 @@ class InProcessTransport:
         ]
         copies = [(strip.tensor, next(offered[strip.peer])) for strip in receives]
         readers, read = (sorted({strip.peer for strip in strips}) for strips in (sends, receives))
-        signal = partial(self._world.signal, self._connections)
+        signal = partial(self._world.get_signal, self._connections)
         return _InProcessConnection(
             self._world,
             ready=[signal("ready", self.rank, peer) for peer in readers],
@@ -120,17 +121,17 @@ class InProcessTransport:
         )
 
     def all_reduce(self, values: Tensor) -> None:
-        def add(summed: Tensor) -> None:
-            everybody = self.exchange_objects(summed.clone())
-            summed.copy_(torch.stack(everybody).sum(0, dtype=summed.dtype))
+        def add(total: Tensor) -> None:
+            all_values = self.exchange_objects(total.clone())
+            total.copy_(torch.stack(all_values).sum(0, dtype=total.dtype))
 
         sum_in_place(values, add)
 
     def barrier(self) -> None:
-        self._world.meeting.wait()
+        self._world.rendezvous.wait()
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing, because the transport has no resources to release."""
 
 
 class _InProcessConnection:

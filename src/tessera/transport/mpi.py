@@ -1,4 +1,4 @@
-"""Over MPI messages: persistent requests, made once, started every round."""
+"""The transport over MPI messages: persistent requests that are created once and started every round."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ import torch
 from torch import Tensor
 
 from tessera.errors import MissingExtra, TesseraError
-from tessera.transport.copying import Copy
-from tessera.transport.packed import Parcel, parcels
-from tessera.transport.summing import sum_in_place
-from tessera.transport.transport import Connection, Strip
+from tessera.transport.all_reduce import sum_in_place
+from tessera.transport.packing import Copy, PackedMessage, pack_by_peer
+from tessera.transport.transport import Connection, Strip, TransportTraits
 
 
 class MpiTransport:
-    """One message per neighbour each way, between any hosts that MPI connects."""
+    """The MPI transport: one message per neighbour and direction, between any hosts that MPI connects."""
 
     name = "mpi"
-    _last_tag: ClassVar[int] = 0  # of all transports: what was left unfetched in a closed one meets no later one
+    traits = TransportTraits(messages="mpi")
+    _last_tag: ClassVar[int] = 0  # counted over all transports: messages of a closed transport cannot reach a later one
 
     def __init__(self) -> None:
         try:
@@ -27,33 +27,33 @@ class MpiTransport:
         except ImportError:
             raise MissingExtra("mpi4py", "mpi") from None
         self.mpi: Any = MPI
-        self.comm: Any = MPI.COMM_WORLD.Dup()  # our messages meet nobody else's
+        self.comm: Any = MPI.COMM_WORLD.Dup()  # separates our messages from the messages of other libraries
         self.rank, self.size = self.comm.rank, self.comm.size
-        self._messages: list[Messages] = []
+        self._messages: list[PersistentMessages] = []
         MpiTransport._last_tag = self.comm.allreduce(MpiTransport._last_tag, MPI.MAX)
 
     def empty(self, count: int, dtype: torch.dtype) -> Tensor:
         return torch.empty(count, dtype=dtype)
 
     def connect(self, sends: Sequence[Strip], receives: Sequence[Strip]) -> Connection:
-        out, into = parcels(sends), parcels(receives)
+        out, into = pack_by_peer(sends), pack_by_peer(receives)
         return _MpiConnection(
-            [copy for parcel in out for copy in parcel.pack],
-            self.messages([letter(parcel) for parcel in out], [letter(parcel) for parcel in into]),
-            [copy for parcel in into for copy in parcel.unpack],
+            [copy for packed in out for copy in packed.pack],
+            self.open_messages([to_message(packed) for packed in out], [to_message(packed) for packed in into]),
+            [copy for packed in into for copy in packed.unpack],
         )
 
-    def messages(self, out: Sequence[tuple[int, Any]], into: Sequence[tuple[int, Any]]) -> Messages:
-        """What goes to peers and comes from peers, each in a buffer of its own; it is freed with the transport."""
-        MpiTransport._last_tag += 1  # on every rank alike, as all connect in the same order
+    def open_messages(self, out: Sequence[tuple[int, Any]], into: Sequence[tuple[int, Any]]) -> PersistentMessages:
+        """Create persistent messages from (peer, buffer) pairs; they are freed with the transport."""
+        MpiTransport._last_tag += 1  # the same on every rank, because all ranks connect in the same order
         tag = MpiTransport._last_tag
         requests = [self.comm.Recv_init(buffer, peer, tag) for peer, buffer in into]
         requests += [self.comm.Send_init(buffer, peer, tag) for peer, buffer in out]
-        self._messages.append(Messages(requests))
+        self._messages.append(PersistentMessages(requests))
         return self._messages[-1]
 
     def all_reduce(self, values: Tensor) -> None:
-        sum_in_place(values, lambda summed: self.comm.Allreduce(self.mpi.IN_PLACE, summed.numpy()))
+        sum_in_place(values, lambda total: self.comm.Allreduce(self.mpi.IN_PLACE, total.numpy()))
 
     def barrier(self) -> None:
         self.comm.Barrier()
@@ -66,15 +66,15 @@ class MpiTransport:
             self.comm.Free()
 
 
-def letter(parcel: Parcel) -> tuple[int, Any]:
-    """Whom a parcel goes to or comes from, and its bytes as MPI takes them."""
-    return parcel.peer, parcel.bytes.numpy()
+def to_message(packed: PackedMessage) -> tuple[int, Any]:
+    """Return the peer of a packed message, and its bytes in a form that MPI accepts."""
+    return packed.peer, packed.bytes.numpy()
 
 
-class Messages:
-    """Persistent requests, started and awaited together.
+class PersistentMessages:
+    """Persistent requests that are started and awaited together.
 
-    One by one: that takes less time than the calls for many at once, which convert their list every time.
+    Requests are started one by one: mpi4py's calls for many requests convert the list every time, which is slower.
     """
 
     def __init__(self, requests: list[Any]) -> None:
@@ -91,24 +91,24 @@ class Messages:
             wait()
 
     def close(self) -> None:
-        """Free them, whether they have arrived or not."""
+        """Free all requests, whether complete or not."""
         for request in self._requests:
             if not request.Test():
                 request.Cancel()
             request.Free()
-        self._requests, self._starts, self._waits = [], [_closed], [_closed]
+        self._requests, self._starts, self._waits = [], [_raise_closed], [_raise_closed]
 
 
-def _closed() -> NoReturn:
-    raise TesseraError("an exchange ends with its transport", got="a closed one", do="open another, make it anew")
+def _raise_closed() -> NoReturn:
+    raise TesseraError("the transport of this exchange is closed", do="open a transport and make a new exchange")
 
 
 class _MpiConnection:
-    def __init__(self, pack: list[Copy], messages: Messages, unpack: list[Copy]) -> None:
+    def __init__(self, pack: list[Copy], messages: PersistentMessages, unpack: list[Copy]) -> None:
         self._pack, self._messages, self._unpack = pack, messages, unpack
 
     def settle(self) -> None:
-        """What was sent has left with `finish`."""
+        """Do nothing: `finish` has waited for the sends."""
 
     def start(self) -> None:
         for copy in self._pack:

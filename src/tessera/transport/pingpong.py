@@ -1,4 +1,4 @@
-"""What it costs two ranks to exchange a message: both send and receive at once, as neighbours do."""
+"""Timing of messages between two ranks that send and receive at the same time, as in a halo exchange."""
 
 from __future__ import annotations
 
@@ -12,53 +12,53 @@ from dataclasses import dataclass
 from tessera.errors import BenchmarkFailed, TesseraError
 from tessera.launch.worker import Worker
 
-WARM_UP = 3
+WARMUP_EXCHANGES = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Link:
-    """Two buffers and the way between them: `exchange` sends one to the peer and fills the other from it."""
+class PingPongLink:
+    """The two buffers of a rank; `exchange` sends one to the peer, and receives the peer's message in the other."""
 
     sent: memoryview
     received: memoryview
     exchange: Callable[[], None]
 
 
-def pingpong(worker: Worker, sizes: Sequence[int], repeats: int = 50) -> list[dict[str, float]]:
-    """Exchange messages between ranks 0 and 1 over the ranks' own library; other ranks get an empty list.
+def measure_pingpong(worker: Worker, sizes: Sequence[int], repeats: int = 50) -> list[dict[str, float]]:
+    """Time messages between ranks 0 and 1 over gloo or MPI; other ranks get an empty list.
 
-    Gives `bytes`, the median `seconds` of one exchange and the `least`, for each size. Every rank has to call
-    it. Each size is checked with random bytes before it is timed.
+    Returns for each size its `bytes`, and the median (`seconds`) and minimum (`least`) time of one exchange. All ranks
+    must call it. Each size is checked with random bytes before it is timed.
     """
     if worker.size < 2 or worker.spawn not in ("torchrun", "mpiexec"):
         raise TesseraError(
-            "a ping-pong needs ranks",
+            "a ping-pong requires connected ranks",
             got=f"{worker.size} worker(s), {worker.spawn}",
             allowed="2 or more workers of torchrun or mpiexec",
         )
     if repeats < 1 or any(size < 1 for size in sizes):
         got = f"{repeats} repeats of {list(sizes)} bytes"
-        raise TesseraError("a ping-pong has repeats and sends bytes", got=got, allowed="1 or more of each")
+        raise TesseraError("a ping-pong requires repeats and bytes", got=got, allowed="1 or more of each")
     seed = worker.sync.agree(random.randrange(1 << 30))
-    found = []
+    results = []
     for size in sizes:
         worker.sync.barrier()
         if worker.rank < 2:
             with open_link(worker, size) as link:
                 _check(link, worker.rank, seed)
-                found.append(_timed(link, repeats))
-    return found
+                results.append(_time_exchanges(link, repeats))
+    return results
 
 
 @contextmanager
-def open_link(worker: Worker, size: int) -> Iterator[Link]:
-    """Buffers of `size` bytes between ranks 0 and 1, over gloo or MPI; the ranks have joined already."""
-    with (_gloo_link if worker.spawn == "torchrun" else _mpi_link)(1 - worker.rank, size) as link:
+def open_link(worker: Worker, size: int) -> Iterator[PingPongLink]:
+    """Open a link with buffers of `size` bytes between ranks 0 and 1, which are already connected by gloo or MPI."""
+    with (_open_gloo_link if worker.spawn == "torchrun" else _open_mpi_link)(1 - worker.rank, size) as link:
         yield link
 
 
 @contextmanager
-def _gloo_link(peer: int, size: int) -> Iterator[Link]:
+def _open_gloo_link(peer: int, size: int) -> Iterator[PingPongLink]:
     import torch
     import torch.distributed as dist
 
@@ -69,11 +69,11 @@ def _gloo_link(peer: int, size: int) -> Iterator[Link]:
             assert request is not None, "both ranks are in the default group"
             request.wait()
 
-    yield Link(sent=sent.numpy().data, received=received.numpy().data, exchange=exchange)
+    yield PingPongLink(sent=sent.numpy().data, received=received.numpy().data, exchange=exchange)
 
 
 @contextmanager
-def _mpi_link(peer: int, size: int) -> Iterator[Link]:
+def _open_mpi_link(peer: int, size: int) -> Iterator[PingPongLink]:
     from mpi4py import MPI
 
     sent, received = memoryview(bytearray(size)), memoryview(bytearray(size))
@@ -83,13 +83,13 @@ def _mpi_link(peer: int, size: int) -> Iterator[Link]:
         MPI.Prequest.Startall(requests)
         MPI.Request.Waitall(requests)
 
-    yield Link(sent=sent, received=received, exchange=exchange)
+    yield PingPongLink(sent=sent, received=received, exchange=exchange)
     for request in requests:
         request.Free()
 
 
-def _check(link: Link, rank: int, seed: int) -> None:
-    """Both ranks can make each other's bytes from the seed, and so know what has to arrive."""
+def _check(link: PingPongLink, rank: int, seed: int) -> None:
+    """Exchange random bytes and check the received bytes. Both ranks derive the expected bytes from the seed."""
     size = len(link.sent)
     link.sent[:] = random.Random(seed + rank).randbytes(size)
     link.exchange()
@@ -97,12 +97,12 @@ def _check(link: Link, rank: int, seed: int) -> None:
         raise BenchmarkFailed(f"a message of {size} bytes did not arrive intact at rank {rank}")
 
 
-def _timed(link: Link, repeats: int) -> dict[str, float]:
-    for _ in range(WARM_UP):
+def _time_exchanges(link: PingPongLink, repeats: int) -> dict[str, float]:
+    for _ in range(WARMUP_EXCHANGES):
         link.exchange()
-    took = []
+    times = []
     for _ in range(repeats):
         start = time.perf_counter_ns()
         link.exchange()
-        took.append((time.perf_counter_ns() - start) / 1e9)
-    return {"bytes": len(link.sent), "seconds": statistics.median(took), "least": min(took)}
+        times.append((time.perf_counter_ns() - start) / 1e9)
+    return {"bytes": len(link.sent), "seconds": statistics.median(times), "least": min(times)}

@@ -1,4 +1,4 @@
-"""What moves the boxes of a plan between ranks: memory that can be sent, persistent connections between views of it."""
+"""The transport protocol: memory that can be sent, and persistent connections between views of this memory."""
 
 from __future__ import annotations
 
@@ -12,30 +12,45 @@ from torch import Tensor
 
 @dataclass(frozen=True, slots=True)
 class Strip:
-    """A view of this rank's memory: what goes to a peer, or where what comes from it is put."""
+    """A view of this rank's memory that is sent to a peer, or filled by a peer."""
 
     peer: int
     tensor: Tensor
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TransportTraits:
+    """Properties of a transport that a cost model requires.
+
+    `messages` is the library that carries the messages (mpi, gloo, nccl). With `copies_from_peer`, borders are copied
+    straight out of the peer's memory, and messages only signal.
+    """
+
+    messages: str
+    copies_from_peer: bool = False
+
+
 class Connection(Protocol):
-    """The same strips move every round: `settle`, write what is sent, `start`, do something else, `finish`."""
+    """A repeated exchange of fixed strips. A round: `settle`, write the sent strips, `start`, compute, `finish`."""
 
     def settle(self) -> None:
-        """Return when the peers have taken what the last round sent: only then may it be written over."""
+        """Wait until the peers have read the strips of the last round, so that they can be overwritten."""
 
     def start(self) -> None:
-        """What is sent is in place: let it go."""
+        """Start sending. The sent strips must have been written before."""
 
     def finish(self) -> None:
-        """Return when everything that this rank receives is in place."""
+        """Wait until all received strips are complete."""
 
 
 class Transport(Protocol):
-    """One rank's access to the others. Every rank calls everything but the rounds of a connection alike."""
+    """One rank's access to the other ranks. All ranks must make the same calls, except for rounds of a connection."""
 
     @property
     def name(self) -> str: ...
+
+    @property
+    def traits(self) -> TransportTraits: ...
 
     @property
     def rank(self) -> int: ...
@@ -44,16 +59,16 @@ class Transport(Protocol):
     def size(self) -> int: ...
 
     def empty(self, count: int, dtype: torch.dtype) -> Tensor:
-        """Memory for so many numbers, one-dimensional, whose views can be sent."""
+        """Allocate a one-dimensional tensor whose views can be sent."""
 
     def connect(self, sends: Sequence[Strip], receives: Sequence[Strip]) -> Connection:
-        """Strips to a peer arrive there in the order in which both name them."""
+        """Connect this rank's strips with the strips of its peers; strips between two ranks are paired in order."""
 
     def all_reduce(self, values: Tensor) -> None:
-        """Every rank gets the sum over the ranks, in place."""
+        """Replace each value by its sum over all ranks, in place."""
 
     def barrier(self) -> None:
-        """Return when every rank has come here."""
+        """Wait until every rank has reached the barrier."""
 
     def close(self) -> None:
-        """Give back what the transport holds; its connections end with it."""
+        """Release all resources of the transport, including its connections."""

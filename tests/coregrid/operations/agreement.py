@@ -1,4 +1,4 @@
-"""A convolution on a device, held against torch's own."""
+"""A random convolution on a device, and its reference in torch."""
 
 from __future__ import annotations
 
@@ -12,10 +12,12 @@ from tessera.coregrid.convolution import Convolution
 from tessera.coregrid.formats import DataType
 
 
-def by_torch(conv: Convolution, images: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
-    """The convolution as torch has it, `(N*Ho*Wo, Co)`, from images `(N, H, W, C)`, in float64."""
+def compute_by_torch(
+    conv: Convolution, images: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None
+) -> torch.Tensor:
+    """Convolve images `(N, H, W, C)` in torch in float64; returns `(N*Ho*Wo, Co)`."""
     (top, bottom), (left, right) = conv.padding
-    found = F.conv2d(
+    output = F.conv2d(
         F.pad(images.double().permute(0, 3, 1, 2), (left, right, top, bottom)),
         weight.double(),
         None if bias is None else bias.double(),
@@ -23,11 +25,11 @@ def by_torch(conv: Convolution, images: torch.Tensor, weight: torch.Tensor, bias
         dilation=conv.dilation,
         groups=conv.groups,
     )
-    return found.permute(0, 2, 3, 1).reshape(conv.outputs, -1)
+    return output.permute(0, 2, 3, 1).reshape(conv.output_sticks, -1)
 
 
-class Problem:
-    """A convolution with random numbers."""
+class RandomConv:
+    """A convolution with random images, weights and bias."""
 
     def __init__(self, conv: Convolution, bias: bool = True, dtype: DataType = ttnn.float32) -> None:
         self.conv, self.dtype = conv, dtype
@@ -35,10 +37,10 @@ class Problem:
         self.weight = torch.randn(conv.out_channels, conv.in_channels // conv.groups, *conv.kernel)
         self.bias = torch.randn(conv.out_channels) if bias else None
 
-    def expected(self) -> torch.Tensor:
-        return by_torch(self.conv, self.images, self.weight, self.bias)
+    def compute_reference(self) -> torch.Tensor:
+        return compute_by_torch(self.conv, self.images, self.weight, self.bias)
 
-    def arguments(self, device: ttnn.Device) -> dict[str, Any]:
+    def build_arguments(self, device: ttnn.Device) -> dict[str, Any]:
         conv = self.conv
         (top, bottom), (left, right) = conv.padding
         bias = None if self.bias is None else ttnn.from_torch(self.bias.reshape(1, 1, 1, -1))
@@ -60,22 +62,22 @@ class Problem:
         }
 
     def run(self, device: ttnn.Device, **settings: Any) -> torch.Tensor:
-        """The device's result, `(N*Ho*Wo, Co)`; everything it allocated is freed again."""
-        made = ttnn.conv2d(**self.arguments(device) | settings)
-        assert made.shape == (1, 1, self.conv.outputs, self.conv.out_channels)
-        found = ttnn.to_torch(made).reshape(self.conv.outputs, -1).float()
-        ttnn.deallocate(made)
+        """Run the convolution on a device, check that all memory is freed, and return its output `(N*Ho*Wo, Co)`."""
+        result = ttnn.conv2d(**self.build_arguments(device) | settings)
+        assert result.shape == (1, 1, self.conv.output_sticks, self.conv.out_channels)
+        output = ttnn.to_torch(result).reshape(self.conv.output_sticks, -1).float()
+        ttnn.deallocate(result)
         assert device.arena.used == 0
         assert device.banks.used == 0
-        return found
+        return output
 
 
-def relative_error(found: torch.Tensor, expected: torch.Tensor) -> float:
-    """The largest difference, as a fraction of the largest number."""
-    return float((found.double() - expected).abs().max() / expected.abs().max().clamp(min=1e-12))
+def compute_relative_error(result: torch.Tensor, expected: torch.Tensor) -> float:
+    """Return the largest difference relative to the largest value."""
+    return float((result.double() - expected).abs().max() / expected.abs().max().clamp(min=1e-12))
 
 
-def correlation(found: torch.Tensor, expected: torch.Tensor) -> float:
-    """Pearson's, over all numbers."""
-    both = torch.stack([found.double().flatten(), expected.double().flatten()])
+def compute_correlation(result: torch.Tensor, expected: torch.Tensor) -> float:
+    """Return Pearson's correlation of two tensors over all elements."""
+    both = torch.stack([result.double().flatten(), expected.double().flatten()])
     return float(torch.corrcoef(both)[0, 1])

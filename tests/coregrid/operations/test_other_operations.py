@@ -1,4 +1,4 @@
-"""Pools, transposed convolutions, resampling, sums and linear layers on a device, against torch."""
+"""Tests of pools, transposed convolutions, resampling, sums and linear layers on a device, compared with torch."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from torch.nn import functional as F
 
 import tessera.coregrid as ttnn
 from tessera.errors import TesseraError
-from tests.coregrid.machines import small
-from tests.coregrid.operations.agreement import correlation
+from tests.coregrid.machines import make_small_machine
+from tests.coregrid.operations.agreement import compute_correlation
 
 sizes = st.tuples(st.integers(1, 3), st.integers(2, 12), st.integers(2, 12), st.integers(1, 40))
 kernels = st.tuples(st.integers(1, 4), st.integers(1, 4))
@@ -24,17 +24,17 @@ PLACES = [
 ]
 
 
-def nchw(images: torch.Tensor) -> torch.Tensor:
+def to_nchw(images: torch.Tensor) -> torch.Tensor:
     return images.permute(0, 3, 1, 2)
 
 
-def flat(images: torch.Tensor) -> torch.Tensor:
+def flatten(images: torch.Tensor) -> torch.Tensor:
     return images.permute(0, 2, 3, 1).reshape(1, 1, -1, images.shape[1])
 
 
 @settings(max_examples=60, deadline=None)
 @given(sizes, kernels, strides, st.tuples(st.integers(0, 2), st.integers(0, 2)), st.booleans(), st.sampled_from(PLACES))
-def test_max_pool(
+def test_max_pool_equals_torch(
     size: tuple[int, ...],
     kernel: tuple[int, int],
     stride: tuple[int, int],
@@ -44,14 +44,14 @@ def test_max_pool(
 ) -> None:
     images = torch.randn(size)
     try:
-        expected = F.max_pool2d(nchw(images), kernel, stride, padding, ceil_mode=ceil_mode)
+        expected = F.max_pool2d(to_nchw(images), kernel, stride, padding, ceil_mode=ceil_mode)
     except RuntimeError:
         assume(False)
-    device = ttnn.open_device(small())
-    given = ttnn.from_torch(images, ttnn.float32, device=device, memory_config=place)
-    found = ttnn.max_pool2d(given, *size, kernel, stride, padding, ceil_mode=ceil_mode, deallocate_input=True)
-    assert torch.equal(ttnn.to_torch(found), flat(expected))
-    ttnn.deallocate(found)
+    device = ttnn.open_device(make_small_machine())
+    tensor = ttnn.from_torch(images, ttnn.float32, device=device, memory_config=place)
+    output = ttnn.max_pool2d(tensor, *size, kernel, stride, padding, ceil_mode=ceil_mode, deallocate_input=True)
+    assert torch.equal(ttnn.to_torch(output), flatten(expected))
+    ttnn.deallocate(output)
     assert device.arena.used == device.banks.used == 0
 
 
@@ -65,7 +65,7 @@ def test_max_pool(
     st.booleans(),
     st.sampled_from([None, 1, 7]),
 )
-def test_avg_pool(
+def test_avg_pool_equals_torch(
     size: tuple[int, ...],
     kernel: tuple[int, int],
     stride: tuple[int, int],
@@ -76,11 +76,11 @@ def test_avg_pool(
 ) -> None:
     images = torch.randn(size)
     try:
-        expected = F.avg_pool2d(nchw(images), kernel, stride, padding, ceil_mode, with_padding, divisor)
+        expected = F.avg_pool2d(to_nchw(images), kernel, stride, padding, ceil_mode, with_padding, divisor)
     except RuntimeError:
         assume(False)
-    device = ttnn.open_device(small())
-    found = ttnn.avg_pool2d(
+    device = ttnn.open_device(make_small_machine())
+    output = ttnn.avg_pool2d(
         ttnn.from_torch(images, ttnn.float32),
         *size,
         kernel,
@@ -91,33 +91,37 @@ def test_avg_pool(
         count_include_pad=with_padding,
         divisor_override=divisor,
     )
-    torch.testing.assert_close(ttnn.to_torch(found), flat(expected))
+    torch.testing.assert_close(ttnn.to_torch(output), flatten(expected))
 
 
 @pytest.mark.parametrize("dtype", [ttnn.bfloat16, ttnn.bfloat8_b])
 def test_pools_in_other_formats(dtype: ttnn.DataType) -> None:
-    images, device = torch.randn(2, 9, 9, 40), ttnn.open_device(small())
-    given = ttnn.from_torch(images, dtype, device=device)
-    expected = F.max_pool2d(nchw(ttnn.to_torch(given).float()), 3, 2, 1)
-    found = ttnn.to_torch(ttnn.max_pool2d(given, 2, 9, 9, 40, (3, 3), (2, 2), (1, 1))).float()
-    assert torch.equal(found, flat(expected)) if dtype is ttnn.bfloat16 else correlation(found, flat(expected)) > 0.999
+    images, device = torch.randn(2, 9, 9, 40), ttnn.open_device(make_small_machine())
+    tensor = ttnn.from_torch(images, dtype, device=device)
+    expected = F.max_pool2d(to_nchw(ttnn.to_torch(tensor).float()), 3, 2, 1)
+    output = ttnn.to_torch(ttnn.max_pool2d(tensor, 2, 9, 9, 40, (3, 3), (2, 2), (1, 1))).float()
+    assert (
+        torch.equal(output, flatten(expected))
+        if dtype is ttnn.bfloat16
+        else compute_correlation(output, flatten(expected)) > 0.999
+    )
 
 
-def test_a_pool_is_padded_by_half_its_kernel() -> None:
-    device = ttnn.open_device(small())
+def test_pool_padding_is_limited_to_half_the_kernel() -> None:
+    device = ttnn.open_device(make_small_machine())
     with pytest.raises(TesseraError, match="half"):
         ttnn.max_pool2d(ttnn.from_torch(torch.randn(1, 4, 4, 8)), 1, 4, 4, 8, (2, 2), (1, 1), (2, 2), device=device)
-    with pytest.raises(TesseraError, match="needs a device"):
+    with pytest.raises(TesseraError, match="requires a device"):
         ttnn.max_pool2d(ttnn.from_torch(torch.randn(1, 4, 4, 8)), 1, 4, 4, 8, (2, 2), (1, 1))
 
 
 @pytest.mark.parametrize("place", PLACES[:3])
 @pytest.mark.parametrize("batch", [1, 3])
-def test_global_pool(place: ttnn.MemoryConfig, batch: int) -> None:
-    images, device = torch.randn(batch, 7, 5, 80), ttnn.open_device(small())
-    given = ttnn.from_torch(images, ttnn.float32, device=device, memory_config=place)
-    found = ttnn.global_avg_pool2d(given)
-    torch.testing.assert_close(ttnn.to_torch(found), images.mean((1, 2), keepdim=True))
+def test_global_pool_equals_torch(place: ttnn.MemoryConfig, batch: int) -> None:
+    images, device = torch.randn(batch, 7, 5, 80), ttnn.open_device(make_small_machine())
+    tensor = ttnn.from_torch(images, ttnn.float32, device=device, memory_config=place)
+    output = ttnn.global_avg_pool2d(tensor)
+    torch.testing.assert_close(ttnn.to_torch(output), images.mean((1, 2), keepdim=True))
 
 
 @settings(max_examples=40, deadline=None)
@@ -130,7 +134,7 @@ def test_global_pool(place: ttnn.MemoryConfig, batch: int) -> None:
     st.integers(0, 1),
     st.sampled_from([1, 2]),
 )
-def test_conv_transpose(
+def test_conv_transpose_equals_torch(
     size: tuple[int, int, int],
     kernel: tuple[int, int],
     stride: tuple[int, int],
@@ -143,12 +147,12 @@ def test_conv_transpose(
     batch, height, width = size
     images, weight, bias = torch.randn(*size, 6), torch.randn(6, 4, *kernel), torch.randn(4 * groups)
     try:
-        expected = F.conv_transpose2d(nchw(images), weight, bias, stride, padding, more, groups, dilation)
+        expected = F.conv_transpose2d(to_nchw(images), weight, bias, stride, padding, more, groups, dilation)
     except RuntimeError:
         assume(False)
-    assume(expected.numel() > 0)  # no image at all is refused here
-    device = ttnn.open_device(small())
-    found, dims = ttnn.conv_transpose2d(
+    assume(expected.numel() > 0)  # the device refuses empty outputs
+    device = ttnn.open_device(make_small_machine())
+    output, dims = ttnn.conv_transpose2d(
         input_tensor=ttnn.from_torch(images, ttnn.float32),
         weight_tensor=ttnn.from_torch(weight),
         in_channels=6,
@@ -168,16 +172,16 @@ def test_conv_transpose(
         return_output_dim=True,
     )
     assert dims == list(expected.shape[2:])
-    torch.testing.assert_close(ttnn.to_torch(found), flat(expected), atol=1e-4, rtol=1e-4)
+    torch.testing.assert_close(ttnn.to_torch(output), flatten(expected), atol=1e-4, rtol=1e-4)
 
 
 @pytest.mark.parametrize("place", PLACES)
 @pytest.mark.parametrize("frees", [True, False])
-def test_a_transposed_convolution_frees_its_input_if_told_to(place: ttnn.MemoryConfig, frees: bool) -> None:
-    device = ttnn.open_device(small())
-    given = ttnn.from_torch(torch.randn(1, 4, 4, 8), ttnn.float32, device=device, memory_config=place)
-    made = ttnn.conv_transpose2d(
-        input_tensor=given,
+def test_transposed_convolution_deallocates_its_input(place: ttnn.MemoryConfig, frees: bool) -> None:
+    device = ttnn.open_device(make_small_machine())
+    tensor = ttnn.from_torch(torch.randn(1, 4, 4, 8), ttnn.float32, device=device, memory_config=place)
+    result = ttnn.conv_transpose2d(
+        input_tensor=tensor,
         weight_tensor=ttnn.from_torch(torch.randn(8, 8, 2, 2)),
         in_channels=8,
         out_channels=8,
@@ -188,26 +192,26 @@ def test_a_transposed_convolution_frees_its_input_if_told_to(place: ttnn.MemoryC
         input_width=4,
         conv_config=ttnn.Conv2dConfig(dtype=ttnn.float32, weights_dtype=ttnn.float32, deallocate_activation=frees),
     )
-    assert given.is_allocated() != frees
-    for tensor in (made, given):
-        ttnn.deallocate(tensor)
+    assert tensor.is_allocated() != frees
+    for allocated in (result, tensor):
+        ttnn.deallocate(allocated)
     assert device.arena.used == device.banks.used == 0
 
 
 @settings(max_examples=30, deadline=None)
 @given(sizes, st.tuples(st.integers(1, 3), st.integers(1, 3)), st.sampled_from(["nearest", "bilinear"]))
-def test_upsample(size: tuple[int, ...], factors: tuple[int, int], mode: str) -> None:
-    images, device = torch.randn(size), ttnn.open_device(small())
-    given = ttnn.from_torch(images, ttnn.float32, device=device, memory_config=PLACES[0])
-    found = ttnn.to_torch(ttnn.upsample(given, factors, mode=mode))
-    expected = F.interpolate(nchw(images), scale_factor=tuple(map(float, factors)), mode=mode).permute(0, 2, 3, 1)
-    torch.testing.assert_close(found, expected)
+def test_upsample_equals_torch(size: tuple[int, ...], factors: tuple[int, int], mode: str) -> None:
+    images, device = torch.randn(size), ttnn.open_device(make_small_machine())
+    tensor = ttnn.from_torch(images, ttnn.float32, device=device, memory_config=PLACES[0])
+    output = ttnn.to_torch(ttnn.upsample(tensor, factors, mode=mode))
+    expected = F.interpolate(to_nchw(images), scale_factor=tuple(map(float, factors)), mode=mode).permute(0, 2, 3, 1)
+    torch.testing.assert_close(output, expected)
 
 
 @pytest.mark.parametrize("first", PLACES[:3])
 @pytest.mark.parametrize("second", PLACES)
-def test_add(first: ttnn.MemoryConfig, second: ttnn.MemoryConfig) -> None:
-    device = ttnn.open_device(small())
+def test_add_equals_torch(first: ttnn.MemoryConfig, second: ttnn.MemoryConfig) -> None:
+    device = ttnn.open_device(make_small_machine())
     left, right = torch.randn(1, 1, 100, 70), torch.randn(1, 1, 100, 70)
     a = ttnn.from_torch(left, ttnn.float32, layout=ttnn.TILE_LAYOUT, device=device, memory_config=first)
     b = ttnn.from_torch(right, ttnn.float32, layout=ttnn.TILE_LAYOUT, device=device, memory_config=second)
@@ -220,29 +224,29 @@ def test_add(first: ttnn.MemoryConfig, second: ttnn.MemoryConfig) -> None:
 
 @pytest.mark.parametrize("second", PLACES)
 def test_add_in_global_memory(second: ttnn.MemoryConfig) -> None:
-    device = ttnn.open_device(small())
+    device = ttnn.open_device(make_small_machine())
     left, right = torch.randn(1, 1, 100, 70), torch.randn(1, 1, 100, 70)
     a = ttnn.from_torch(left, ttnn.float32, device=device, memory_config=ttnn.DRAM_MEMORY_CONFIG)
     b = ttnn.from_torch(right, ttnn.float32, device=device, memory_config=second)
     cores, banks = device.arena.used, device.banks.used
-    found = ttnn.add(a, b, activations=["relu"])
-    assert torch.equal(ttnn.to_torch(found), torch.relu(left + right))
-    assert found.memory_config() == a.memory_config()
+    result = ttnn.add(a, b, activations=["relu"])
+    assert torch.equal(ttnn.to_torch(result), torch.relu(left + right))
+    assert result.memory_config() == a.memory_config()
     assert torch.equal(ttnn.to_torch(a), left)
-    ttnn.deallocate(found)
+    ttnn.deallocate(result)
     assert (device.arena.used, device.banks.used) == (cores, banks)
     with pytest.raises(TesseraError, match="use `add`"):
         ttnn.add_(a, b)
 
 
 @pytest.mark.parametrize("layout", [ttnn.HEIGHT_SHARDED, ttnn.WIDTH_SHARDED, ttnn.BLOCK_SHARDED])
-def test_linear(layout: str) -> None:
-    device = ttnn.open_device(small())
+def test_linear_equals_torch(layout: str) -> None:
+    device = ttnn.open_device(make_small_machine())
     rows, weight, bias = torch.randn(2, 1, 37, 100), torch.randn(100, 90), torch.randn(90)
     config = ttnn.Conv2dConfig(dtype=ttnn.float32, weights_dtype=ttnn.float32, shard_layout=layout)
     expected = rows @ weight + bias
     for matrix, turned in ((weight, False), (weight.T.contiguous(), True)):
-        found = ttnn.linear(
+        output = ttnn.linear(
             ttnn.from_torch(rows, ttnn.float32),
             ttnn.from_torch(matrix),
             bias=ttnn.from_torch(bias.reshape(1, 1, 1, -1)),
@@ -250,5 +254,5 @@ def test_linear(layout: str) -> None:
             device=device,
             conv_config=config,
         )
-        assert found.shape == (2, 1, 37, 90)
-        torch.testing.assert_close(ttnn.to_torch(found), expected, atol=1e-4, rtol=1e-4)
+        assert output.shape == (2, 1, 37, 90)
+        torch.testing.assert_close(ttnn.to_torch(output), expected, atol=1e-4, rtol=1e-4)

@@ -1,4 +1,4 @@
-"""The example of the original documentation, as it stands there, with this package for its library."""
+"""Test of the unchanged example of the original documentation, with this package imported as `ttnn`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import torch
 from torch.nn import functional as F
 
 import tessera.coregrid as ttnn
-from tests.coregrid.operations.agreement import correlation
+from tests.coregrid.operations.agreement import compute_correlation
 
 
 def test_the_example() -> None:
@@ -60,9 +60,9 @@ def test_the_example() -> None:
         torch_input_tensor_nchw.float(), torch_weight_tensor.float(), torch_bias_tensor.float().flatten(), 2, 1
     )
     assert torch_output_tensor.dtype == torch.bfloat16
-    assert correlation(torch_output_tensor, expected) > 0.999
+    assert compute_correlation(torch_output_tensor, expected) > 0.999
 
 
-def test_every_name_is_there() -> None:
+def test_all_api_names_exist() -> None:
     for name in dir(ttnn):
         assert getattr(ttnn, name) is not None or name.startswith("__")

@@ -1,4 +1,4 @@
-"""Programs as users of ttnn have written them over the years: older and newer ways to say the same."""
+"""Tests of programs written for ttnn, with older and newer names of its API."""
 
 from __future__ import annotations
 
@@ -8,32 +8,32 @@ from torch.nn import functional as F
 
 import tessera.coregrid as ttnn
 from tessera.errors import TesseraError
-from tests.coregrid.operations.agreement import correlation
+from tests.coregrid.operations.agreement import compute_correlation
 
 BATCH, INPUTS, OUTPUTS, HEIGHT, WIDTH = 2, 32, 64, 14, 14
 
 
 class Numbers:
-    """Random images and weights, and what torch makes of them."""
+    """A convolution with random images, weights and bias, and its output in torch."""
 
     def __init__(self) -> None:
         self.images = torch.randn(BATCH, INPUTS, HEIGHT, WIDTH, dtype=torch.bfloat16).float()
         self.weight = torch.randn(OUTPUTS, INPUTS, 3, 3, dtype=torch.bfloat16).float() / 16
         self.bias = torch.randn(1, 1, 1, OUTPUTS, dtype=torch.bfloat16).float()
 
-    def expected(self) -> torch.Tensor:
+    def compute_reference(self) -> torch.Tensor:
         return F.conv2d(self.images, self.weight, self.bias.flatten(), padding=1)
 
-    def nhwc(self) -> torch.Tensor:
+    def to_nhwc(self) -> torch.Tensor:
         return self.images.permute(0, 2, 3, 1)
 
 
-def unflattened(output: ttnn.Tensor, height: int, width: int) -> torch.Tensor:
-    found = ttnn.to_torch(ttnn.from_device(output)).float()
-    return found.reshape(BATCH, height, width, found.shape[-1])[..., :OUTPUTS].permute(0, 3, 1, 2)
+def unflatten(output: ttnn.Tensor, height: int, width: int) -> torch.Tensor:
+    result = ttnn.to_torch(ttnn.from_device(output)).float()
+    return result.reshape(BATCH, height, width, result.shape[-1])[..., :OUTPUTS].permute(0, 3, 1, 2)
 
 
-def test_a_config_that_is_filled_in_field_by_field() -> None:
+def test_a_config_set_field_by_field() -> None:
     numbers, device = Numbers(), ttnn.open_device(device_id=0, l1_small_size=16384)
     conv_config = ttnn.Conv2dConfig(
         weights_dtype=ttnn.bfloat16,
@@ -53,7 +53,9 @@ def test_a_config_that_is_filled_in_field_by_field() -> None:
         packer_l1_acc=True,
     )
     [output, [out_height, out_width], [weights, bias]] = ttnn.conv2d(
-        input_tensor=ttnn.from_torch(numbers.nhwc(), dtype=ttnn.bfloat16, layout=ttnn.ROW_MAJOR_LAYOUT, device=device),
+        input_tensor=ttnn.from_torch(
+            numbers.to_nhwc(), dtype=ttnn.bfloat16, layout=ttnn.ROW_MAJOR_LAYOUT, device=device
+        ),
         weight_tensor=ttnn.from_torch(numbers.weight, ttnn.bfloat16),
         in_channels=INPUTS,
         out_channels=OUTPUTS,
@@ -75,14 +77,14 @@ def test_a_config_that_is_filled_in_field_by_field() -> None:
     assert output.memory_config().shard_spec.grid.size == 8
     assert weights.is_on_device
     assert bias.is_on_device
-    assert correlation(unflattened(output, out_height, out_width), numbers.expected()) > 0.9999
+    assert compute_correlation(unflatten(output, out_height, out_width), numbers.compute_reference()) > 0.9999
 
 
 def test_the_newer_names() -> None:
     numbers = Numbers()
     with ttnn.manage_device(device_id=0) as device:
         output, (out_height, out_width) = ttnn.conv2d(
-            input_tensor=ttnn.to_layout(ttnn.from_torch(numbers.nhwc(), ttnn.bfloat16), ttnn.TILE_LAYOUT),
+            input_tensor=ttnn.to_layout(ttnn.from_torch(numbers.to_nhwc(), ttnn.bfloat16), ttnn.TILE_LAYOUT),
             weight_tensor=ttnn.from_torch(numbers.weight, ttnn.bfloat16),
             bias_tensor=ttnn.from_torch(numbers.bias, ttnn.bfloat16),
             device=device,
@@ -103,22 +105,22 @@ def test_the_newer_names() -> None:
             return_output_dim=True,
         )
         assert output.dtype is ttnn.bfloat8_b
-        assert correlation(unflattened(output, out_height, out_width), numbers.expected().relu()) > 0.99
+        assert compute_correlation(unflatten(output, out_height, out_width), numbers.compute_reference().relu()) > 0.99
     assert not device.is_open
 
 
 @pytest.mark.parametrize("strategy", list(ttnn.ShardStrategy))
-def test_an_input_in_shards_of_the_users_own(strategy: ttnn.ShardStrategy) -> None:
+def test_an_input_with_a_user_defined_shard_spec(strategy: ttnn.ShardStrategy) -> None:
     numbers, device = Numbers(), ttnn.open_device()
     grid = ttnn.CoreGrid(y=2, x=2) if strategy is not ttnn.ShardStrategy.WIDTH else ttnn.CoreGrid(y=1, x=1)
     config = ttnn.create_sharded_memory_config(
         (1, 1, BATCH * HEIGHT * WIDTH, INPUTS), core_grid=grid, strategy=strategy
     )
-    flat = numbers.nhwc().reshape(1, 1, -1, INPUTS)
-    given = ttnn.from_torch(flat, ttnn.bfloat16, layout=ttnn.TILE_LAYOUT, device=device, memory_config=config)
-    assert given.memory_config() == config
+    flat = numbers.to_nhwc().reshape(1, 1, -1, INPUTS)
+    tensor = ttnn.from_torch(flat, ttnn.bfloat16, layout=ttnn.TILE_LAYOUT, device=device, memory_config=config)
+    assert tensor.memory_config() == config
     output = ttnn.conv2d(
-        input_tensor=given,
+        input_tensor=tensor,
         weight_tensor=ttnn.from_torch(numbers.weight, ttnn.bfloat16),
         bias_tensor=ttnn.from_torch(numbers.bias, ttnn.bfloat16),
         in_channels=INPUTS,
@@ -131,10 +133,10 @@ def test_an_input_in_shards_of_the_users_own(strategy: ttnn.ShardStrategy) -> No
         input_width=WIDTH,
     )
     assert output.memory_config().memory_layout == strategy.value
-    assert correlation(unflattened(output, HEIGHT, WIDTH), numbers.expected()) > 0.9999
+    assert compute_correlation(unflatten(output, HEIGHT, WIDTH), numbers.compute_reference()) > 0.9999
 
 
-def test_a_shard_may_be_given_as_it_is() -> None:
+def test_explicit_shard_shape() -> None:
     config = ttnn.create_sharded_memory_config(
         [1, 1, 64, 32],
         ttnn.CoreGrid(y=2, x=4),
@@ -146,17 +148,17 @@ def test_a_shard_may_be_given_as_it_is() -> None:
     turned = ttnn.create_sharded_memory_config(
         [1, 1, 256, 64], ttnn.CoreGrid(y=2, x=4), ttnn.ShardStrategy.BLOCK, ttnn.ShardOrientation.COL_MAJOR
     )
-    assert turned.shard_spec.shape == (64, 32)  # four columns of cores down, two rows of them across
+    assert turned.shard_spec.shape == (64, 32)  # 256 rows over four core columns, 64 columns over two core rows
 
 
 def test_a_config_may_change_between_two_calls() -> None:
-    """What was worked out for the first call is not what the second one gets."""
+    """Check that the cached program of the first call is not used after the config has changed."""
     numbers, device = Numbers(), ttnn.open_device()
     config = ttnn.Conv2dConfig(dtype=ttnn.float32, weights_dtype=ttnn.float32)
 
     def run() -> torch.Tensor:
         output = ttnn.conv2d(
-            ttnn.from_torch(numbers.nhwc(), ttnn.float32),
+            ttnn.from_torch(numbers.to_nhwc(), ttnn.float32),
             ttnn.from_torch(numbers.weight),
             INPUTS,
             OUTPUTS,
@@ -171,9 +173,9 @@ def test_a_config_may_change_between_two_calls() -> None:
             WIDTH,
             conv_config=config,
         )
-        return unflattened(output, HEIGHT, WIDTH)
+        return unflatten(output, HEIGHT, WIDTH)
 
-    expected = numbers.expected()
+    expected = numbers.compute_reference()
     torch.testing.assert_close(run(), expected, atol=1e-4, rtol=1e-4)
     config.activation = "relu"
     torch.testing.assert_close(run(), expected.relu(), atol=1e-4, rtol=1e-4)

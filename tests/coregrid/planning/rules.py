@@ -1,4 +1,4 @@
-"""The chip's rules once more, as plainly as they can be written: loops, tuples and no shared code with the planner."""
+"""A second implementation of the chip's rules with plain loops and tuples, sharing no code with the planner."""
 
 from __future__ import annotations
 
@@ -6,31 +6,33 @@ from dataclasses import dataclass
 
 from tessera.coregrid.convolution import Convolution
 
-# height and width in tiles, in this order
-SUB_BLOCKS = (
+# (height, width) in tiles, in order of preference
+SUB_BLOCK_SIZES = (
     (2, 4), (4, 2), (1, 8), (8, 1), (1, 7), (7, 1), (2, 3), (3, 2), (1, 6), (6, 1),
     (1, 5), (5, 1), (2, 2), (1, 4), (4, 1), (1, 3), (3, 1), (1, 2), (2, 1), (1, 1),
 )  # fmt: skip
 TILE_BYTES = {"bfloat16": 2048, "bfloat8_b": 1088, "float32": 4096}
 
 
-def up(value: int, multiple: int) -> int:
+def round_up(value: int, multiple: int) -> int:
     return value + -value % multiple
 
 
-def cores(tiles: int, most: int, multiple: int = 1) -> int:
-    """The largest number d with round_up(n, d * m) - n < round_up(n, d * m) / d."""
-    found = 1
+def choose_core_count(tiles: int, most: int, multiple: int = 1) -> int:
+    """Return the largest number of cores of which none is idle: the largest d up to `most` for which the padding,
+    round_up(tiles, d * multiple) - tiles, is smaller than the share of one core, round_up(tiles, d * multiple) / d.
+    """
+    result = 1
     for d in range(1, most + 1):
         padded = -(-tiles // (d * multiple)) * d * multiple
         if padded - tiles < padded / d:
-            found = d
-    return found
+            result = d
+    return result
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ruled:
-    """What the rules say of a convolution in a layout."""
+class RuledPlan:
+    """The plan of a convolution in one layout, computed by the rules of this module."""
 
     cores_nhw: int
     cores_in: int
@@ -39,16 +41,16 @@ class Ruled:
     out_shard: tuple[int, int]
     act_block: tuple[int, int]  # tiles
     out_width: int
-    blocks: tuple[int, int]  # of the height, of the inner dim
+    blocks: tuple[int, int]  # number of blocks along the height and the inner dim
     sub_block: tuple[int, int]
-    spans: list[tuple[int, int]]  # first and last padded stick of every core, both included
+    spans: list[tuple[int, int]]  # first and last padded stick of each core, inclusive
     buffers: dict[str, int]
 
 
-def ruled(
+def apply_rules(
     conv: Convolution,
     layout: str,
-    grid: tuple[int, int],  # y, x
+    grid: tuple[int, int],  # rows, columns
     *,
     dtype: str = "bfloat16",
     weights: str = "bfloat16",
@@ -61,7 +63,7 @@ def ruled(
     double_weights: bool = False,
     fp32: bool = False,
     bias: bool = False,
-) -> Ruled:
+) -> RuledPlan:
     y, x = grid
     if not transposed:
         y, x = x, y
@@ -70,18 +72,26 @@ def ruled(
     hp, wp = conv.height + top + bottom, conv.width + left + right
     ho, wo = (hp - dh * (kh - 1) - 1) // sh + 1, (wp - dw * (kw - 1) - 1) // sw + 1
     outputs, inputs = conv.batch * ho * wo, conv.batch * conv.height * conv.width
-    tiles, in_tiles, out_tiles = up(outputs, 32) // 32, up(conv.in_channels, 32) // 32, up(conv.out_channels, 32) // 32
+    tiles, in_tiles, out_tiles = (
+        round_up(outputs, 32) // 32,
+        round_up(conv.in_channels, 32) // 32,
+        round_up(conv.out_channels, 32) // 32,
+    )
     nhw = c_in = c_out = 1
     if layout == "HEIGHT":
-        nhw = cores(tiles, y * x, max(1, override // 32))
+        nhw = choose_core_count(tiles, y * x, max(1, override // 32))
     elif layout == "BLOCK":
-        nhw, c_in, c_out = cores(tiles, y, max(1, override // 32)), cores(in_tiles, x), cores(out_tiles, x)
+        nhw, c_in, c_out = (
+            choose_core_count(tiles, y, max(1, override // 32)),
+            choose_core_count(in_tiles, x),
+            choose_core_count(out_tiles, x),
+        )
     else:
-        c_in, c_out = cores(in_tiles, y * x), cores(out_tiles, y * x)
+        c_in, c_out = choose_core_count(in_tiles, y * x), choose_core_count(out_tiles, y * x)
     matmul = conv.kernel == conv.stride == (1, 1) and top + bottom + left + right == 0
     aligned = 8 if row_major_input and not matmul and c_in == 1 and layout != "WIDTH" else 32
-    in_shard = up(inputs, nhw * 32) // nhw, up(conv.in_channels, c_in * aligned) // c_in
-    out_shard = up(outputs, nhw * 32) // nhw, up(conv.out_channels, c_out * 32) // c_out
+    in_shard = round_up(inputs, nhw * 32) // nhw, round_up(conv.in_channels, c_in * aligned) // c_in
+    out_shard = round_up(outputs, nhw * 32) // nhw, round_up(conv.out_channels, c_out * 32) // c_out
 
     act_h = shard_h = out_shard[0] // 32
     if override and layout != "WIDTH":
@@ -89,18 +99,18 @@ def ruled(
         while shard_h % act_h:
             act_h -= 1
     if layout == "HEIGHT":
-        act_w, inner = up(in_shard[1] * kw, 32) // 32, kh
+        act_w, inner = round_up(in_shard[1] * kw, 32) // 32, kh
     elif layout == "BLOCK":
         act_w, inner = (in_shard[1] * kw // 32 * kh, c_in) if full_inner else (in_shard[1] * kw // 32, c_in * kh)
         if c_in == 1 and in_shard[1] % 32:
             taps = kw * kh if full_inner else kw
-            act_w = up(in_shard[1] * taps, 32) // 32
+            act_w = round_up(in_shard[1] * taps, 32) // 32
     else:
         act_w, inner = in_shard[1] * kh * kw // div // 32, c_in * div
     out_w = out_shard[1] // 32
     sub = next(
         (h, w)
-        for h, w in SUB_BLOCKS
+        for h, w in SUB_BLOCK_SIZES
         if h * w <= (4 if fp32 else 8) and act_h % h == 0 and out_w % w == 0 and (w == out_w or h == 1)
     )
 
@@ -132,7 +142,7 @@ def ruled(
         buffers["act row major"] = act_h * act_w * TILE_BYTES[stick]
     elif layout == "WIDTH":
         buffers["act row major"] = 2 * act_w * TILE_BYTES[stick]
-    return Ruled(
+    return RuledPlan(
         cores_nhw=nhw,
         cores_in=c_in,
         cores_out=c_out,

@@ -1,4 +1,4 @@
-"""Convolutions that several tests plan."""
+"""Convolution shapes that several test modules use."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from tessera.coregrid.convolution import Convolution
 from tessera.errors import TesseraError
 
 
-def square(batch: int, size: int, inputs: int, outputs: int, kernel: int = 3, stride: int = 1) -> Convolution:
-    """A convolution of square images, padded so that an odd kernel keeps their size."""
+def square(batch: int, size: int, in_channels: int, out_channels: int, kernel: int = 3, stride: int = 1) -> Convolution:
+    """Return a convolution of square images; for odd kernels and stride 1, the padding keeps the image size."""
     pad = kernel // 2
     return Convolution(
         batch=batch,
         height=size,
         width=size,
-        in_channels=inputs,
-        out_channels=outputs,
+        in_channels=in_channels,
+        out_channels=out_channels,
         kernel=(kernel, kernel),
         stride=(stride, stride),
         padding=((pad, pad), (pad, pad)),
@@ -26,7 +26,7 @@ def square(batch: int, size: int, inputs: int, outputs: int, kernel: int = 3, st
 
 @st.composite
 def convolutions(draw: st.DrawFn) -> Convolution:
-    """Any convolution: odd sizes, uneven padding, strides, dilation."""
+    """Draw a random convolution with asymmetric padding, strides and dilation."""
     small = st.integers(1, 3)
     pads = st.tuples(st.integers(0, 3), st.integers(0, 3))
     try:

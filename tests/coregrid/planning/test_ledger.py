@@ -1,11 +1,10 @@
-"""The bytes that a convolution moves, reckoned by hand."""
+"""Tests of the bytes that a convolution moves, compared with numbers computed by hand."""
 
 from __future__ import annotations
 
-from tessera.coregrid.config import Conv2dConfig
+from tessera.coregrid.config import Conv2dConfig, ShardLayout
 from tessera.coregrid.planning.ledger import Ledger
 from tessera.coregrid.planning.plan import plan_one
-from tessera.coregrid.planning.sharding import ShardLayout
 from tessera.geometry import Mesh
 from tessera.machine import load_machine
 from tests.coregrid.planning.shapes import square
@@ -13,11 +12,11 @@ from tests.coregrid.planning.shapes import square
 N150 = load_machine("wormhole-n150")
 
 
-def test_height() -> None:
-    """Two cores with half of an 8x8 image each: 32 sticks of 32 channels, and one line of the other's."""
-    found = plan_one(square(1, 8, 32, 64), N150, layout=ShardLayout.HEIGHT, grid=Mesh(1, 2), bias=True)
-    stick, weights = 32 * 2, 3 * 3 * 2 * 2048  # three rows of the kernel, 3 tiles high, 2 wide
-    assert found.ledger == Ledger(
+def test_bytes_of_height_sharding() -> None:
+    """Two cores have half of an 8x8 image each: 32 sticks of 32 channels, and a halo of one line of the other half."""
+    plan = plan_one(square(1, 8, 32, 64), N150, layout=ShardLayout.HEIGHT, grid=Mesh(1, 2), bias=True)
+    stick, weights = 32 * 2, 3 * 3 * 2 * 2048  # three kernel rows of 3 x 2 tiles
+    assert plan.ledger == Ledger(
         local=(64 + 64 * 9) * stick,
         remote=2 * 8 * stick,
         multicast=weights + 2 * 2048,
@@ -25,20 +24,20 @@ def test_height() -> None:
     )
 
 
-def test_block() -> None:
-    """2 x 2 cores: sticks over the rows, 64 channels over the columns, 32 each."""
-    found = plan_one(square(1, 8, 64, 64), N150, layout=ShardLayout.BLOCK, grid=Mesh(2, 2))
+def test_bytes_of_block_sharding() -> None:
+    """On 2 x 2 cores, sticks are split over core rows, and 64 channels over core columns, 32 channels each."""
+    plan = plan_one(square(1, 8, 64, 64), N150, layout=ShardLayout.BLOCK, grid=Mesh(2, 2))
     stick, block, weights = 32 * 2, 1 * 3 * 2048, 6 * 3 * 1 * 2 * 2048
-    assert found.blocks.inner_blocks == 6
-    assert found.ledger == Ledger(
+    assert plan.blocks.inner_blocks == 6
+    assert plan.ledger == Ledger(
         local=(64 + 64 * 9) * stick * 2,
         remote=2 * 8 * stick * 2,
-        multicast=2 * 3 * 2 * block + weights,  # rows x own blocks x both ways; the weights to the second row
+        multicast=2 * 3 * 2 * block + weights,  # core rows x blocks per core x senders; weights to row 2
         global_read=weights,
     )
 
 
-def test_block_reads_its_weights_for_every_block_of_the_height() -> None:
+def test_block_sharding_reads_weights_once_per_height_block() -> None:
     whole = plan_one(square(4, 16, 64, 64), N150, layout=ShardLayout.BLOCK, grid=Mesh(2, 2))
     cut = plan_one(
         square(4, 16, 64, 64), N150, Conv2dConfig(act_block_h_override=128), layout=ShardLayout.BLOCK, grid=Mesh(2, 2)
@@ -48,18 +47,18 @@ def test_block_reads_its_weights_for_every_block_of_the_height() -> None:
 
 
 def test_width_shares_activations_and_no_weights() -> None:
-    """Two cores of 32 channels in, two of 32 out; 64 sticks, 9 tiles of window each."""
-    found = plan_one(square(1, 8, 64, 64), N150, layout=ShardLayout.WIDTH, grid=Mesh(1, 2))
-    assert found.ledger.remote == 0
-    assert found.ledger.multicast == 2 * 2 * 9 * 2048
-    assert found.ledger.global_read == 2 * 9 * 2 * 2048
+    """Two cores have 32 input and 32 output channels each, and 64 sticks; a window is 9 tiles wide."""
+    plan = plan_one(square(1, 8, 64, 64), N150, layout=ShardLayout.WIDTH, grid=Mesh(1, 2))
+    assert plan.ledger.remote == 0
+    assert plan.ledger.multicast == 2 * 2 * 9 * 2048
+    assert plan.ledger.global_read == 2 * 9 * 2 * 2048
 
 
-def test_more_columns_than_have_input() -> None:
-    """Channels of one core go to four that make output, three of them others."""
-    found = plan_one(square(1, 8, 32, 128, kernel=1), N150, layout=ShardLayout.WIDTH, grid=Mesh(1, 4))
-    assert (found.sharding.columns, found.sharding.out_columns) == (1, 4)
-    assert found.ledger == Ledger(multicast=3 * 2 * 1 * 2048, global_read=4 * 2048)
+def test_bytes_with_more_output_columns_than_input_columns() -> None:
+    """One core has all input channels, and sends them to three of the four cores that compute outputs."""
+    plan = plan_one(square(1, 8, 32, 128, kernel=1), N150, layout=ShardLayout.WIDTH, grid=Mesh(1, 4))
+    assert (plan.sharding.columns, plan.sharding.out_columns) == (1, 4)
+    assert plan.ledger == Ledger(multicast=3 * 2 * 1 * 2048, global_read=4 * 2048)
 
 
 def test_exact_halos_of_a_sparse_window_move_a_quarter() -> None:

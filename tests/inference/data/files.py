@@ -1,4 +1,4 @@
-"""Real image files for tests: binary PPM files, which need no library."""
+"""Test helpers that write image files: binary PPM files, which require no library."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tessera.inference.arrays import Array
 
 
 def write_image(path: Path, pixels: Array, comment: str = "") -> Path:
-    """Height x width x 3, uint8."""
+    """Write pixels (height x width x 3, uint8) to a binary PPM file."""
     height, width, _ = pixels.shape
     note = f"# {comment}\n" if comment else ""
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -18,21 +18,21 @@ def write_image(path: Path, pixels: Array, comment: str = "") -> Path:
     return path
 
 
-def random_image(height: int, width: int) -> Array:
+def draw_image(height: int, width: int) -> Array:
     return np.random.default_rng().integers(0, 256, (height, width, 3), np.uint8)
 
 
-def tree(folder: Path, classes: int, images: int) -> list[Path]:
-    """A folder for every class, as ImageNet has it, with images of unlike sizes."""
+def write_image_tree(folder: Path, classes: int, images: int) -> list[Path]:
+    """Write images of random sizes in one folder per class, as in ImageNet."""
     rng = np.random.default_rng()
     return [
-        write_image(folder / f"class{number}" / f"{image}.ppm", random_image(*rng.integers(20, 90, 2)))
+        write_image(folder / f"class{number}" / f"{image}.ppm", draw_image(*rng.integers(20, 90, 2)))
         for number in range(classes)
         for image in range(images)
     ]
 
 
-def torn(path: Path) -> Path:
-    """A file that ends in the middle."""
+def truncate_file(path: Path) -> Path:
+    """Truncate a file to half its size."""
     path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
     return path

@@ -1,4 +1,4 @@
-"""The input pipeline: every batch is right, in time, and stays as it is while it is used."""
+"""Tests of the input pipeline: batches are correct, and are not overwritten while they are in use."""
 
 from __future__ import annotations
 
@@ -8,23 +8,23 @@ import numpy as np
 import pytest
 
 from tessera.errors import TesseraError
-from tessera.inference.data import open_feed
-from tessera.inference.data.feed import Pipeline, buffer
-from tessera.inference.data.images import KINDS, drawn_images
-from tessera.inference.data.pixels import DEVIATION, MEAN, Pixels
-from tests.inference.data.files import torn, tree
-from tests.inference.sessions import QUICK, opened, small
+from tessera.inference.data.feed import PipelineFeed, allocate_batch
+from tessera.inference.data.images import IMAGE_KINDS, generate_images
+from tessera.inference.data.pixels import IMAGENET_DEVIATION, IMAGENET_MEAN, PixelFormat
+from tessera.inference.opening import open_feed
+from tests.inference.data.files import truncate_file, write_image_tree
+from tests.inference.sessions import QUICK_ENGINES, make_small_settings, open_small_session
 
 SHAPE = (2, 3, 4, 5)
 
 
-class Counting:
-    """Batches of which every pixel is their number."""
+class CountingSource:
+    """A source of constant batches: all pixels of batch number n have the value n."""
 
     def __init__(self) -> None:
         self.count = 0
 
-    def raw(self) -> np.ndarray:
+    def read_batch(self) -> np.ndarray:
         self.count += 1
         return np.full(SHAPE, self.count, np.uint8)
 
@@ -35,26 +35,26 @@ class Counting:
         self.count = -1
 
 
-class Holding:
-    """A session that holds an array as it is."""
+class PassThroughSession:
+    """A session that uses an array without converting it."""
 
     layout, depth, compute = "NCHW", 1, "float32"
 
-    def input(self, batch):
+    def prepare_input(self, batch):
         return batch
 
 
-PLAIN = Pixels(channels=3, element="float32", normalised_on="none")
+PLAIN = PixelFormat(channels=3, dtype="float32", normalised_on="none")
 
 
 @pytest.mark.parametrize("threads", [0, 1, 3])
 @pytest.mark.parametrize("in_use", [1, 4])
 def test_no_batch_is_lost_or_overwritten_while_it_is_in_use(threads, in_use):
-    source = Counting()
-    feed = Pipeline(Holding(), source, PLAIN, shape=SHAPE, threads=threads, in_use=in_use)
+    source = CountingSource()
+    feed = PipelineFeed(PassThroughSession(), source, PLAIN, shape=SHAPE, threads=threads, in_use=in_use)
     seen, held = [], []
     for _ in range(60):
-        held.append(feed.next())
+        held.append(feed.next_batch())
         seen.append(int(held[-1].flat[0]))
         held = held[-in_use:]
         for batch, number in zip(held, seen[-in_use:], strict=True):
@@ -66,85 +66,85 @@ def test_no_batch_is_lost_or_overwritten_while_it_is_in_use(threads, in_use):
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("input")]
 
 
-def test_without_prefetching_a_batch_is_made_when_it_is_asked_for():
-    source = Counting()
-    feed = Pipeline(Holding(), source, PLAIN, shape=SHAPE, threads=0)
+def test_without_prefetching_a_batch_is_prepared_on_request():
+    source = CountingSource()
+    feed = PipelineFeed(PassThroughSession(), source, PLAIN, shape=SHAPE, threads=0)
     assert source.count == 0
-    feed.next()
+    feed.next_batch()
     assert source.count == 1
     feed.close()
 
 
-def test_an_error_in_the_source_reaches_the_loop():
-    class Failing(Counting):
-        def raw(self):
+def test_an_error_in_the_source_is_raised_by_next_batch():
+    class FailingSource(CountingSource):
+        def read_batch(self):
             raise OSError("gone")
 
-    feed = Pipeline(Holding(), Failing(), PLAIN, shape=SHAPE, threads=1)
+    feed = PipelineFeed(PassThroughSession(), FailingSource(), PLAIN, shape=SHAPE, threads=1)
     with pytest.raises(OSError, match="gone"):
-        feed.next()
+        feed.next_batch()
     feed.close()
 
 
 @pytest.mark.parametrize("element", ["float32", "float16"])
 @pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
-def test_the_host_normalises_as_torchvision_does(element, layout):
-    pixels = Pixels(channels=3, element=element, normalised_on="host")
+def test_host_normalisation_equals_torchvision(element, layout):
+    pixels = PixelFormat(channels=3, dtype=element, normalised_on="host")
     raw = np.random.default_rng().integers(0, 256, (3, 3, 7, 9), np.uint8)
-    out = buffer(raw.shape, pixels, layout)
-    pixels.converted(raw, out)
-    mean, deviation = (np.array(part).reshape(1, 3, 1, 1) for part in (MEAN, DEVIATION))
+    out = allocate_batch(raw.shape, pixels, layout)
+    pixels.convert(raw, out)
+    mean, deviation = (np.array(part).reshape(1, 3, 1, 1) for part in (IMAGENET_MEAN, IMAGENET_DEVIATION))
     assert np.allclose(out, (raw / 255 - mean) / deviation, atol=1e-5 if element == "float32" else 2e-3)
 
 
-@pytest.mark.parametrize("name", QUICK)
+@pytest.mark.parametrize("name", QUICK_ENGINES)
 @pytest.mark.parametrize("data", ["generated", "synthetic"])
-def test_what_a_feed_gives_an_engine_can_run(name, data):
-    settings = small(engine=name, data=data)
-    with opened(settings) as session:
+def test_engines_run_the_batches_of_every_feed(name, data):
+    settings = make_small_settings(engine=name, data=data)
+    with open_small_session(settings) as session:
         feed = open_feed(settings, session)
         assert feed.resident == (data == "synthetic")
-        held = [feed.next() for _ in range(3)]
+        held = [feed.next_batch() for _ in range(3)]
         assert (held[0] is held[1]) == feed.resident
         for one in held[-1:]:
-            assert np.isfinite(session.session.outputs(session.session.run(one))[0]).all()
+            assert np.isfinite(session.session.read_outputs(session.session.run(one))[0]).all()
         feed.close()
 
 
 @pytest.mark.timeout(60)
-@pytest.mark.parametrize("name", QUICK)
-def test_real_images_reach_the_network(name, tmp_path):
-    files = sorted(tree(tmp_path, 2, 2))
-    torn(files[0])
-    settings = small(engine=name, data=str(tmp_path), batch_size=3, eight_bit_io=True)
-    with opened(settings) as session:
+@pytest.mark.parametrize("name", QUICK_ENGINES)
+def test_pixels_of_image_files_reach_the_network(name, tmp_path):
+    files = sorted(write_image_tree(tmp_path, 2, 2))
+    truncate_file(files[0])
+    settings = make_small_settings(engine=name, data=str(tmp_path), batch_size=3, eight_bit_io=True)
+    with open_small_session(settings) as session:
         feed = open_feed(settings, session)
-        found = session.session.outputs(session.session.run(feed.next()))
-        assert found[0].shape == (3, 10)
+        actual = session.session.read_outputs(session.session.run(feed.next_batch()))
+        assert actual[0].shape == (3, 10)
         assert "1 of 4 image files are broken" in feed.notes()[0]
         feed.close()
 
 
 @pytest.mark.timeout(60)
 @pytest.mark.parametrize("prefetch", [True, False])
-def test_a_folder_of_nothing_but_broken_files_ends_every_batch_that_is_prepared(prefetch, tmp_path):
-    for path in tree(tmp_path, 1, 2):
-        torn(path)
-    settings = small(engine="torch-eager", data=str(tmp_path), prefetch=prefetch)
-    with opened(settings) as session:
+def test_every_prefetched_batch_fails_if_all_files_are_broken(prefetch, tmp_path):
+    for path in write_image_tree(tmp_path, 1, 2):
+        truncate_file(path)
+    settings = make_small_settings(engine="torch-eager", data=str(tmp_path), prefetch=prefetch)
+    with open_small_session(settings) as session:
         feed = open_feed(settings, session)
-        for _ in range(2):  # so many are prepared ahead
+        for _ in range(2):  # one thread prefetches two batches
             with pytest.raises(TesseraError, match="every image file of the folder is broken"):
-                feed.next()
+                feed.next_batch()
         feed.close()
 
 
-def test_drawn_images_are_those_of_their_seed_and_unlike_one_another():
-    one, again, other = (drawn_images(2 * KINDS, (3, 24, 24), seed=seed) for seed in (1, 1, 2))
+def test_generated_images_depend_on_the_seed_and_differ():
+    one, again, other = (generate_images(2 * IMAGE_KINDS, (3, 24, 24), seed=seed) for seed in (1, 1, 2))
     assert np.array_equal(one, again)
     assert not np.array_equal(one, other)
     flat = one.reshape(len(one), -1).astype(float)
     likeness = np.corrcoef(flat)
-    same_kind = np.diag(likeness[:KINDS, KINDS:])
-    others = likeness[:KINDS, KINDS:][~np.eye(KINDS, dtype=bool)]
+    same_kind = np.diag(likeness[:IMAGE_KINDS, IMAGE_KINDS:])
+    others = likeness[:IMAGE_KINDS, IMAGE_KINDS:][~np.eye(IMAGE_KINDS, dtype=bool)]
     assert same_kind.min() > others.max()

@@ -1,4 +1,4 @@
-"""The shared files of a run: made once, by whoever comes first, and whole."""
+"""Tests of the files that replicas share: the first caller creates a file once, and callers see only complete files."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ CODE = """
 import sys
 from pathlib import Path
 from tessera.inference.deployment.artefacts import Artefacts
-from tessera.inference.opening import deployment_of
+from tessera.inference.opening import plan_deployment
 from tessera.inference.settings import Settings
 files = Artefacts(Path(sys.argv[1]))
-settings = Settings(model="tests.inference.small:classifier", image_size=32, engine="openvino")
-path = files.onnx(deployment_of(settings))
+settings = Settings(model="tests.inference.small_networks:build_classifier", image_size=32, engine="openvino")
+path = files.export_onnx(plan_deployment(settings))
 print(path, "export" in files.seconds)
 """
 
 
 @pytest.mark.timeout(300)
-def test_processes_that_ask_at_once_get_one_file(tmp_path):
+def test_concurrent_processes_create_a_file_once(tmp_path):
     command = [sys.executable, "-c", CODE, str(tmp_path)]
     running = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(2)]
     answers = [process.communicate(timeout=280)[0].split() for process in running]

@@ -1,4 +1,4 @@
-"""int8: what it agrees with, how it is made, and that its agreement is a figure that can fail."""
+"""Tests of int8 networks: agreement with float32, the quantised graph, and agreement checks that must fail."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ import pytest
 import torch
 
 from tessera.errors import Refused
-from tessera.inference.agreement import agreement, compared
-from tessera.inference.data.images import KINDS, drawn_images, kinds_of
+from tessera.inference.agreement import check_agreement, compare_outputs
+from tessera.inference.data.images import IMAGE_KINDS, generate_images, get_image_kinds
 from tessera.inference.deployment.artefacts import Artefacts
-from tessera.inference.opening import deployment_of
+from tessera.inference.opening import plan_deployment
 from tessera.inference.settings import Settings
-from tests.inference.sessions import opened
+from tests.inference.sessions import open_small_session
 
 onnx = pytest.importorskip("onnx")
 pytest.importorskip("onnxruntime")
@@ -23,7 +23,7 @@ ENGINES = ["onnxruntime", "openvino"]
 pytestmark = pytest.mark.timeout(300)
 
 
-def quantised(model: str, engine: str = "onnxruntime", **given) -> Settings:
+def build_settings(model: str, engine: str = "onnxruntime", **given) -> Settings:
     settings = Settings(model=model, engine=engine, precision="int8", seed=random.randrange(1000), **given)
     print(settings)
     return settings
@@ -36,20 +36,20 @@ def files():
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_a_small_residual_network_agrees(engine, files):
+def test_a_small_residual_network_agrees_in_int8(engine, files):
     pytest.importorskip(engine)
     settings = Settings(model="resnet18", engine=engine, precision="int8", batch_size=4, image_size=64, seed=3)
-    with opened(settings, artefacts=files) as session:
-        found = agreement(settings, session)
-        assert found.answers >= KINDS // 2
-        assert 0 < found.error < 0.5
+    with open_small_session(settings, artefacts=files) as session:
+        result = check_agreement(settings, session)
+        assert result.answers >= IMAGE_KINDS // 2
+        assert 0 < result.error < 0.5
         assert session.compute_dtype == "int8"
-        assert any("fitted to drawn images" in note for note in session.notes)
+        assert any("fitted to generated images" in note for note in session.notes)
 
 
 def test_the_file_holds_int8_weights_and_quantised_convolutions(files):
     settings = Settings(model="resnet18", engine="onnxruntime", precision="int8", image_size=64, seed=3)
-    graph = onnx.load(files.quantised(deployment_of(settings), outputs=True)).graph
+    graph = onnx.load(files.export_int8(plan_deployment(settings), outputs=True)).graph
     weights = {one.name: one for one in graph.initializer}
     small = [one for one in weights.values() if one.data_type == onnx.TensorProto.INT8]
     convolutions = [node for node in graph.node if node.op_type == "Conv"]
@@ -58,9 +58,9 @@ def test_the_file_holds_int8_weights_and_quantised_convolutions(files):
     assert all(fed_by[node.input[0]] == fed_by[node.input[1]] == "DequantizeLinear" for node in convolutions)
 
 
-def test_swishes_and_gates_are_quantised_too(files, capsys):
+def test_silu_and_gates_are_quantised(files, capsys):
     settings = Settings(model="efficientnet_b0", engine="onnxruntime", precision="int8", image_size=32, seed=3)
-    graph = onnx.load(files.quantised(deployment_of(settings), outputs=True)).graph
+    graph = onnx.load(files.export_int8(plan_deployment(settings), outputs=True)).graph
     assert capsys.readouterr().out == "", "what calibration prints is nobody's output"
     fed_by = {output: node.op_type for node in graph.node for output in node.output}
     swishes = [node for node in graph.node if node.op_type in ("Sigmoid", "Mul")]
@@ -68,41 +68,41 @@ def test_swishes_and_gates_are_quantised_too(files, capsys):
     assert all(fed_by[name] == "DequantizeLinear" for node in swishes for name in node.input)
 
 
-def test_fitted_random_weights_tell_the_kinds_of_images_apart():
-    """What makes top-1 agreement mean something: the float32 network answers rightly on images that it never saw."""
-    deployment = deployment_of(
+def test_fitted_random_weights_classify_the_kinds_of_images():
+    """Top-1 agreement is meaningful only if the float32 network classifies unseen images correctly."""
+    deployment = plan_deployment(
         Settings(model="resnet18", engine="onnxruntime", precision="int8", image_size=64, seed=5)
     )
-    raw = drawn_images(KINDS, (3, 64, 64), seed=random.randrange(10**6))
+    raw = generate_images(IMAGE_KINDS, (3, 64, 64), seed=random.randrange(10**6))
     images = np.empty(raw.shape, np.float32)
-    deployment.pixels.converted(raw, images)
+    deployment.pixels.convert(raw, images)
     with torch.no_grad():
         answers = deployment.reference(torch.from_numpy(images)).argmax(1).numpy()
-    assert (answers == kinds_of(KINDS)).mean() > 0.9
+    assert (answers == get_image_kinds(IMAGE_KINDS)).mean() > 0.9
 
 
-def test_agreement_can_fail():
+def test_the_agreement_check_can_fail():
     scores = np.random.default_rng().standard_normal((200, 10)).astype(np.float32)
-    top1, error, answers = compared((scores,), (scores,))
+    top1, error, answers = compare_outputs((scores,), (scores,))
     assert (top1, error, answers) == (1.0, 0.0, 10)
-    top1, error, _ = compared((np.roll(scores, 1, axis=1),), (scores,))
+    top1, error, _ = compare_outputs((np.roll(scores, 1, axis=1),), (scores,))
     assert top1 < 0.3
     assert error > 1
     with pytest.raises(Refused, match="finite"):
-        compared((np.full_like(scores, np.nan),), (scores,))
-    with pytest.raises(Refused, match="other shapes"):
-        compared((scores[:, :9],), (scores,))
+        compare_outputs((np.full_like(scores, np.nan),), (scores,))
+    with pytest.raises(Refused, match="differ in shape"):
+        compare_outputs((scores[:, :9],), (scores,))
 
 
-def test_a_quantised_network_below_what_is_asked_for_is_refused(files):
+def test_a_quantised_network_below_the_minimum_agreement_is_refused(files):
     given = {"model": "resnet18", "precision": "int8", "image_size": 64, "batch_size": 4, "seed": 3}
     settings = Settings(**given, min_agreement=1.0)
-    with opened(settings, artefacts=files) as session:
-        session.deployment.reference.network.fc.weight.data.mul_(-1)  # another network than the one that was given
+    with open_small_session(settings, artefacts=files) as session:
+        session.deployment.reference.network.fc.weight.data.mul_(-1)  # makes the reference a different network
         for kept in files.folder.glob("expected-*"):
             kept.unlink()
         with pytest.raises(Refused, match="does not agree with torch eager"):
-            agreement(settings, session)
+            check_agreement(settings, session)
 
 
 @pytest.mark.slow
@@ -111,8 +111,8 @@ def test_a_quantised_network_below_what_is_asked_for_is_refused(files):
 @pytest.mark.parametrize("model", ["resnet50", "efficientnet_b0"])
 def test_real_networks_agree_in_int8(engine, model):
     pytest.importorskip(engine)
-    settings = quantised(model, engine, batch_size=8)
-    with opened(settings) as session:
-        found = agreement(settings, session)
-        print(found)
-        assert found.answers >= KINDS // 2
+    settings = build_settings(model, engine, batch_size=8)
+    with open_small_session(settings) as session:
+        result = check_agreement(settings, session)
+        print(result)
+        assert result.answers >= IMAGE_KINDS // 2

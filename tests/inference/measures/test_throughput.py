@@ -1,4 +1,4 @@
-"""Windows until the rate is known: when it stops, what it keeps, and what one replica reaches beside all."""
+"""Tests of the sampling of throughput windows: stopping rule, failures, and scaling efficiency."""
 
 from __future__ import annotations
 
@@ -7,53 +7,63 @@ import random
 import pytest
 
 from tessera.errors import BenchmarkFailed
-from tessera.inference.measures.energy import Counters
-from tessera.inference.measures.throughput import ENOUGH_WINDOWS, LEAST_WINDOWS, PAIRS, WARMUPS, sample_windows
-from tessera.inference.measures.windows import Stretch, Window
+from tessera.inference.measures.energy import EnergyCounters
+from tessera.inference.measures.throughput import (
+    MAX_PAIRS,
+    MIN_WINDOWS,
+    MIN_WINDOWS_FOR_INTERVAL,
+    WARMUP_WINDOWS,
+    sample_windows,
+)
+from tessera.inference.replicas.windows import BatchTimes, ThroughputWindow
 from tessera.measure.samples import Sampling
-from tests.inference.measures.synthetic import Invented
+from tests.inference.measures.synthetic import SyntheticReplicas
 
 
-def take(crew: Invented, sampling: Sampling, **more):
+def take(crew: SyntheticReplicas, sampling: Sampling, **more):
     return sample_windows(crew, sampling, clock=crew.clock, counters=lambda: None, **more)
 
 
-def test_a_fixed_number_of_iterations_is_taken_as_given():
-    crew = Invented(1, lambda replica, window: 0.01, batch=8)
+def test_a_fixed_number_of_iterations_is_used():
+    crew = SyntheticReplicas(1, lambda replica, window: 0.01, batch=8)
     taken = take(crew, Sampling(iterations=20, warmup=3), batches=5)
     assert (len(taken.warmups), len(taken.windows), taken.stopped_by) == (3, 20, "count")
-    assert crew.asked == [(5, 0.0, False)] * 23
+    assert crew.requests == [(5, 0.0, False)] * 23
     assert taken.rate == pytest.approx(800)
     assert taken.efficiency is None
     assert taken.images == 20 * 5 * 8
 
 
 def test_a_steady_rate_stops_at_the_target_and_a_noisy_one_at_the_budget():
-    steady = take(Invented(1, lambda *_: 0.01), Sampling(target=0.05, budget=10.0))
-    assert (steady.stopped_by, len(steady.windows), len(steady.warmups)) == ("target", ENOUGH_WINDOWS, WARMUPS)
+    steady = take(SyntheticReplicas(1, lambda *_: 0.01), Sampling(target=0.05, budget=10.0))
+    assert (steady.stopped_by, len(steady.windows), len(steady.warmups)) == (
+        "target",
+        MIN_WINDOWS_FOR_INTERVAL,
+        WARMUP_WINDOWS,
+    )
     noise = random.Random(3)
-    noisy = take(Invented(1, lambda *_: noise.uniform(0.01, 0.03)), Sampling(target=0.001, budget=2.0))
+    noisy = take(SyntheticReplicas(1, lambda *_: noise.uniform(0.01, 0.03)), Sampling(target=0.001, budget=2.0))
     assert noisy.stopped_by == "budget"
-    assert len(noisy.windows) > LEAST_WINDOWS
+    assert len(noisy.windows) > MIN_WINDOWS
 
 
-def test_even_a_batch_longer_than_the_budget_is_measured_a_few_times():
-    taken = take(Invented(1, lambda *_: 7.0), Sampling(target=0.01, budget=1.0))
-    assert (len(taken.windows), taken.stopped_by) == (LEAST_WINDOWS, "budget")
+def test_a_batch_longer_than_the_budget_is_measured_a_few_times():
+    taken = take(SyntheticReplicas(1, lambda *_: 7.0), Sampling(target=0.01, budget=1.0))
+    assert (len(taken.windows), taken.stopped_by) == (MIN_WINDOWS, "budget")
 
 
-def test_efficiency_compares_all_with_the_first_alone_between_the_same_windows():
-    crew = Invented(2, lambda replica, window: 0.0125 if not crew.asked[-1][2] else 0.01)
+def test_efficiency_compares_adjacent_windows_of_all_replicas_and_of_one():
+    crew = SyntheticReplicas(2, lambda replica, window: 0.0125 if not crew.requests[-1][2] else 0.01)
     taken = take(crew, Sampling(iterations=12, warmup=0))
-    assert len(taken.pairs) == PAIRS
-    assert [alone for _, _, alone in crew.asked[:4]] == [False, True, False, True]
+    assert len(taken.pairs) == MAX_PAIRS
+    assert [alone for _, _, alone in crew.requests[:4]] == [False, True, False, True]
     assert taken.efficiency is not None
     assert taken.efficiency.value == pytest.approx(0.8)
 
 
-def test_the_samples_hold_the_sum_and_every_replicas_own():
+def test_samples_hold_the_sum_and_the_rate_of_each_replica():
     taken = take(
-        Invented(2, lambda replica, window: 0.01 * (replica + 1)), Sampling(iterations=8, warmup=1), batches=10
+        SyntheticReplicas(2, lambda replica, window: 0.01 * (replica + 1)), Sampling(iterations=8, warmup=1), batches=10
     )
     samples = taken.samples()
     assert samples.joined_by == "sum over ranks"
@@ -62,56 +72,59 @@ def test_the_samples_hold_the_sum_and_every_replicas_own():
     assert samples.ranks[0][0] == pytest.approx(2 * samples.ranks[1][0])
     assert len(samples.warmups) == 1
     assert samples.interval is not None
-    alone = take(Invented(1, lambda *_: 0.01), Sampling(iterations=3)).samples()
+    alone = take(SyntheticReplicas(1, lambda *_: 0.01), Sampling(iterations=3)).samples()
     assert (alone.ranks, alone.joined_by, alone.interval) == ((), "", None)
 
 
-def test_what_was_measured_before_a_replica_dies_is_kept_and_marked():
-    taken = take(Invented(2, lambda *_: 0.01, dies_in=WARMUPS + 7), Sampling(iterations=20))
+def test_windows_before_the_death_of_a_replica_are_kept():
+    taken = take(SyntheticReplicas(2, lambda *_: 0.01, dies_in=WARMUP_WINDOWS + 7), Sampling(iterations=20))
     assert isinstance(taken.error, BenchmarkFailed)
     assert taken.stopped_by == "failure"
     assert len(taken.windows) == 4
     assert len(taken.samples().ranks) == 2
 
 
-def test_a_death_before_anything_was_measured_is_an_error():
+def test_a_death_before_the_first_window_is_an_error():
     with pytest.raises(BenchmarkFailed, match="SIGKILL"):
-        take(Invented(2, lambda *_: 0.01, dies_in=WARMUPS), Sampling(iterations=20))
+        take(SyntheticReplicas(2, lambda *_: 0.01, dies_in=WARMUP_WINDOWS), Sampling(iterations=20))
 
 
-def test_replicas_that_never_work_at_the_same_time_are_an_error():
-    class Apart(Invented):
-        def window(self, **asked):
-            return Window(batch=1, stretches=(Stretch(begun=(0,), ended=(1,)), Stretch(begun=(2,), ended=(3,))))
-
-    with pytest.raises(BenchmarkFailed, match="never worked at the same time"):
-        take(Apart(2, lambda *_: 1.0), Sampling(iterations=2))
-
-
-def test_a_window_in_which_the_replicas_missed_each_other_is_taken_again_for_longer():
-    asked = []
-
-    class Slow(Invented):
-        def window(self, *, batches, **others):
-            asked.append(batches)
-            second = range(40, 40 + batches)  # the second replica wakes when the first has done forty batches
-            moments = (range(batches), second)
-            return Window(
-                batch=1, stretches=tuple(Stretch(begun=(*m,), ended=(*(moment + 1 for moment in m),)) for m in moments)
+def test_replicas_that_never_compute_at_the_same_time_are_an_error():
+    class DisjointReplicas(SyntheticReplicas):
+        def run_window(self, **asked):
+            return ThroughputWindow(
+                batch=1, replicas=(BatchTimes(starts=(0,), ends=(1,)), BatchTimes(starts=(2,), ends=(3,)))
             )
 
-    taken = take(Slow(2, lambda *_: 1.0), Sampling(iterations=1, warmup=0))
+    with pytest.raises(BenchmarkFailed, match="never computed at the same time"):
+        take(DisjointReplicas(2, lambda *_: 1.0), Sampling(iterations=2))
+
+
+def test_a_window_without_overlap_is_repeated_with_a_longer_duration():
+    asked = []
+
+    class LateReplica(SyntheticReplicas):
+        def run_window(self, *, batches, **others):
+            asked.append(batches)
+            second = range(40, 40 + batches)  # the second replica starts after forty batches of the first
+            moments = (range(batches), second)
+            return ThroughputWindow(
+                batch=1,
+                replicas=tuple(BatchTimes(starts=(*m,), ends=(*(moment + 1 for moment in m),)) for m in moments),
+            )
+
+    taken = take(LateReplica(2, lambda *_: 1.0), Sampling(iterations=1, warmup=0))
     assert asked[:4] == [1, 4, 16, 64]
     assert taken.windows[0].seconds > 0
 
 
-def test_energy_is_that_of_the_windows_alone():
-    crew = Invented(1, lambda *_: 0.01)
+def test_energy_covers_only_the_windows():
+    crew = SyntheticReplicas(1, lambda *_: 0.01)
     readings = iter(range(0, 10**9, 1_000_000))
-    found = sample_windows(
+    result = sample_windows(
         crew,
         Sampling(iterations=5, warmup=2),
         clock=crew.clock,
-        counters=lambda: Counters((next(readings),), (10**12,)),
+        counters=lambda: EnergyCounters((next(readings),), (10**12,)),
     )
-    assert found.joules == pytest.approx(5.0)
+    assert result.joules == pytest.approx(5.0)

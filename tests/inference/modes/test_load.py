@@ -1,4 +1,4 @@
-"""Modes and their terms: what belongs to which."""
+"""Tests of the options of each load mode."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from tessera.inference.modes.load import Load
 @pytest.mark.parametrize(
     ("given", "says"),
     [
-        ({"mode": "batch"}, "--mode: got 'batch'"),
+        ({"mode": "batch"}, "unknown mode: got 'batch'"),
         ({"mode": "server"}, "add --max-latency"),
-        ({"max_latency": 0.1}, "--max-latency is of --mode server"),
-        ({"mode": "single-stream", "target_rate": 3.0}, "--target-rate is of --mode server"),
+        ({"max_latency": 0.1}, "--max-latency applies only to --mode server"),
+        ({"mode": "single-stream", "target_rate": 3.0}, "--target-rate applies only to --mode server"),
         ({"mode": "server", "max_latency": -1}, "--max-latency: got -1"),
-        ({"generator": "me"}, "--load-generator"),
-        ({"generator": "loadgen"}, "--load-generator is of --mode server"),
+        ({"generator": "me"}, "unknown load generator"),
+        ({"generator": "loadgen"}, "--load-generator applies only to --mode server"),
     ],
 )
-def test_terms_that_do_not_fit_are_refused(given, says):
+def test_options_that_do_not_apply_to_the_mode_are_refused(given, says):
     with pytest.raises(TesseraError, match=says):
         Load(**given)
 
 
-def test_what_is_as_usual_is_not_said():
+def test_default_options_are_not_case_parameters():
     assert Load().params() == {}
     assert Load(mode="server", max_latency=0.05, target_rate=10.0).params() == {
         "mode": "server",
@@ -36,17 +36,17 @@ def test_what_is_as_usual_is_not_said():
 
 
 @pytest.mark.parametrize("installed", [False, True])
-def test_loadgen_asks_where_it_is_installed_and_there_is_one_replica(monkeypatch, installed):
+def test_loadgen_is_used_if_it_is_installed_and_there_is_one_replica(monkeypatch, installed):
     monkeypatch.setattr(server, "find_spec", lambda name: object() if installed else None)
     load = Load(mode="server", max_latency=1.0)
-    assert server.uses_loadgen(load, 1) is installed
-    assert server.uses_loadgen(load, 2) is False
-    assert server.uses_loadgen(Load(mode="server", max_latency=1.0, generator="tessera"), 1) is False
-    asked = Load(mode="server", max_latency=1.0, generator="loadgen")
+    assert server.should_use_loadgen(load, 1) is installed
+    assert server.should_use_loadgen(load, 2) is False
+    assert server.should_use_loadgen(Load(mode="server", max_latency=1.0, generator="tessera"), 1) is False
+    requested = Load(mode="server", max_latency=1.0, generator="loadgen")
     if installed:
-        assert server.uses_loadgen(asked, 1)
-        with pytest.raises(TesseraError, match="asks one replica"):
-            server.uses_loadgen(asked, 2)
+        assert server.should_use_loadgen(requested, 1)
+        with pytest.raises(TesseraError, match="supports only one replica"):
+            server.should_use_loadgen(requested, 2)
     else:
         with pytest.raises(MissingExtra, match=r"tessera\[loadgen\]"):
-            server.uses_loadgen(asked, 1)
+            server.should_use_loadgen(requested, 1)

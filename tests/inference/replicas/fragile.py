@@ -1,4 +1,4 @@
-"""A network one of whose replicas dies in the middle of its work; `module:callable` names it."""
+"""Test network that kills one of its replica processes during a forward pass; loaded as `module:callable`."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from pathlib import Path
 
 from torch import Tensor, nn
 
-from tests.inference.small import Classifier
+from tests.inference.small_networks import Classifier
 
-VICTIM = "TESSERA_TEST_VICTIM"  # a path: the first replica to make a file there is the one that dies
-CALLS = "TESSERA_TEST_CALLS"  # after so many passes
+VICTIM = "TESSERA_TEST_VICTIM"  # path of a file; the replica that creates it dies
+CALLS = "TESSERA_TEST_CALLS"  # number of forward passes before the death
 
 
-class Fragile(Classifier):
+class FragileNetwork(Classifier):
     def __init__(self) -> None:
         super().__init__()
         self.passes = 0
         self.doomed = False
 
     def forward(self, x: Tensor) -> Tensor:
-        if x.is_meta:  # FLOPs are counted, on a copy of it
+        if x.is_meta:  # a pass that counts FLOPs, on a copy of the module
             return super().forward(x)
         if not self.passes:
             try:
@@ -35,5 +35,5 @@ class Fragile(Classifier):
         return super().forward(x)
 
 
-def fragile() -> nn.Module:
-    return Fragile()
+def build_fragile_network() -> nn.Module:
+    return FragileNetwork()

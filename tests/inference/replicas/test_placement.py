@@ -1,11 +1,11 @@
-"""Where replicas run: what is asked for, what is refused, and what they find in their environment."""
+"""Tests of the placement of replicas: options, refusals, and environment variables."""
 
 from __future__ import annotations
 
 import pytest
 
 from tessera.errors import Refused, TesseraError
-from tessera.inference.replicas.placement import Placement, passed_on
+from tessera.inference.replicas.placement import Placement, parse_env_options
 from tessera.launch import LaunchConfig
 
 
@@ -19,29 +19,29 @@ def test_more_replicas_than_cores_are_refused_unless_forced():
     assert "share cores" in warning
 
 
-def test_the_launch_keeps_what_the_run_was_asked_for():
+def test_the_launch_keeps_the_options_of_the_run():
     base = LaunchConfig(pin=False, allocator="system", tag_output=True, env={"A": "1", "B": "1"})
-    found = Placement(num_replicas=3, cores_per_replica=2, env={"B": "2"}).launch(base)
-    assert (found.spawn, found.workers, found.threads) == ("processes", 3, 2)
-    assert (found.pin, found.allocator, found.tag_output) == (False, "system", True)
-    assert found.env == {"A": "1", "B": "2"}
+    result = Placement(num_replicas=3, cores_per_replica=2, env={"B": "2"}).build_launch(base)
+    assert (result.spawn, result.workers, result.threads) == ("processes", 3, 2)
+    assert (result.pin, result.allocator, result.tag_output) == (False, "system", True)
+    assert result.env == {"A": "1", "B": "2"}
 
 
 @pytest.mark.parametrize("field", ["num_replicas", "cores_per_replica"])
 @pytest.mark.parametrize("value", [0, -1, "2", 1.5, True])
-def test_numbers_of_replicas_and_cores_are_whole_and_positive(field, value):
+def test_numbers_of_replicas_and_cores_must_be_positive_integers(field, value):
     with pytest.raises(TesseraError, match=f"--{field.replace('_', '-')}"):
         Placement(**{field: value})
 
 
-def test_variables_are_passed_on_by_name_or_with_a_value():
-    assert passed_on(["HERE", "NEW=a=b", "EMPTY="], {"HERE": "x"}) == {"HERE": "x", "NEW": "a=b", "EMPTY": ""}
+def test_variables_are_given_by_name_or_with_a_value():
+    assert parse_env_options(["HERE", "NEW=a=b", "EMPTY="], {"HERE": "x"}) == {"HERE": "x", "NEW": "a=b", "EMPTY": ""}
     with pytest.raises(TesseraError, match="not set: got 'GONE'"):
-        passed_on(["GONE"], {})
+        parse_env_options(["GONE"], {})
     with pytest.raises(TesseraError, match="NAME or NAME=VALUE"):
-        passed_on(["=x"], {})
+        parse_env_options(["=x"], {})
 
 
-def test_force_is_part_of_a_case_only_where_it_changes_something():
+def test_force_is_a_case_parameter_only_if_it_has_an_effect():
     assert "force" not in Placement(force=True).params()
     assert Placement(num_replicas=10_000, force=True).params()["force"] is True

@@ -1,4 +1,4 @@
-"""torch.compile: the passes of compiled operators, what cannot be compiled, and the process that compiles."""
+"""Tests of the torch.compile backend: compiled passes, refused operators, and compilation in a forked process."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pytest
 from tessera.errors import Refused
 from tessera.operators.cases import cases
 from tessera.operators.catalogue import OPERATORS
-from tessera.operators.preparation import prepare
+from tessera.operators.preparation import prepare_operator
 
 FEW = ("multiply", "softmax", "conv2d", "inplace_add")
 MORE = (
@@ -45,19 +45,19 @@ def prepared(name: str, which: str, **axes):
     seed = random.randrange(2**31)
     print(f"{name} {which} seed={seed} {axes}")
     (case,) = cases([name], backend=["compile"], size=["small"], passes=[which], seed=seed, **axes)
-    return prepare(case)[1]
+    return prepare_operator(case)[1]
 
 
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("name", [*FEW, *(pytest.param(name, marks=pytest.mark.slow) for name in MORE)])
-def test_compiled_operators_give_the_references_numbers(name):
+def test_compiled_operators_match_the_reference(name):
     for which in ("forward", "backward", "both") if OPERATORS[name].differentiable else ("forward",):
         found = prepared(name, which)
         found.call()
         assert bool(found.gradients) == (which != "forward")
 
 
-def test_nothing_is_compiled_in_a_timed_call_and_no_process_is_left():
+def test_timed_call_compiles_nothing_and_leaves_no_process():
     import torch._dynamo
     from torch._dynamo.utils import counters
 
@@ -74,13 +74,13 @@ def test_nothing_is_compiled_in_a_timed_call_and_no_process_is_left():
 
 def test_both_give_the_gradients_of_the_backward_pass():
     found = cases(["sinh"], backend=["compile"], size=["small"], passes=["backward", "both"])
-    one, other = (prepare(case)[1].gradients["data"] for case in found)
+    one, other = (prepare_operator(case)[1].gradients["data"] for case in found)
     np.testing.assert_allclose(one, other, rtol=1e-6)
 
 
 @pytest.mark.parametrize("name", ["tolist", "to_sparse"])
-def test_what_has_no_whole_graph_is_refused_in_one_line(name):
-    with pytest.raises(Refused, match=f"no whole graph of {name}") as refused:
+def test_operator_without_a_full_graph_is_refused_in_one_line(name):
+    with pytest.raises(Refused, match=f"cannot compile {name} as one graph") as refused:
         prepared(name, "forward")
     assert "\n" not in str(refused.value)
 
@@ -99,8 +99,8 @@ with FreshProcess() as fresh:
 
 
 def in_a_child(case) -> int:
-    """Processes that are left when the case is over."""
-    prepare(case)[1].call()
+    """Run the case once, and return the number of child processes that still exist."""
+    prepare_operator(case)[1].call()
     return len(psutil.Process().children(recursive=True))
 
 

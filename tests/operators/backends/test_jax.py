@@ -1,4 +1,4 @@
-"""JAX: its table of expressions against the reference, its number formats, and its process."""
+"""Tests of the JAX backend: its expressions compared with the reference, dtypes, and forked processes."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ import numpy as np
 import pytest
 
 from tessera.errors import Refused
-from tessera.operators.backends.jax_expressions import jax_expressions
+from tessera.operators.backends.jax_expressions import list_jax_expressions
 from tessera.operators.cases import cases
 from tessera.operators.catalogue import OPERATORS
-from tessera.operators.preparation import prepare
+from tessera.operators.preparation import prepare_operator
 
 pytest.importorskip("jax")
 
-NAMES = sorted(jax_expressions())
-SOME = set(random.sample(NAMES, len(NAMES) // 8))  # others every time; all of them in the slow run
-FORWARD_ONLY = {"linalg_householder_product", "max_pool2d_dilated", "nextafter"}  # JAX has no rule for their gradients
+NAMES = sorted(list_jax_expressions())
+SOME = set(random.sample(NAMES, len(NAMES) // 8))  # a new random choice in every run; the slow run tests all
+FORWARD_ONLY = {"linalg_householder_product", "max_pool2d_dilated", "nextafter"}  # JAX has no gradients for these
 
 
 def prepared(name: str, which: str, **axes):
     seed = random.randrange(2**31)
     print(f"{name} {which} seed={seed} {axes}")
     (case,) = cases([name], backend=["jax"], size=["small"], passes=[which], seed=seed, **axes)
-    return prepare(case)[1]
+    return prepare_operator(case)[1]
 
 
 def test_every_expression_is_of_an_operator_of_the_catalogue():
@@ -37,7 +37,7 @@ def test_every_expression_is_of_an_operator_of_the_catalogue():
 
 
 @pytest.mark.parametrize("name", [pytest.param(n, marks=() if n in SOME else pytest.mark.slow) for n in NAMES])
-def test_it_gives_the_references_numbers_forward_and_backward(name):
+def test_jax_matches_the_reference_forward_and_backward(name):
     dtype = [OPERATORS[name].dtypes[0]]
     prepared(name, "forward", dtype=dtype).call()
     if name in FORWARD_ONLY:
@@ -63,7 +63,7 @@ def test_it_computes_in_the_dtype_of_the_case(name, dtype):
 def test_both_passes_in_one_program_give_the_gradients_of_the_backward_pass(name):
     (case,) = cases([name], backend=["jax"], size=["small"], passes=["backward"])
     (both_case,) = cases([name], backend=["jax"], size=["small"], passes=["both"])
-    backward, both = (prepare(one)[1] for one in (case, both_case))
+    backward, both = (prepare_operator(one)[1] for one in (case, both_case))
     assert backward.gradients.keys() == both.gradients.keys()
     for name, gradient in backward.gradients.items():
         np.testing.assert_allclose(both.gradients[name], gradient, rtol=1e-5, atol=1e-5)
@@ -72,18 +72,20 @@ def test_both_passes_in_one_program_give_the_gradients_of_the_backward_pass(name
     assert gradients.keys() == both.gradients.keys()
 
 
-def test_whole_numbers_of_64_bits_keep_them():
+def test_int64_inputs_keep_64_bits():
     assert prepared("sort_int64", "forward").outputs[0].dtype == np.int64
     assert prepared("sort", "forward").outputs[0].dtype == np.float32
 
 
-def test_a_layout_that_jax_cannot_have_is_refused():
-    with pytest.raises(Refused, match="layout of its own"):
+def test_non_contiguous_input_is_refused_by_jax():
+    with pytest.raises(Refused, match="to its own layout"):
         prepared("add", "forward", skew=["strided"])
 
 
-def test_an_operator_that_it_lacks_names_the_backends_that_have_it():
-    with pytest.raises(Refused, match="JAX has no inplace_add: it is in torch"):
+def test_unsupported_operator_error_names_supporting_backends():
+    with pytest.raises(
+        Refused, match="JAX does not support the operator inplace_add: use a backend that supports it: torch"
+    ):
         prepared("inplace_add", "forward")
 
 
@@ -102,8 +104,8 @@ for _ in range(2):
 
 
 def in_a_child(case) -> int:
-    """Threads that XLA computes on, once the case has run."""
-    prepare(case)[1].call()
+    """Run the case once, and return the number of compute threads of XLA."""
+    prepare_operator(case)[1].call()
     return sum("Eigen" in path.read_text() for path in Path("/proc/self/task").glob("*/comm"))
 
 

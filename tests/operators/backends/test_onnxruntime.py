@@ -1,4 +1,4 @@
-"""ONNX Runtime: what its table says, what its graphs hold, what it gives and what it refuses."""
+"""Tests of the ONNX Runtime backend: expressions, optimised graphs, outputs, and refused cases."""
 
 from __future__ import annotations
 
@@ -15,36 +15,37 @@ import pytest
 
 from tessera.errors import Refused
 from tessera.launch import LaunchConfig
+from tessera.launch.worker import RunContext
 from tessera.measure.samples import Sampling
-from tessera.operators.backends.backend import Prepared
-from tessera.operators.backends.onnx_expressions import onnx_expressions
+from tessera.operators.backends.backend import PreparedOperator
+from tessera.operators.backends.onnx_expressions import list_onnx_expressions
 from tessera.operators.cases import cases
 from tessera.operators.catalogue import OPERATORS
-from tessera.operators.preparation import prepare
+from tessera.operators.preparation import prepare_operator
 from tessera.results.record import Case
-from tessera.suites.crews import Crews
-from tessera.suites.features import feature
+from tessera.suites.features import get_feature
+from tessera.suites.worker_pools import WorkerPools
 
 onnx = pytest.importorskip("onnx")
 if find_spec("onnxruntime") is None:
     pytest.skip("onnxruntime is not installed", allow_module_level=True)
 
-from tessera.operators.backends.onnxruntime_backend import Run, newest_opset, open_session  # noqa: E402
+from tessera.operators.backends.onnxruntime_backend import OnnxRuntimeCall, find_newest_opset, open_session  # noqa: E402
 
-TABLE = onnx_expressions()
+TABLE = list_onnx_expressions()
 
 
 def one(name: str, **axes) -> Case:
     asked = {"size": ["small"], "passes": ["forward"], "seed": random.randrange(2**31), **axes}
     (case,) = cases([name], backend=["onnxruntime"], **asked)
-    print(case.key)  # the seed of a failure
+    print(case.key)  # shows the seed if a test fails
     return case
 
 
-def optimized(prepared: Prepared, path: Path) -> list[str]:
-    """The nodes that ONNX Runtime is left with, without changes of layout."""
-    assert isinstance(prepared.call, Run)
-    open_session(prepared.call.built.model, threads=1, optimized=str(path / "graph.onnx"))
+def list_optimized_nodes(prepared: PreparedOperator, path: Path) -> list[str]:
+    """Return the node types of the graph that ONNX Runtime has optimised, without layout conversions."""
+    assert isinstance(prepared.call, OnnxRuntimeCall)
+    open_session(prepared.call.model.proto, threads=1, optimized=str(path / "graph.onnx"))
     kinds = [node.op_type for node in onnx.load(path / "graph.onnx").graph.node]
     return [kind for kind in kinds if not kind.startswith("Reorder")]
 
@@ -52,14 +53,14 @@ def optimized(prepared: Prepared, path: Path) -> list[str]:
 def test_the_table_names_operators_of_the_catalogue_and_of_onnx():
     assert set(TABLE) <= set(OPERATORS)
     kinds = {kind for expression in TABLE.values() for kind in re.findall(r"\bop\.(\w+)", expression)}
-    assert all(onnx.defs.get_schema(kind, newest_opset()) for kind in kinds)  # raises for one that is not there
+    assert all(onnx.defs.get_schema(kind, find_newest_opset()) for kind in kinds)  # raises if unknown to ONNX
     assert all(re.search(r"\bop\.", expression) for expression in TABLE.values())
 
 
 @pytest.mark.parametrize("name", sorted(TABLE))
-def test_every_operator_gives_the_references_numbers_and_is_not_optimised_away(name, tmp_path):
-    _, prepared = prepare(one(name))
-    assert optimized(prepared, tmp_path)
+def test_every_operator_matches_the_reference_and_is_not_optimised_away(name, tmp_path):
+    _, prepared = prepare_operator(one(name))
+    assert list_optimized_nodes(prepared, tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -72,18 +73,18 @@ def test_every_operator_gives_the_references_numbers_and_is_not_optimised_away(n
     ],
 )
 def test_fused_operators_are_fused(name, gone, tmp_path):
-    found = optimized(prepare(one(name))[1], tmp_path)
+    found = list_optimized_nodes(prepare_operator(one(name))[1], tmp_path)
     assert gone not in found
     assert len(found) == 1
 
 
 def test_weights_are_inputs_of_the_graph_unless_fused():
-    assert set(prepare(one("conv2d"))[1].call.built.arrays) == {"data", "weight"}
-    assert set(prepare(one("conv2d_relu"))[1].call.built.arrays) == {"data"}
+    assert set(prepare_operator(one("conv2d"))[1].call.model.arrays) == {"data", "weight"}
+    assert set(prepare_operator(one("conv2d_relu"))[1].call.model.arrays) == {"data"}
 
 
-def test_a_call_writes_its_outputs_anew():
-    _, prepared = prepare(one("add"))
+def test_call_overwrites_its_outputs():
+    _, prepared = prepare_operator(one("add"))
     (output,) = prepared.outputs
     before = output.copy()
     output[:] = np.nan
@@ -94,27 +95,27 @@ def test_a_call_writes_its_outputs_anew():
 @pytest.mark.parametrize(
     ("name", "axes", "words"),
     [
-        ("add", {"passes": ["both"]}, "ONNX Runtime does not differentiate"),
-        ("add", {"skew": ["strided"]}, "ONNX Runtime copies strided arrays"),
-        ("erf", {"dtype": ["float64"]}, "ONNX Runtime does not run this in float64: .*Erf"),
-        ("add", {"dtype": ["bfloat16"]}, "ONNX Runtime does not run this in bfloat16: .*Add"),
-        ("fmax", {}, "ONNX Runtime has no fmax"),
+        ("add", {"passes": ["both"]}, "ONNX Runtime has no backward pass"),
+        ("add", {"skew": ["strided"]}, "ONNX Runtime would copy non-contiguous inputs"),
+        ("erf", {"dtype": ["float64"]}, "ONNX Runtime does not support erf in float64: .*Erf"),
+        ("add", {"dtype": ["bfloat16"]}, "ONNX Runtime does not support add in bfloat16: .*Add"),
+        ("fmax", {}, "ONNX Runtime does not support the operator fmax"),
     ],
 )
-def test_what_it_lacks_is_refused_in_one_line(name, axes, words):
+def test_unsupported_cases_are_refused_in_one_line(name, axes, words):
     with pytest.raises(Refused, match=words) as refusal:
-        prepare(one(name, **axes))
+        prepare_operator(one(name, **axes))
     assert "\n" not in str(refusal.value)
 
 
 @pytest.mark.parametrize(("name", "dtype"), [("matmul", "float64"), ("add", "float16"), ("cat", "bfloat16")])
 def test_other_dtypes(name, dtype):
-    prepare(one(name, dtype=[dtype]))
+    prepare_operator(one(name, dtype=[dtype]))
 
 
 def test_importing_it_starts_no_thread():
     program = (
-        "import os; from tessera.operators import backends; backends.backend('onnxruntime').preload();"
+        "import os; from tessera.operators import backends; backends.load_backend('onnxruntime').preload();"
         " print(len(os.listdir('/proc/self/task')))"
     )
     alone = {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
@@ -125,11 +126,13 @@ def test_importing_it_starts_no_thread():
 @pytest.mark.timeout(60)
 @pytest.mark.parametrize("threads", [1, 2])
 def test_cases_run_in_processes_forked_after_the_import(threads):
-    doors, sampling = feature("ops"), Sampling(warmup=0, iterations=3)
-    with Crews(LaunchConfig(threads=threads)) as crews:
+    doors, sampling = get_feature("ops"), Sampling(warmup=0, iterations=3)
+    with WorkerPools(LaunchConfig(threads=threads)) as crews:
         for name in ("conv2d", "softmax"):
             case = one(name)
-            (record,) = crews.of(case).run("tessera.suites.worker:measure", doors.run, doors.preload, case, sampling)
+            (record,) = crews.get_workers(case).run(
+                "tessera.suites.worker:measure_case", doors, case, sampling, RunContext()
+            )
             assert record.status == "ok"
             assert record.environment["threads"] == threads
             assert len(record.launches[0].values) == 3

@@ -1,4 +1,4 @@
-"""The references of arithmetic give torch's numbers in double precision."""
+"""Tests of the reference arithmetic operators, compared with torch in double precision."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ REFERENCE = {**{name: getattr(ref, name) for name in TORCH}, "lerp": lambda a, b
 @pytest.mark.parametrize("name", TORCH)
 @given(shape=array_shapes(max_dims=3, max_side=6), number=st.floats(-3, 3), draws=st.data())
 @settings(max_examples=40, deadline=None)
-def test_of_three_inputs(name, shape, number, draws):
+def test_functions_of_three_inputs_match_torch(name, shape, number, draws):
     one, other, third = (draws.draw(arrays(np.float64, shape, elements=st.floats(0.1, 9))) for _ in range(3))
     want = TORCH[name](*(torch.from_numpy(array) for array in (one, other, third)), number)
     np.testing.assert_allclose(REFERENCE[name](one, other, third, number), want.numpy(), rtol=1e-12, atol=1e-12)

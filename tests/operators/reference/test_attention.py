@@ -1,4 +1,4 @@
-"""The reference attention against torch's, in double precision."""
+"""Tests of the reference attention, compared with torch in double precision."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ seeds = st.integers(0, 2**31)
 
 @given(seeds, st.integers(1, 6), st.integers(1, 6), st.sampled_from(["", "causal", "mask", "bias"]), st.integers(1, 3))
 @settings(max_examples=60, deadline=None)
-def test_dot_product_attention_is_torchs(seed, queries, keys, how, shared):
+def test_dot_product_attention_matches_torch(seed, queries, keys, how, shared):
     rng = np.random.default_rng(seed)
     query = rng.standard_normal((2, 2 * shared, queries, 4))
     key, value = rng.standard_normal((2, 2, 2, keys, 4))
@@ -36,7 +36,7 @@ def test_dot_product_attention_is_torchs(seed, queries, keys, how, shared):
 
 @given(seeds, st.integers(1, 3), st.integers(1, 5), st.integers(1, 5))
 @settings(max_examples=30, deadline=None)
-def test_attention_of_several_heads_is_torchs(seed, heads, queries, keys):
+def test_attention_of_several_heads_matches_torch(seed, heads, queries, keys):
     torch.manual_seed(seed)
     features = 4 * heads
     module = torch.nn.MultiheadAttention(features, heads, batch_first=True, dtype=torch.float64).eval()

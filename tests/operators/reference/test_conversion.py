@@ -1,4 +1,4 @@
-"""Quantised values against torch."""
+"""Tests of the reference quantisation, compared with torch."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ def test_quantised(seed, exponent, zero_point):
     assert np.array_equal(ref.quantised(data, 2.0**exponent, zero_point), made.dequantize().numpy())
 
 
-def test_values_half_way_go_to_the_even_step():
+def test_quantisation_rounds_ties_to_even():
     assert ref.quantised(np.array([0.5, 1.5, -0.5]), 1.0, 0).tolist() == [0.0, 2.0, 0.0]
 
 
-def test_values_beyond_eight_bits_are_cut():
+def test_quantisation_clips_to_eight_bits():
     assert ref.quantised(np.array([500.0, -500.0]), 1.0, 0).tolist() == [127.0, -128.0]

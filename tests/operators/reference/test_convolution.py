@@ -1,4 +1,4 @@
-"""The reference convolutions against torch's, in double precision."""
+"""Tests of the reference convolutions, compared with torch in double precision."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ attribute = st.integers(1, 3)
 
 @st.composite
 def layers(draw, transposed):
-    """Data, weight and bias of a random convolution, and its attributes."""
+    """Draw the data, weight, bias and attributes of a random convolution."""
     rng = np.random.default_rng(draw(st.integers(0, 2**31)))
     dims, groups = draw(st.integers(1, 3)), draw(st.integers(1, 3))
     inside, outside = groups * draw(attribute), groups * draw(attribute)
@@ -36,7 +36,7 @@ def layers(draw, transposed):
 
 @given(layers(transposed=False))
 @settings(max_examples=80, deadline=None)
-def test_convolution_is_torchs(layer):
+def test_convolution_matches_torch(layer):
     arrays, given = layer
     function = (F.conv1d, F.conv2d, F.conv3d)[arrays[0].ndim - 3]
     expected = function(*map(torch.from_numpy, arrays), **given)
@@ -45,7 +45,7 @@ def test_convolution_is_torchs(layer):
 
 @given(layers(transposed=True))
 @settings(max_examples=80, deadline=None)
-def test_transposed_convolution_is_torchs(layer):
+def test_transposed_convolution_matches_torch(layer):
     arrays, given = layer
     function = (F.conv_transpose1d, F.conv_transpose2d, F.conv_transpose3d)[arrays[0].ndim - 3]
     expected = function(*map(torch.from_numpy, arrays), **given)
@@ -54,7 +54,7 @@ def test_transposed_convolution_is_torchs(layer):
 
 @given(st.integers(0, 2**31), attribute, attribute, attribute, st.integers(0, 2))
 @settings(max_examples=20, deadline=None)
-def test_convolution_over_time_is_torchs(seed, kernel, channels, out, pad):
+def test_convolution_over_time_matches_torch(seed, kernel, channels, out, pad):
     rng = np.random.default_rng(seed)
     arrays = [rng.standard_normal(shape) for shape in ((7, 2, channels), (kernel, channels, out), (out,))]
     expected = torch.conv_tbc(*map(torch.from_numpy, arrays), pad)

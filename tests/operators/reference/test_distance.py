@@ -1,4 +1,4 @@
-"""Norms and angles against torch."""
+"""Tests of the reference norms and angles, compared with torch."""
 
 from __future__ import annotations
 

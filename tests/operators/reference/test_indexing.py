@@ -1,4 +1,4 @@
-"""References that write into places against torch."""
+"""Tests of the reference operators that write to indexed elements, compared with torch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Interpolation and sampling of images against torch."""
+"""Tests of the reference interpolation and grid sampling of images, compared with torch."""
 
 from __future__ import annotations
 

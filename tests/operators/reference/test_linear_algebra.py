@@ -1,4 +1,4 @@
-"""The reference factorisations against torch's, in double precision."""
+"""Tests of the reference matrix factorisations, compared with torch in double precision."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def _same(found, expected):
 
 @given(seeds, sides, st.integers(0, 4))
 @settings(max_examples=40, deadline=None)
-def test_reflections_are_torchs(seed, columns, more):
+def test_householder_reflections_match_torch(seed, columns, more):
     rng = np.random.default_rng(seed)
     data = rng.standard_normal((columns + more, columns))
     packed, tau = torch.geqrf(torch.from_numpy(data))
@@ -32,7 +32,7 @@ def test_reflections_are_torchs(seed, columns, more):
 
 @given(seeds, sides)
 @settings(max_examples=40, deadline=None)
-def test_exchanges_and_triangles_are_torchs(seed, side):
+def test_lu_factorisation_matches_torch(seed, side):
     rng = np.random.default_rng(seed)
     data, rhs = rng.standard_normal((2, side, side))
     factored = torch.linalg.lu_factor(torch.from_numpy(data))
@@ -45,7 +45,7 @@ def test_exchanges_and_triangles_are_torchs(seed, side):
 
 @given(seeds, sides)
 @settings(max_examples=40, deadline=None)
-def test_symmetric_factors_are_torchs(seed, side):
+def test_ldl_factorisation_matches_torch(seed, side):
     rng = np.random.default_rng(seed)
     noise, rhs = rng.standard_normal((2, side, side))
     data = noise + noise.T + 6 * side * np.eye(side)

@@ -1,4 +1,4 @@
-"""The reference losses against torch's, in double precision."""
+"""Tests of the reference losses, compared with torch in double precision."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def _same(found, function, *arrays, **given):
 
 @given(seeds, st.sampled_from([(), (3,), (3, 4)]), st.floats(0.0, 0.5))
 @settings(max_examples=40, deadline=None)
-def test_cross_entropy_is_torchs(seed, space, smoothing):
+def test_cross_entropy_matches_torch(seed, space, smoothing):
     data, target, weight = _labelled(seed, space)
     found = ref.cross_entropy(data, target, label_smoothing=smoothing)
     _same(found, F.cross_entropy, data, target, label_smoothing=smoothing)
@@ -42,7 +42,7 @@ def test_cross_entropy_is_torchs(seed, space, smoothing):
 
 @given(seeds, margins)
 @settings(max_examples=30, deadline=None)
-def test_distances_are_torchs(seed, delta):
+def test_distances_match_torch(seed, delta):
     data, target = _rows(seed)
     _same(ref.huber_loss(data, target, delta), F.huber_loss, data, target, delta=delta)
     _same(ref.huber_loss(data, target, delta) / delta, F.smooth_l1_loss, data, target, beta=delta)
@@ -50,7 +50,7 @@ def test_distances_are_torchs(seed, delta):
 
 @given(seeds, margins)
 @settings(max_examples=30, deadline=None)
-def test_margins_are_torchs(seed, margin):
+def test_margins_match_torch(seed, margin):
     data, target, _ = _labelled(seed)
     _same(ref.multi_margin_loss(data, target, margin), F.multi_margin_loss, data, target, margin=margin)
     anchor, positive, negative = _rows(seed, 3)
@@ -63,7 +63,7 @@ def test_margins_are_torchs(seed, margin):
 
 @given(seeds)
 @settings(max_examples=30, deadline=None)
-def test_margin_of_many_labels_is_torchs(seed):
+def test_margin_of_many_labels_matches_torch(seed):
     rng = np.random.default_rng(seed)
     data = rng.standard_normal((5, 7))
     target = rng.random((5, 7)).argsort(axis=1)
@@ -74,9 +74,9 @@ def test_margin_of_many_labels_is_torchs(seed):
 
 @given(seeds, st.integers(1, 6), st.integers(2, 4))
 @settings(max_examples=40, deadline=None)
-def test_ctc_is_torchs(seed, length, classes):
+def test_ctc_matches_torch(seed, length, classes):
     rng = np.random.default_rng(seed)
-    time = 2 * length + 1  # enough for a blank between any two labels
+    time = 2 * length + 1  # enough steps for a blank between any two labels
     data, target = rng.standard_normal((time, 3, classes)), rng.integers(1, classes, (3, length))
     logs = F.log_softmax(torch.from_numpy(data), -1)
     expected = F.ctc_loss(logs, torch.from_numpy(target), (time,) * 3, (length,) * 3)

@@ -1,4 +1,4 @@
-"""The reference steps against torch's optimisers as a user runs them, several steps in a row, in double precision."""
+"""Tests of the reference optimiser steps: several steps, compared with torch.optim in double precision."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def _adam(**more):
     return {"lr": 0.1, **BETAS, "eps": 1e-6, **more}
 
 
-# name -> torch's optimiser and its options; the reference, its states at the start, whether it counts, its options
+# name -> (torch optimiser, its options, (reference step, initial states, whether it needs the step number, options))
 CASES = {
     "sgd": (
         torch.optim.SGD,
@@ -90,7 +90,7 @@ CASES = {
 @pytest.mark.parametrize("name", sorted(CASES))
 @given(seed=st.integers(0, 2**31), steps=st.integers(1, 12))
 @settings(max_examples=8, deadline=None)
-def test_steps_are_torchs(name, seed, steps):
+def test_steps_match_torch(name, seed, steps):
     optimiser, options, (step, starts, counts, given_options) = CASES[name]
     rng = np.random.default_rng(seed)
     param, gradients = rng.standard_normal((3, 4)), rng.standard_normal((steps, 3, 4))
@@ -107,7 +107,7 @@ def test_steps_are_torchs(name, seed, steps):
 
 @given(seed=st.integers(0, 2**31), steps=st.integers(1, 12))
 @settings(max_examples=10, deadline=None)
-def test_steps_that_look_ahead_are_torchs(seed, steps):
+def test_nadam_steps_match_torch(seed, steps):
     rng = np.random.default_rng(seed)
     param, gradients = rng.standard_normal((3, 4)), rng.standard_normal((steps, 3, 4))
     tensor = torch.nn.Parameter(torch.from_numpy(param.copy()))
@@ -124,7 +124,7 @@ def test_steps_that_look_ahead_are_torchs(seed, steps):
 
 @given(seed=st.integers(0, 2**31), steps=st.integers(1, 6))
 @settings(max_examples=10, deadline=None)
-def test_factored_steps_are_torchs(seed, steps):
+def test_factored_steps_match_torch(seed, steps):
     rng = np.random.default_rng(seed)
     param, gradients = rng.standard_normal((3, 4)), rng.standard_normal((steps, 3, 4))
     tensor = torch.nn.Parameter(torch.from_numpy(param.copy()))
@@ -151,7 +151,7 @@ def test_factored_steps_are_torchs(seed, steps):
 
 @given(seed=st.integers(0, 2**31), mu=st.floats(0.1, 0.9))
 @settings(max_examples=10, deadline=None)
-def test_averaged_descent_is_torchs(seed, mu):
+def test_averaged_descent_matches_torch(seed, mu):
     param, gradient, average = np.random.default_rng(seed).standard_normal((3, 3, 4))
     tensors = [torch.from_numpy(array.copy()) for array in (param, gradient, average)]
     rates = [torch.tensor(value, dtype=torch.float64) for value in (mu, 0.05, 3.0)]

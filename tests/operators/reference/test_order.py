@@ -1,4 +1,4 @@
-"""Order references against torch."""
+"""Tests of the reference sorting and selection operators, compared with torch."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ dims = st.sampled_from([0, 1, 2, -1, -2])
 
 
 def values(seed: int, shape: tuple[int, ...]) -> np.ndarray:
-    """Distinct values in a random order."""
+    """Return an array of distinct values in random order."""
     return np.random.default_rng(seed).permutation(int(np.prod(shape))).reshape(shape) - 3.5
 
 
@@ -44,7 +44,7 @@ def test_median_leaves_nan_out(seed, dim):
     data = values(seed, (3, 4, 5))
     assert same(ref.median(data, dim), torch.median(torch.from_numpy(data), dim))
     holed = np.where(np.random.default_rng(seed + 1).random(data.shape) < 0.3, np.nan, data)
-    holed[0], holed[:, 0], holed[:, :, 0] = data[0], data[:, 0], data[:, :, 0]  # one at least is a number
+    holed[0], holed[:, 0], holed[:, :, 0] = data[0], data[:, 0], data[:, :, 0]  # no row of NaN only
     assert same(ref.median(holed, dim), torch.nanmedian(torch.from_numpy(holed), dim))
 
 
@@ -59,7 +59,7 @@ def test_mode(seed, dim):
 
 @given(seeds, dims)
 @settings(max_examples=30, deadline=None)
-def test_running_extremes_also_of_equal_values(seed, dim):
+def test_cumulative_extremes_with_equal_values(seed, dim):
     data = np.random.default_rng(seed).integers(0, 4, (4, 5, 6)).astype(float)
     assert same(ref.cummax(data, dim), torch.cummax(torch.from_numpy(data), dim))
     assert same(ref.cummin(data, dim), torch.cummin(torch.from_numpy(data), dim))

@@ -1,4 +1,4 @@
-"""The reference poolings against torch's, in double precision."""
+"""Tests of the reference pooling operators, compared with torch in double precision."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def _data(seed, dims, low=7):
 
 @st.composite
 def windows(draw):
-    """Data, and a kernel, stride and padding for each of its dims."""
+    """Draw data, and a kernel size, stride and padding of each spatial dim."""
     data = _data(draw(seeds), draw(dims))
     many = data.ndim - 2
     kernel = tuple(draw(st.integers(1, 3)) for _ in range(many))
@@ -31,7 +31,7 @@ def windows(draw):
 
 @given(windows(), st.integers(1, 2))
 @settings(max_examples=60, deadline=None)
-def test_max_pooling_and_its_indices_are_torchs(window, dilation):
+def test_max_pooling_and_its_indices_match_torch(window, dilation):
     data, kernel, stride, padding = window
     function = (F.max_pool1d, F.max_pool2d, F.max_pool3d)[data.ndim - 3]
     given = {"stride": stride, "padding": padding, "dilation": dilation}
@@ -44,7 +44,7 @@ def test_max_pooling_and_its_indices_are_torchs(window, dilation):
 
 @given(windows(), st.booleans())
 @settings(max_examples=60, deadline=None)
-def test_mean_pooling_is_torchs(window, include):
+def test_mean_pooling_matches_torch(window, include):
     data, kernel, stride, padding = window
     function = (F.avg_pool1d, F.avg_pool2d, F.avg_pool3d)[data.ndim - 3]
     expected = function(torch.from_numpy(data), kernel, stride, padding, count_include_pad=include)
@@ -53,8 +53,8 @@ def test_mean_pooling_is_torchs(window, include):
 
 @given(seeds, dims, st.floats(1.0, 4.0), st.integers(1, 3), st.integers(1, 3))
 @settings(max_examples=40, deadline=None)
-def test_norm_pooling_is_torchs(seed, many, order, kernel, stride):
-    data = np.abs(_data(seed, many))  # torch raises negative values to the power as they are
+def test_norm_pooling_matches_torch(seed, many, order, kernel, stride):
+    data = np.abs(_data(seed, many))  # torch does not take the absolute value before the power
     function = (F.lp_pool1d, F.lp_pool2d, F.lp_pool3d)[many - 1]
     expected = function(torch.from_numpy(data), order, kernel, stride)
     np.testing.assert_allclose(ref.lp_pool(data, order, kernel, stride), expected, atol=1e-10)
@@ -62,7 +62,7 @@ def test_norm_pooling_is_torchs(seed, many, order, kernel, stride):
 
 @given(seeds, st.lists(st.integers(1, 9), min_size=1, max_size=3))
 @settings(max_examples=60, deadline=None)
-def test_adaptive_pooling_is_torchs(seed, bins):
+def test_adaptive_pooling_matches_torch(seed, bins):
     data = _data(seed, len(bins))
     mean = (F.adaptive_avg_pool1d, F.adaptive_avg_pool2d, F.adaptive_avg_pool3d)[len(bins) - 1]
     largest = (F.adaptive_max_pool1d, F.adaptive_max_pool2d, F.adaptive_max_pool3d)[len(bins) - 1]
@@ -73,7 +73,7 @@ def test_adaptive_pooling_is_torchs(seed, bins):
 
 @given(seeds, st.integers(2, 3), st.data())
 @settings(max_examples=60, deadline=None)
-def test_fractional_pooling_is_torchs(seed, many, draw):
+def test_fractional_pooling_matches_torch(seed, many, draw):
     data = _data(seed, many)
     samples = np.random.default_rng(seed).uniform(size=(2, 3, many))
     kernel = draw.draw(st.integers(1, 3))
@@ -85,7 +85,7 @@ def test_fractional_pooling_is_torchs(seed, many, draw):
 
 @given(seeds, dims)
 @settings(max_examples=30, deadline=None)
-def test_unpooling_is_torchs(seed, many):
+def test_unpooling_matches_torch(seed, many):
     data = torch.from_numpy(_data(seed, many, low=4))
     pool = (F.max_pool1d, F.max_pool2d, F.max_pool3d)[many - 1]
     unpool = (F.max_unpool1d, F.max_unpool2d, F.max_unpool3d)[many - 1]

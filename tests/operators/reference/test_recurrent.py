@@ -1,4 +1,4 @@
-"""The reference recurrent layers against torch's, in double precision."""
+"""Tests of the reference recurrent layers, compared with torch in double precision."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ CELLS = {"LSTM": ref.lstm_cell, "GRU": ref.gru_cell, "RNN": ref.rnn_tanh_cell}
     st.booleans(),
 )
 @settings(max_examples=40, deadline=None)
-def test_layers_are_torchs(seed, kind, layers, both, projected):
+def test_layers_match_torch(seed, kind, layers, both, projected):
     torch.manual_seed(seed)
     more = {"proj_size": 2} if projected and kind == "LSTM" else {}
     module = getattr(torch.nn, kind)(3, 4, layers, bidirectional=both, dtype=torch.float64, **more)
@@ -40,7 +40,7 @@ def test_layers_are_torchs(seed, kind, layers, both, projected):
 
 @given(st.integers(0, 2**31), st.sampled_from(["lstm", "gru", "rnn_tanh", "rnn_relu"]))
 @settings(max_examples=30, deadline=None)
-def test_cells_are_torchs(seed, kind):
+def test_cells_match_torch(seed, kind):
     rng = np.random.default_rng(seed)
     gates = {"lstm": 4, "gru": 3}.get(kind, 1)
     data, *states = (rng.standard_normal((2, n)) for n in ((3, 4, 4) if kind == "lstm" else (3, 4)))

@@ -1,4 +1,4 @@
-"""Random references against torch: means and deviations over many draws."""
+"""Tests of the reference random operators: means and standard deviations of many draws, compared with torch."""
 
 from __future__ import annotations
 
@@ -56,6 +56,6 @@ def test_a_dropped_plane_is_dropped_as_a_whole():
     assert np.array_equal(kept.all((2, 3)), kept.any((2, 3)))
 
 
-def test_none_is_drawn_twice():
+def test_samples_without_replacement_are_distinct():
     drawn = ref.multinomial_once(CHANCES, 50)
     assert np.array_equal(np.sort(drawn), np.tile(np.arange(50), (4, 1)))

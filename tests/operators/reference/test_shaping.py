@@ -1,4 +1,4 @@
-"""Rearrangements against torch."""
+"""Tests of the reference operators that rearrange elements, compared with torch."""
 
 from __future__ import annotations
 

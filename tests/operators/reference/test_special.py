@@ -1,4 +1,4 @@
-"""The references of special functions give torch's numbers in double precision."""
+"""Tests of the reference special functions, compared with torch in double precision."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The reference short-time transforms against torch's, in double precision."""
+"""Tests of the reference short-time Fourier transforms, compared with torch in double precision."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ sizes = st.sampled_from([(8, 2), (8, 4), (16, 4), (16, 8), (12, 3)])
 
 @given(st.integers(0, 2**31), sizes, st.integers(20, 60))
 @settings(max_examples=30, deadline=None)
-def test_stft_is_torchs(seed, size, length):
+def test_stft_matches_torch(seed, size, length):
     n_fft, hop = size
     rng = np.random.default_rng(seed)
     data, window = rng.standard_normal((2, length)), rng.uniform(0.5, 1.0, n_fft)
@@ -24,7 +24,7 @@ def test_stft_is_torchs(seed, size, length):
 
 @given(st.integers(0, 2**31), sizes, st.integers(4, 20))
 @settings(max_examples=30, deadline=None)
-def test_istft_is_torchs(seed, size, frames):
+def test_istft_matches_torch(seed, size, frames):
     n_fft, hop = size
     rng = np.random.default_rng(seed)
     real, imaginary = rng.standard_normal((2, 2, n_fft // 2 + 1, frames))

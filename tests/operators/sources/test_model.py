@@ -1,4 +1,4 @@
-"""A model's operator calls: all of them captured, each one runnable without the model, and where the time goes."""
+"""Tests of operator calls captured from a model: completeness, running without the model, and shares of the time."""
 
 from __future__ import annotations
 
@@ -13,21 +13,20 @@ from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from tessera.errors import Refused, TesseraError
-from tessera.launch.worker import Worker
+from tessera.launch.worker import RunContext
 from tessera.measure.samples import Sampling
-from tessera.measure.sync import ALONE
 from tessera.models import build, model_info
 from tessera.operators.bench import run_case
 from tessera.operators.sources import model
 from tessera.operators.sources.arguments import from_json, to_json
-from tessera.operators.sources.capture import capture
+from tessera.operators.sources.capture import capture_calls
 from tessera.results.record import Case, Metric, Record
 
 SPEC = f"{__name__}:"
 
 
 class Seen(TorchDispatchMode):
-    """The names of all operators that are really dispatched."""
+    """A dispatch mode that records the name of every dispatched operator."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -40,14 +39,14 @@ class Seen(TorchDispatchMode):
 
 
 class Branching(nn.Module):
-    """Looks at its data, which fake tensors do not have."""
+    """A module that branches on the values of its input, which fake tensors do not have."""
 
     def forward(self, image: torch.Tensor) -> torch.Tensor:
         return image.exp() if image.sum() == 0 else image.sin()
 
 
 class Indexing(nn.Module):
-    """Embeds and multiplies in place: integers, buffers and a call that changes its argument."""
+    """A module with an embedding, an integer buffer and an in-place multiplication."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -64,22 +63,22 @@ def resnet18() -> list[Case]:
     return model.cases("resnet18", image_size=64, batch_size=2)
 
 
-def test_the_captured_calls_are_those_of_a_real_pass(resnet18):
+def test_captured_calls_match_a_real_forward_pass(resnet18):
     network, images = build("resnet18"), torch.randn(2, 3, 64, 64)
     with torch.no_grad(), Seen() as seen:
         network(images)
     counted = {name: seen.names.count(name) for name in seen.names}
-    found: dict[str, int] = {}
+    actual: dict[str, int] = {}
     for case in resnet18:
-        found[case.name] = found.get(case.name, 0) + case.params["calls"]
-    assert found == counted
+        actual[case.name] = actual.get(case.name, 0) + case.params["calls"]
+    assert actual == counted
 
 
-def test_every_call_runs_alone_and_their_flops_are_the_models(resnet18):
+def test_every_call_runs_alone_and_flops_sum_to_the_models(resnet18):
     total = 0.0
     for case in resnet18:
         assert json.loads(json.dumps(case.params)) == case.params
-        made = model.ready(case)
+        made = model.prepare_case(case)
         made.call()
         checked = case.name != "aten.empty.memory_format"
         assert made.notes[0].startswith("checked against" if checked else "not checked")
@@ -87,19 +86,21 @@ def test_every_call_runs_alone_and_their_flops_are_the_models(resnet18):
     assert total == model_info("resnet18", image_size=64, batch_size=2).flops
 
 
-def test_a_call_is_described_in_short(resnet18):
-    assert model.described(resnet18[0]) == "2x3x64x64, 64x3x7x7, None, [2, 2], [3, 3], [1, 1], False, [0, 0], 1"
+def test_call_arguments_are_described_briefly(resnet18):
+    assert (
+        model.describe_arguments(resnet18[0]) == "2x3x64x64, 64x3x7x7, None, [2, 2], [3, 3], [1, 1], False, [0, 0], 1"
+    )
 
 
 def test_keys_are_unique(resnet18):
     assert len({case.key for case in resnet18}) == len(resnet18)
 
 
-def test_backward_runs_where_the_call_is_not_in_place():
+def test_backward_runs_for_calls_that_are_not_in_place():
     refused, ran = [], []
     for case in model.cases("resnet18", image_size=32, passes=["backward"]):
         try:
-            gradients = model.ready(case).call()
+            gradients = model.prepare_case(case).call()
         except Refused as error:
             refused.append((case.name, str(error)))
         else:
@@ -109,26 +110,26 @@ def test_backward_runs_where_the_call_is_not_in_place():
     assert {"aten.convolution", "aten.addmm", "aten.add.Tensor"} <= set(ran)
 
 
-def test_what_is_written_in_place_is_put_back():
-    found = {case.name: case for case in model.cases(f"{SPEC}Indexing", image_size=16)}
-    made = model.ready(found["aten.mul_.Tensor"])
+def test_overwritten_inputs_are_restored():
+    actual = {case.name: case for case in model.cases(f"{SPEC}Indexing", image_size=16)}
+    made = model.prepare_case(actual["aten.mul_.Tensor"])
     first = made.call().clone()
     second = made.call().clone()
     made.before()
     assert not torch.equal(first, second)
     assert torch.equal(made.call(), first)
-    assert model.ready(found["aten.embedding"]).call().shape == (3, 4, 8)
+    assert model.prepare_case(actual["aten.embedding"]).call().shape == (3, 4, 8)
 
 
-def test_a_model_that_looks_at_its_data_is_run_on_zeros():
-    names = [call.name for call in capture(Branching(), (1, 3, 4, 4), torch.float32)]
+def test_model_with_data_dependent_control_flow_runs_on_zeros():
+    names = [call.name for call in capture_calls(Branching(), (1, 3, 4, 4), torch.float32)]
     assert "aten.exp" in names
     assert "aten.sin" not in names
 
 
 def test_equal_calls_are_one_case_with_a_count():
     twice = nn.Sequential(nn.Conv2d(4, 4, 1), nn.Conv2d(4, 4, 1), nn.Conv2d(4, 5, 1))
-    counts = [call.calls for call in capture(twice, (1, 4, 3, 3), torch.float32)]
+    counts = [call.calls for call in capture_calls(twice, (1, 4, 3, 3), torch.float32)]
     assert counts == [2, 1]
 
 
@@ -138,7 +139,7 @@ def test_equal_calls_are_one_case_with_a_count():
     st.sampled_from(["float32", "float64", "bfloat16", "int64", "bool", "complex64"]),
     st.randoms(use_true_random=False),
 )
-def test_a_tensor_comes_back_as_it_was_described(shape, dtype, rng):
+def test_tensor_is_rebuilt_from_its_description(shape, dtype, rng):
     tensor = torch.zeros(shape, dtype=getattr(torch, dtype))
     order = list(range(len(shape)))
     rng.shuffle(order)
@@ -151,59 +152,57 @@ def test_a_tensor_comes_back_as_it_was_described(shape, dtype, rng):
         assert ((back >= 0.09) & (back <= 1)).all()
 
 
-def test_other_arguments_come_back_as_they_were():
+def test_other_arguments_survive_the_round_trip():
     given_ = [1, 2.5, None, True, "mean", [1, [2]], torch.float16, torch.device("cpu"), torch.channels_last, 1 + 2j]
     assert from_json(json.loads(json.dumps(to_json(given_))), torch.Generator()) == given_
-    with pytest.raises(TesseraError, match="cannot be written down"):
+    with pytest.raises(TesseraError, match="cannot be stored in a case"):
         to_json(object())
 
 
 def test_a_record_runs_without_the_model_and_shares_add_up():
     chosen = [case for case in model.cases("resnet18", image_size=32) if case.name in ("aten.addmm", "aten.relu_")]
-    worker = Worker(rank=0, size=1, spawn="inline", cpus=(), threads=1, sync=ALONE)
     alone = [Case(**json.loads(json.dumps({"feature": c.feature, "name": c.name, "params": c.params}))) for c in chosen]
-    records = [run_case(worker, case, Sampling(budget=0.02)) for case in alone]
-    found = model.shares(records)
-    assert {share.name for share in found} == {"aten.addmm", "aten.relu_"}
-    assert sum(share.share for share in found) == pytest.approx(1)
+    records = [run_case(RunContext(), case, Sampling(budget=0.02)) for case in alone]
+    actual = model.compute_shares(records)
+    assert {share.name for share in actual} == {"aten.addmm", "aten.relu_"}
+    assert sum(share.share for share in actual) == pytest.approx(1)
     expected = sum(r.metrics["time"].value * r.case.params["calls"] for r in records if r.case.name == "aten.relu_")
-    assert next(s for s in found if s.name == "aten.relu_").seconds == pytest.approx(expected)
+    assert next(s for s in actual if s.name == "aten.relu_").seconds == pytest.approx(expected)
 
 
-def test_the_whole_stands_beside_the_sum_of_its_calls():
+def test_whole_model_is_compared_with_the_sum_of_its_calls():
     calls = model.cases("resnet18", image_size=32)
-    (whole,) = model.whole(calls)
-    worker = Worker(rank=0, size=1, spawn="inline", cpus=(), threads=1, sync=ALONE)
+    (whole,) = model.make_whole_model_cases(calls)
     chosen = [whole, *(case for case in calls if case.name == "aten.relu_")]
-    records = [run_case(worker, case, Sampling(budget=0.02)) for case in chosen]
+    records = [run_case(RunContext(), case, Sampling(budget=0.02)) for case in chosen]
     assert records[0].metrics["gflops"].value > 0
-    assert {share.name for share in model.shares(records)} == {"aten.relu_"}
-    (line,) = model.difference(records)
-    added, took = (float(words.split(" ms")[0]) for words in re.split("add up to |whole takes ", line)[1:])
+    assert {share.name for share in model.compute_shares(records)} == {"aten.relu_"}
+    (line,) = model.describe_difference(records)
+    added, took = (float(words.split(" ms")[0]) for words in re.split("add up to |whole model takes ", line)[1:])
     assert took == pytest.approx(records[0].metrics["time"].value * 1e3, rel=1e-3)
     assert f"{(took - added) / took:+.0%}"[0] == "+", "the activations are a part of the whole"
 
 
-def test_shares_leave_out_what_did_not_run_and_other_passes():
+def test_shares_exclude_failed_cases_and_other_passes():
     def record(name: str, seconds: float, calls: int, which: str = "forward", source: str = "model") -> Record:
         params = {"source": source, "pass": which, "calls": calls}
         return Record(case=Case(feature="ops", name=name, params=params), metrics={"time": Metric(seconds, "s")})
 
     failed = Record(case=record("x", 1, 1).case, status="failed", reason="broke")
     others = [record("a", 9, 9, which="backward"), record("a", 9, 9, source="opinfo"), failed]
-    found = model.shares([record("a", 1.0, 2), record("b", 4.0, 1), record("a", 2.0, 1), *others])
-    assert [(s.name, s.calls, s.seconds, s.share) for s in found] == [("a", 3, 4.0, 0.5), ("b", 1, 4.0, 0.5)]
+    actual = model.compute_shares([record("a", 1.0, 2), record("b", 4.0, 1), record("a", 2.0, 1), *others])
+    assert [(s.name, s.calls, s.seconds, s.share) for s in actual] == [("a", 3, 4.0, 0.5), ("b", 1, 4.0, 0.5)]
 
 
-def test_wrong_words_are_refused_with_the_right_ones():
+def test_unknown_values_are_errors_that_list_allowed_values():
     with pytest.raises(TesseraError, match="did you mean resnet18"):
         model.cases("resnet8")
-    with pytest.raises(TesseraError, match="does not take this input"):
+    with pytest.raises(TesseraError, match="does not accept this input shape"):
         model.cases(f"{SPEC}Indexing", image_size=4)
-    with pytest.raises(TesseraError, match="have a size"):
+    with pytest.raises(TesseraError, match="--image-size and --batch-size"):
         model.cases("resnet18", image_size=0)
-    with pytest.raises(Refused, match="no such operator"):
-        model.ready(
+    with pytest.raises(Refused, match="does not have this operator"):
+        model.prepare_case(
             Case(
                 feature="ops",
                 name="aten.nothing_such",

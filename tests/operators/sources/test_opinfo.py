@@ -1,4 +1,4 @@
-"""OpInfo's entries: the kept index against the database, samples that run and are checked, what is refused."""
+"""Tests of cases from torch's OpInfo database: the stored index, samples and their checks, and refused cases."""
 
 from __future__ import annotations
 
@@ -11,25 +11,24 @@ import pytest
 import torch
 
 from tessera.errors import Refused, TesseraError
-from tessera.launch.worker import Worker
+from tessera.launch.worker import RunContext
 from tessera.measure.samples import Sampling
-from tessera.measure.sync import ALONE
 from tessera.operators.bench import run_case
 from tessera.operators.sources import opinfo
-from tessera.operators.sources.opinfo_index import from_database, index, op_db
+from tessera.operators.sources.opinfo_index import build_index, load_database, load_index
 
 pytest.importorskip("expecttest")
 
 
-def ready(name: str, which: str = "forward", size: str = "small", dtype: str = "float32", seed: int = 0):
+def prepare(name: str, which: str = "forward", size: str = "small", dtype: str = "float32", seed: int = 0):
     (case,) = opinfo.cases([name], size=[size], passes=[which], dtype=[dtype], seed=seed)
-    return opinfo.ready(case)
+    return opinfo.prepare_case(case)
 
 
-def test_the_kept_index_is_that_of_the_database():
-    kept = index()
-    assert from_database() == kept, "run python -m tessera.operators.sources.opinfo_index"
-    assert len(kept) == len(op_db())
+def test_stored_index_matches_the_database():
+    kept = load_index()
+    assert build_index() == kept, "run python -m tessera.operators.sources.opinfo_index"
+    assert len(kept) == len(load_database())
     assert len({entry.operator for entry in kept.values()}) >= 630
 
 
@@ -46,51 +45,51 @@ def test_names_are_those_of_variants_and_globs_find_them():
     assert {"linalg.norm", "linalg.norm.subgradients_at_zero", "div.no_rounding_mode", "div.floor_rounding"} <= names
 
 
-def test_a_random_dozen_of_entries_runs_and_agrees():
-    names = random.sample(sorted(index()), 12)
+def test_twelve_random_entries_run_and_match():
+    names = random.sample(sorted(load_index()), 12)
     ended = Counter()
     for case in opinfo.cases(names, size=["small"], passes=["forward"], seed=random.randrange(2**31)):
         try:
-            made = opinfo.ready(case)
+            made = opinfo.prepare_case(case)
         except Refused as refused:
             ended["refused"] += 1
             print(case.name, refused)
             continue
         ended["ran"] += 1
         made.call()
-        assert made.notes[1].startswith(("checked against", "its numbers are random"))
+        assert made.notes[1].startswith(("checked against", "random output"))
     assert ended["ran"] >= 8, names
 
 
 @pytest.mark.parametrize("which", ["backward", "both"])
 @pytest.mark.parametrize("name", ["mul", "nn.functional.conv2d", "linalg.solve", "cumsum", "nn.functional.layer_norm"])
 def test_gradients_run_and_agree(name, which):
-    made = ready(name, which)
+    made = prepare(name, which)
     assert any(gradient is not None for gradient in made.call())
 
 
 def test_sizes_grow_and_a_seed_repeats():
     small, again, other, medium = (
-        ready("sin"),
-        ready("sin"),
-        ready("sin", seed=1),
-        ready("sin", size="medium"),
+        prepare("sin"),
+        prepare("sin"),
+        prepare("sin", seed=1),
+        prepare("sin", size="medium"),
     )
     assert torch.equal(small.call(), again.call())
     assert not torch.equal(small.call(), other.call())
     assert medium.call().numel() >= 16 * small.call().numel() >= 16 * 4096
 
 
-def test_the_lengths_of_torchs_samples_are_put_back():
+def test_torch_sample_lengths_are_restored():
     from torch.testing._internal import common_methods_invocations as invocations
 
     before = invocations.S, invocations.M, invocations.L
-    ready("matmul")
+    prepare("matmul")
     assert before == (invocations.S, invocations.M, invocations.L)
 
 
 def test_flops_and_bytes_of_a_matrix_product():
-    made = ready("mm")
+    made = prepare("mm")
     out = made.call()
     inner = made.flops / (2 * out.numel())
     assert inner == int(inner) > 1
@@ -98,52 +97,52 @@ def test_flops_and_bytes_of_a_matrix_product():
     assert made.moved == 4 * (rows * inner + inner * columns + rows * columns)
 
 
-def test_views_move_nothing():
-    assert ready("transpose").moved == 0
+def test_views_move_no_bytes():
+    assert prepare("transpose").moved == 0
 
 
 def test_a_wrong_operator_is_refused(monkeypatch):
-    entry = op_db()["exp"]
+    entry = load_database()["exp"]
     monkeypatch.setattr(entry, "op", lambda data: torch.exp(data) * 1.01)
     with pytest.raises(Refused, match="differs from the reference"):
-        ready("exp")
+        prepare("exp")
 
 
-def test_an_operator_without_a_reference_is_held_against_double_precision(monkeypatch):
-    entry = op_db()["cumsum"]
+def test_operator_without_a_reference_is_compared_with_double_precision(monkeypatch):
+    entry = load_database()["cumsum"]
     monkeypatch.setattr(entry, "ref", None)
-    assert "double precision" in ready("cumsum").notes[1]
+    assert "double precision" in prepare("cumsum").notes[1]
 
-    def rounded(data: torch.Tensor, dim: int, **rest: object) -> torch.Tensor:
+    def round_values(data: torch.Tensor, dim: int, **rest: object) -> torch.Tensor:
         return torch.cumsum(data.to(torch.bfloat16).to(data.dtype) if data.dtype is torch.float32 else data, dim)
 
-    monkeypatch.setattr(entry, "op", rounded)
+    monkeypatch.setattr(entry, "op", round_values)
     with pytest.raises(Refused, match="differs from the reference"):
-        ready("cumsum")
+        prepare("cumsum")
 
 
-def test_near_a_pole_as_much_is_allowed_as_rounding_the_inputs_changes(monkeypatch):
-    assert "one rounding of its inputs" in ready("polygamma.polygamma_n_1", size="medium").notes[1]
-    entry = op_db()["polygamma.polygamma_n_1"]
+def test_tolerance_near_a_pole_follows_the_input_rounding(monkeypatch):
+    assert "one rounding of its inputs" in prepare("polygamma.polygamma_n_1", size="medium").notes[1]
+    entry = load_database()["polygamma.polygamma_n_1"]
     plain = entry.op
     monkeypatch.setattr(entry, "op", lambda data, n: plain(data, n) * (1.1 if data.dtype is torch.float32 else 1))
     with pytest.raises(Refused, match="differs from the reference"):
-        ready("polygamma.polygamma_n_1", size="medium")
+        prepare("polygamma.polygamma_n_1", size="medium")
 
 
 @pytest.mark.parametrize("name", ["svd", "linalg.svd", "linalg.eig", "linalg.eigh"])
-def test_vectors_of_any_sign_are_checked(name, monkeypatch):
-    assert ready(name).notes[1].startswith("checked against")
-    entry = op_db()[name]
+def test_eigenvectors_are_checked_up_to_sign(name, monkeypatch):
+    assert prepare(name).notes[1].startswith("checked against")
+    entry = load_database()[name]
     plain = entry.op
 
-    def wrong(data: torch.Tensor, *args: object, **kwargs: object) -> tuple[torch.Tensor, ...]:
+    def return_wrong(data: torch.Tensor, *args: object, **kwargs: object) -> tuple[torch.Tensor, ...]:
         first, *rest = plain(data, *args, **kwargs)
         return first * (1.1 if data.dtype is torch.float32 else 1), *rest
 
-    monkeypatch.setattr(entry, "op", wrong)
+    monkeypatch.setattr(entry, "op", return_wrong)
     with pytest.raises(Refused, match="differs from the reference"):
-        ready(name)
+        prepare(name)
 
 
 def test_a_wrong_gradient_is_refused(monkeypatch):
@@ -156,37 +155,36 @@ def test_a_wrong_gradient_is_refused(monkeypatch):
         def backward(ctx, gradient):
             return gradient * (1 if gradient.dtype is torch.float32 else 2)
 
-    monkeypatch.setattr(op_db()["sin"], "op", Wrong.apply)
+    monkeypatch.setattr(load_database()["sin"], "op", Wrong.apply)
     with pytest.raises(Refused, match="gradient of sin"):
-        ready("sin", "backward")
+        prepare("sin", "backward")
 
 
 def test_random_operators_are_checked_by_shape():
-    assert "random" in ready("bernoulli").notes[1]
-    assert "random" in ready("normal").notes[1]
+    assert "random" in prepare("bernoulli").notes[1]
+    assert "random" in prepare("normal").notes[1]
 
 
-def test_what_cannot_be_done_is_said():
+def test_unsupported_passes_and_dtypes_are_refused():
     with pytest.raises(TesseraError, match=r"did you mean .*softmax"):
         opinfo.cases(["softmaxx"])
     with pytest.raises(TesseraError, match="unknown size"):
         opinfo.cases(["sin"], size=["large"])
-    with pytest.raises(Refused, match="does not differentiate"):
-        ready("argmax", "backward")
-    with pytest.raises(Refused, match="no such dtype"):
-        ready("linalg.svd", dtype="bfloat16")
+    with pytest.raises(Refused, match="has no gradient"):
+        prepare("argmax", "backward")
+    with pytest.raises(Refused, match="does not support the dtype"):
+        prepare("linalg.svd", dtype="bfloat16")
 
 
-def test_bitwise_operators_come_in_their_own_dtype():
+def test_bitwise_operators_use_the_dtype_of_their_entry():
     (case,) = opinfo.cases(["bitwise_and"], size=["small"], passes=["forward", "backward"])
     assert case.params["dtype"] == "int64"
-    assert opinfo.ready(case).call().dtype is torch.int64
+    assert opinfo.prepare_case(case).call().dtype is torch.int64
 
 
-def test_a_record_says_which_sample_and_how_it_was_checked():
+def test_record_notes_name_the_sample_and_the_check():
     (case,) = opinfo.cases(["mm"], size=["small"], passes=["forward"])
-    worker = Worker(rank=0, size=1, spawn="inline", cpus=(), threads=1, sync=ALONE)
-    record = run_case(worker, case, Sampling(budget=0.05))
+    record = run_case(RunContext(), case, Sampling(budget=0.05))
     assert record.status == "ok"
     assert record.metrics["gflops"].value > 0
     assert record.notes[0].startswith("OpInfo sample")
@@ -195,13 +193,13 @@ def test_a_record_says_which_sample_and_how_it_was_checked():
 
 def test_a_missing_package_names_the_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "expecttest", None)
-    op_db.cache_clear()
+    load_database.cache_clear()
     try:
         with pytest.raises(TesseraError, match=r"tessera\[opinfo\]"):
-            op_db()
+            load_database()
     finally:
         monkeypatch.undo()
-        op_db.cache_clear()
+        load_database.cache_clear()
 
 
 @pytest.mark.slow
@@ -212,10 +210,10 @@ def test_nearly_all_entries_run(which, least, size, capsys):
     refused: dict[str, str] = {}
     ran = 0
     for case in opinfo.cases(["*"], size=[size], passes=[which]):
-        if case.params["pass"] != which or (which == "backward" and not index()[case.name].differentiable):
+        if case.params["pass"] != which or (which == "backward" and not load_index()[case.name].differentiable):
             continue
         try:
-            opinfo.ready(case)
+            opinfo.prepare_case(case)
             ran += 1
         except Refused as error:
             refused[case.name] = str(error)

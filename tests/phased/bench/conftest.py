@@ -1,4 +1,4 @@
-"""Whatever is measured here finds a host that is not calibrated, and leaves torch as it was."""
+"""Fixtures of the benchmark tests: a host without calibration, and a restored number of torch threads."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import torch
 
 
 @pytest.fixture(autouse=True)
-def elsewhere(tmp_path, monkeypatch):
-    """A data home of its own, and as many threads afterwards as before."""
+def isolate_host(tmp_path, monkeypatch):
+    """Use an empty data directory (no calibration), and restore the number of torch threads after the test."""
     monkeypatch.setenv("TESSERA_HOME", str(tmp_path / "home"))
     threads = torch.get_num_threads()
     yield

@@ -1,4 +1,4 @@
-"""Devices that are processes give the same, and their death is an error that leaves nothing behind."""
+"""Tests of device processes: outputs equal plain torch; a killed process is an error and leaks no resources."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from torch import Tensor, nn
 
 from tessera.errors import BenchmarkFailed, TesseraError
 from tessera.phased import MatrixChain, PhasedModel
-from tests.launch.leftovers import gone_within
-from tests.phased.drawn import one_thread
+from tests.launch.process_checks import end_within
+from tests.phased.random_networks import use_one_thread
 
 LAYERS, SIZE = 6, 64
 
 
-def shared_memory() -> list[str]:
-    """What lies in shared memory, but for that of MPI jobs, which other tests may run meanwhile."""
+def list_shared_memory() -> list[str]:
+    """List shared memory segments, except segments of MPI jobs, which other tests may run concurrently."""
     return sorted(name for name in os.listdir("/dev/shm") if not name.startswith("sm_segment"))
 
 
@@ -32,31 +32,31 @@ def call_often(phased: PhasedModel, x: Tensor) -> None:
 
 
 @pytest.mark.timeout(120)
-def test_a_device_that_is_killed_is_an_error_and_the_next_call_starts_new_ones():
+def test_a_killed_device_is_an_error_and_the_next_call_starts_new_devices():
     model = MatrixChain(SIZE, LAYERS)
     batches = [torch.randn(2, SIZE, SIZE) for _ in range(3)]
     with torch.no_grad():
         expected = [model(batch) for batch in batches]
-    before, others = shared_memory(), set(psutil.Process().children(recursive=True))
+    before, existing = list_shared_memory(), set(psutil.Process().children(recursive=True))
 
-    def devices() -> list[psutil.Process]:
-        return [child for child in psutil.Process().children(recursive=True) if child not in others]
+    def list_devices() -> list[psutil.Process]:
+        return [child for child in psutil.Process().children(recursive=True) if child not in existing]
 
-    budget = PhasedModel.least_budget(model, schedule="phased")
+    budget = PhasedModel.compute_min_budget(model, schedule="phased")
     with PhasedModel(model, schedule="phased", budget=budget, workers="processes", threads=1) as phased:
         assert all(map(torch.equal, phased.run(batches), expected))
         assert {event.device for event in phased.events} == {0, 1}
         loads = [(event.phase, event.device) for event in phased.events if event.kind == "load"]
         assert sorted(loads) == [(phase, phase % 2) for phase in range(LAYERS)]
-        children = devices()
+        children = list_devices()
         threading.Timer(0.3, children[-1].send_signal, [signal.SIGKILL]).start()
         with pytest.raises(BenchmarkFailed, match=r"a device failed: rank \d of 2 .*SIGKILL"):
             call_often(phased, batches[0])
-        assert gone_within([child.pid for child in children], 10)
+        assert end_within([child.pid for child in children], 10)
         assert all(map(torch.equal, phased.run(batches), expected))
-        children = devices()
-    assert gone_within([child.pid for child in children], 10)
-    assert shared_memory() == before
+        children = list_devices()
+    assert end_within([child.pid for child in children], 10)
+    assert list_shared_memory() == before
 
 
 class Branching(nn.Module):
@@ -79,27 +79,27 @@ class Branching(nn.Module):
 
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize(("schedule", "dtype"), [("phased", "float16"), ("sharded", "float32")])
-def test_branching_networks_on_processes(schedule, dtype):
+def test_branching_networks_equal_torch_on_device_processes(schedule, dtype):
     model = Branching()
     rounded = Branching()
     rounded.load_state_dict(model.state_dict())
     rounded = rounded.to(getattr(torch, dtype)).float()
     batches = [(torch.randn(2, 3, 9, 9), torch.randn(2, 3, 9, 9)) for _ in range(3)]
-    with one_thread(), torch.no_grad():  # as the devices have: more of them take sums in another order
+    with use_one_thread(), torch.no_grad():  # one thread, as in the devices: more threads change the order of summation
         expected = [rounded(*batch) for batch in batches]
-    budget = PhasedModel.least_budget(model, schedule=schedule, dtype=dtype, workers="processes")
+    budget = PhasedModel.compute_min_budget(model, schedule=schedule, dtype=dtype, workers="processes")
     with PhasedModel(model, schedule=schedule, workers="processes", dtype=dtype, budget=budget, threads=1) as phased:
-        for found, wanted in zip(phased.run(batches), expected, strict=True):
-            assert all(map(torch.equal, found, wanted))
+        for output, expected_output in zip(phased.run(batches), expected, strict=True):
+            assert all(map(torch.equal, output, expected_output))
         with pytest.raises(TesseraError, match="does not run on this input"):
             phased(torch.randn(2, 4, 9, 9), batches[0][1])
-        with pytest.raises(TesseraError, match="one shape"):
+        with pytest.raises(TesseraError, match="mini-batches of equal shapes"):
             phased.run([batches[0], (batches[0][0][:1], batches[0][1][:1])])
         assert torch.equal(phased(*batches[0])[0], expected[0][0])
 
 
 class Held(nn.Module):
-    """Has a buffer that no file holds."""
+    """A network with a non-persistent buffer."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -111,7 +111,7 @@ class Held(nn.Module):
 
 
 @pytest.mark.timeout(120)
-def test_buffers_that_no_file_holds_are_sent_along():
+def test_non_persistent_buffers_are_sent_to_the_devices():
     model, x = Held().eval(), torch.randn(3, 8)
     with (
         torch.no_grad(),
@@ -154,7 +154,7 @@ with torch.no_grad(), PhasedModel(model, schedule="phased", workers="processes",
 
 
 @pytest.mark.timeout(120)
-def test_the_ranks_of_a_job_have_devices_of_their_own(tmp_path):
+def test_every_rank_of_a_job_has_its_own_devices(tmp_path):
     (tmp_path / "rank.py").write_text(RANK)
     command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--standalone", "rank.py"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=100, check=False)

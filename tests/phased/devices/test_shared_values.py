@@ -1,4 +1,4 @@
-"""Values of device processes never lie where another one that is still needed lies."""
+"""Tests of the slots of shared values: slots of values that are needed at the same time never overlap."""
 
 from __future__ import annotations
 
@@ -10,33 +10,33 @@ from hypothesis import given, settings
 from torch import nn
 
 from tessera.errors import TesseraError
-from tessera.phased.devices.shared_values import table_of
+from tessera.phased.devices.shared_values import plan_shared_values
 from tessera.phased.model import PhasedModel
-from tests.phased.drawn import KINDS, networks, one_thread
+from tests.phased.random_networks import KINDS, draw_networks, use_one_thread
 
 
 @settings(max_examples=40, deadline=None)
-@given(drawn=networks([kind for kind in KINDS if kind != "grow"]))  # two names of one memory are refused
-def test_places_of_values_that_live_at_the_same_time_are_apart(drawn):
+@given(drawn=draw_networks([kind for kind in KINDS if kind != "grow"]))  # "grow" creates aliases, which are refused
+def test_values_that_live_at_the_same_time_do_not_overlap(drawn):
     model, width = drawn
-    budget = PhasedModel.least_budget(model, schedule="overlapped")
+    budget = PhasedModel.compute_min_budget(model, schedule="overlapped")
     with PhasedModel(model, budget=budget) as phased:
         network, names = phased._network, [phase.tensors for phase in phased.phases]
         layouts = phased._schedule.setup.layouts
-        given_values = network.bind((torch.randn(3, width),), {})
-        table = table_of(network, layouts, names, given_values)
-        borders = [part.border for part in network.parts]
+        given_values = network.bind_arguments((torch.randn(3, width),), {})
+        table = plan_shared_values(network, layouts, names, given_values)
+        boundaries = [part.boundary for part in network.parts]
     alive = set(given_values)
-    for border in borders:
-        alive |= set(border.outputs)
-        spans = sorted((place.at, place.at + place.nbytes) for name, place in table.places.items() if name in alive)
+    for boundary in boundaries:
+        alive |= set(boundary.outputs)
+        spans = sorted((slot.at, slot.at + slot.nbytes) for name, slot in table.slots.items() if name in alive)
         assert all(stop <= start for (_, stop), (start, _) in itertools.pairwise(spans))
         assert all(stop <= table.nbytes for _, stop in spans)
-        alive -= set(border.last_use)
+        alive -= set(boundary.last_use)
 
 
 class Aliases(nn.Module):
-    """A view of a value that crosses phases beside it, and a write to the one that the other shows."""
+    """A network in which a value and a view of it cross a phase boundary, after which the view is written to."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -53,8 +53,8 @@ class Aliases(nn.Module):
 def test_values_in_the_same_memory_are_refused_by_processes_and_kept_by_threads():
     model = Aliases()
     x = torch.randn(3, 4)
-    with PhasedModel(model, budget="8KiB", keep=False, threads=1) as phased, one_thread(), torch.no_grad():
+    with PhasedModel(model, budget="8KiB", keep=False, threads=1) as phased, use_one_thread(), torch.no_grad():
         assert torch.equal(phased(x), model(x))
         network, names = phased._network, [phase.tensors for phase in phased.phases]
         with pytest.raises(TesseraError, match="first and getitem cross phases in the same memory"):
-            table_of(network, phased._schedule.setup.layouts, names, network.bind((x,), {}))
+            plan_shared_values(network, phased._schedule.setup.layouts, names, network.bind_arguments((x,), {}))

@@ -1,4 +1,4 @@
-"""Device threads are pinned, have their own number of torch threads, and change nothing for anybody else."""
+"""Tests of device threads: they are pinned, have their own number of torch threads, and affect no other threads."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Values come back as they were put, in memory or through the scratch file: values, strides and dtypes."""
+"""Tests of activations: values, strides and dtypes are preserved in memory and through the scratch file."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tessera.phased.memory.activations import Activations, Scratch, is_dense
+from tessera.phased.memory.activations import Activations, ScratchSpace, is_dense
 
 TENSORS = [
     lambda: torch.randn(3, 4),
@@ -27,8 +27,8 @@ TENSORS = [
     limit=st.sampled_from([None, 0, 50, 500]),
     phases=st.integers(1, 3),
 )
-def test_values_survive_any_limit(drawn, limit, phases):
-    scratch = Scratch(limit)
+def test_values_are_restored_with_any_limit(drawn, limit, phases):
+    scratch = ScratchSpace(limit)
     activations = Activations(scratch)
     activations.begin([{} for _ in drawn])
     for _ in range(phases):
@@ -37,35 +37,35 @@ def test_values_survive_any_limit(drawn, limit, phases):
             activations.take(batch)
             activations.put(batch, dict(values))
         assert limit is None or activations.nbytes <= limit
-    for found, values in zip(activations.end(), given_values, strict=True):
-        assert found.keys() == values.keys()
+    for restored, values in zip(activations.end(), given_values, strict=True):
+        assert restored.keys() == values.keys()
         for name, value in values.items():
             if isinstance(value, torch.Tensor):
-                assert torch.equal(found[name], value)
-                assert found[name].dtype == value.dtype
-                assert not is_dense(value) or value.numel() == 0 or found[name].stride() == value.stride()
+                assert torch.equal(restored[name], value)
+                assert restored[name].dtype == value.dtype
+                assert not is_dense(value) or value.numel() == 0 or restored[name].stride() == value.stride()
             else:
-                assert found[name] == value
+                assert restored[name] == value
     assert (scratch.streamed_bytes > 0) <= (limit is not None)
 
 
-def test_values_that_share_memory_stay_together():
-    scratch = Scratch(0)
+def test_values_still_share_memory():
+    scratch = ScratchSpace(0)
     activations = Activations(scratch)
     activations.begin([{}])
-    one = torch.zeros(4)
-    activations.put(0, {"one": one, "view": one[:2]})
-    found = activations.take(0)
-    found["view"] += 1
-    assert found["one"].tolist() == [1, 1, 0, 0]
+    value = torch.zeros(4)
+    activations.put(0, {"one": value, "view": value[:2]})
+    restored = activations.take(0)
+    restored["view"] += 1
+    assert restored["one"].tolist() == [1, 1, 0, 0]
     assert scratch.streamed_bytes == 0
 
 
-def test_a_value_stays_with_the_parts_of_it_in_a_structure():
-    activations = Activations(Scratch(0))
+def test_a_value_and_its_parts_in_a_structure_still_share_memory():
+    activations = Activations(ScratchSpace(0))
     activations.begin([{}])
-    one = torch.zeros(4)
-    activations.put(0, {"one": one, "parts": one.chunk(2)})
-    found = activations.take(0)
-    found["one"] += 1
-    assert found["parts"][1].tolist() == [1, 1]
+    value = torch.zeros(4)
+    activations.put(0, {"one": value, "parts": value.chunk(2)})
+    restored = activations.take(0)
+    restored["one"] += 1
+    assert restored["parts"][1].tolist() == [1, 1]

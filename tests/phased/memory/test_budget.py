@@ -1,4 +1,4 @@
-"""A budget is never exceeded, whatever the phases; and it is never refused when it would do."""
+"""Tests of budget division: a budget is never exceeded, and never refused if it is large enough."""
 
 from __future__ import annotations
 
@@ -13,13 +13,14 @@ from torch import nn
 
 from tessera.errors import TesseraError
 from tessera.phased import PhasedModel
-from tessera.phased.choices import HOLD_ALL, SCHEDULES
-from tessera.phased.memory.budget import Need, buffers_for, divide
+from tessera.phased.choices import SCHEDULES
+from tessera.phased.memory.budget import PhaseNeed, divide_budget
 
-STREAMING = [name for name in SCHEDULES if name not in HOLD_ALL]
+STREAMING = [name for name, traits in SCHEDULES.items() if not traits.holds_all_weights]
+HOLDING_ALL_WEIGHTS = [name for name, traits in SCHEDULES.items() if traits.holds_all_weights]
 needs = st.lists(
     st.builds(
-        lambda pages, widened: Need(name="p", units=("p",), buffer=4096 * pages, wide=8192 * pages * widened),
+        lambda pages, widened: PhaseNeed(name="p", units=("p",), buffer=4096 * pages, wide=8192 * pages * widened),
         st.integers(1, 20),
         st.sampled_from([0, 0, 1]),
     ),
@@ -35,42 +36,45 @@ needs = st.lists(
     pages=st.integers(1, 400),
     keep=st.booleans(),
 )
-def test_the_parts_fit_the_budget(needs, schedule, devices, pages, keep):
-    budget, (least, most) = 4096 * pages, buffers_for(schedule, devices)
+def test_the_divided_memory_fits_into_the_budget(needs, schedule, devices, pages, keep):
+    traits = SCHEDULES[schedule]
+    budget, (least, most) = 4096 * pages, traits.count_buffers(devices)
     wide = max(need.wide for need in needs)
     must = min(least, len(needs)) if schedule != "phased" else least
     fits = must * max(need.buffer for need in needs) + wide <= budget
     everything = keep and sum(need.resident for need in needs) + max(n.buffer if n.wide else 0 for n in needs) <= budget
     if not fits and not everything:
-        with pytest.raises(TesseraError, match="does not fit the budget"):
-            divide(needs, schedule, devices, budget, areas=1, keep=keep)
+        with pytest.raises(TesseraError, match="does not fit into the budget"):
+            divide_budget(needs, traits, devices, budget, areas=1, keep=keep)
         return
-    found = divide(needs, schedule, devices, budget, areas=1, keep=keep)
-    assert found.nbytes <= budget
-    streamed = [need for index, need in enumerate(needs) if index not in found.resident]
-    assert found.resident_bytes == sum(needs[index].resident for index in found.resident)
-    assert all(need.buffer <= found.buffer and need.wide <= found.wide for need in streamed)
+    division = divide_budget(needs, traits, devices, budget, areas=1, keep=keep)
+    assert division.nbytes <= budget
+    streamed = [need for index, need in enumerate(needs) if index not in division.resident]
+    assert division.resident_bytes == sum(needs[index].resident for index in division.resident)
+    assert all(need.buffer <= division.buffer and need.wide <= division.wide for need in streamed)
     if streamed:
         assert fits
-        assert min(must, len(streamed)) <= found.buffers <= most
+        assert min(must, len(streamed)) <= division.buffers <= most
     if not keep:
-        assert found.resident == ()
-    # nobody is left out who would have fitted into half of what is free
-    assert not keep or not streamed or budget - found.nbytes < 2 * sum(need.resident for need in streamed)
+        assert division.resident == ()
+    # less than twice the bytes of the streamed phases is left free
+    assert not keep or not streamed or budget - division.nbytes < 2 * sum(need.resident for need in streamed)
 
 
-def test_what_stays_is_spread_over_the_network():
-    needs = [Need(name="p", units=("p",), buffer=4096, wide=0)] * 12
-    found = divide(needs, "overlapped", 1, 4096 * (3 + 4), areas=1, keep=True)
-    assert found.buffers == 3
-    assert len(found.resident) == 4
-    assert max(after - before for before, after in itertools.pairwise(found.resident)) <= 3
+def test_resident_phases_are_spread_over_the_network():
+    needs = [PhaseNeed(name="p", units=("p",), buffer=4096, wide=0)] * 12
+    division = divide_budget(needs, SCHEDULES["overlapped"], 1, 4096 * (3 + 4), areas=1, keep=True)
+    assert division.buffers == 3
+    assert len(division.resident) == 4
+    assert max(after - before for before, after in itertools.pairwise(division.resident)) <= 3
 
 
-@pytest.mark.parametrize("schedule", HOLD_ALL)
-def test_schedules_that_hold_all_have_no_budget(schedule):
-    found = divide([Need(name="p", units=("p",), buffer=4096, wide=0)] * 3, schedule, 2, 1, areas=1, keep=False)
-    assert found.resident == (0, 1, 2)
+@pytest.mark.parametrize("schedule", HOLDING_ALL_WEIGHTS)
+def test_schedules_with_resident_weights_have_no_budget(schedule):
+    division = divide_budget(
+        [PhaseNeed(name="p", units=("p",), buffer=4096, wide=0)] * 3, SCHEDULES[schedule], 2, 1, areas=1, keep=False
+    )
+    assert division.resident == (0, 1, 2)
 
 
 @given(
@@ -80,8 +84,8 @@ def test_schedules_that_hold_all_have_no_budget(schedule):
     schedule=st.sampled_from(STREAMING),
 )
 @settings(max_examples=40, deadline=None)
-def test_the_least_budget_of_a_file_of_mixed_dtypes_will_do(layers, schedule, tmp_path_factory):
-    """Layers that are widened are not put together where one that is not is the largest."""
+def test_the_minimum_budget_suffices_for_a_file_of_mixed_dtypes(layers, schedule, tmp_path_factory):
+    """Widened layers must not share a phase if the largest layer is not widened."""
     path = tmp_path_factory.mktemp("mixed") / "w.safetensors"
     sizes = [layers[0][0], *(size for size, _ in layers)]
     model = nn.Sequential(*(nn.Linear(a, b) for a, b in itertools.pairwise(sizes))).eval()
@@ -91,14 +95,17 @@ def test_the_least_budget_of_a_file_of_mixed_dtypes_will_do(layers, schedule, tm
     model.load_state_dict({name: value.float() for name, value in state.items()})
     with torch.device("meta"):
         bare = nn.Sequential(*(nn.Linear(a, b) for a, b in itertools.pairwise(sizes))).eval()
-    least = PhasedModel.least_budget(bare, schedule=schedule, path=path)
+    least = PhasedModel.compute_min_budget(bare, schedule=schedule, path=path)
     x = torch.randn(3, sizes[0])
     with torch.no_grad(), PhasedModel(bare, schedule=schedule, budget=least, path=path) as phased:
         torch.testing.assert_close(phased(x), model(x))
 
 
-def test_advice_that_is_followed_is_not_given_again():
-    needs = [Need(name="a", units=("a",), buffer=40960, wide=0), Need(name="b", units=("b",), buffer=8192, wide=16384)]
+def test_the_budget_named_in_the_error_suffices():
+    needs = [
+        PhaseNeed(name="a", units=("a",), buffer=40960, wide=0),
+        PhaseNeed(name="b", units=("b",), buffer=8192, wide=16384),
+    ]
     with pytest.raises(TesseraError, match="raise the budget to 98304 bytes"):
-        divide(needs, "overlapped", 1, 90000, areas=1, keep=False)
-    assert divide(needs, "overlapped", 1, 98304, areas=1, keep=False).nbytes <= 98304
+        divide_budget(needs, SCHEDULES["overlapped"], 1, 90000, areas=1, keep=False)
+    assert divide_budget(needs, SCHEDULES["overlapped"], 1, 98304, areas=1, keep=False).nbytes <= 98304

@@ -1,4 +1,4 @@
-"""A stream gives every phase in turn, never overwrites one that is in use, and tells errors to who waits."""
+"""Tests of the weight stream: phases arrive in order, phases in use are not overwritten, `acquire` raises errors."""
 
 from __future__ import annotations
 
@@ -9,37 +9,37 @@ import pytest
 import torch
 
 from tessera.errors import TesseraError
-from tessera.phased.events import Timeline
-from tessera.phased.memory.arena import Arena
-from tessera.phased.memory.stream import StreamOver, WeightStream
-from tessera.phased.store.layout import layout_of
-from tessera.phased.store.reader import Reader, Reading
+from tessera.phased.events import EventTimeline
+from tessera.phased.memory.arena import WorkingArena
+from tessera.phased.memory.stream import StreamClosed, WeightStream
+from tessera.phased.store.layout import lay_out_phase
+from tessera.phased.store.reader import PhaseReader, ReadConfig
 from tessera.phased.store.weights_file import WeightsFile
-from tessera.phased.store.weights_writer import Entry, write_file
+from tessera.phased.store.weights_writer import WeightEntry, write_weights_file
 
 PHASES, COUNT = 7, 5000
 
 
 @pytest.fixture
 def parts(tmp_path):
-    entries = [[Entry(name=f"{n}", dtype=torch.float32, shape=(COUNT,))] for n in range(PHASES)]
-    write_file(tmp_path / "w", entries, lambda name: torch.full((COUNT,), float(name)), checksums=False)
+    entries = [[WeightEntry(name=f"{n}", dtype=torch.float32, shape=(COUNT,))] for n in range(PHASES)]
+    write_weights_file(tmp_path / "w", entries, lambda name: torch.full((COUNT,), float(name)), checksums=False)
     file = WeightsFile(tmp_path / "w")
-    reader = Reader(Reading(file=file))
-    layouts = {n: layout_of([file.tensors[f"{n}"]]) for n in range(PHASES)}
+    reader = PhaseReader(ReadConfig(file=file))
+    layouts = {n: lay_out_phase([file.tensors[f"{n}"]]) for n in range(PHASES)}
     yield reader, layouts, tmp_path / "w"
     reader.close()
     file.close()
 
 
-def stream_of(parts, buffers, users=1, timeline=None):
+def open_stream(parts, buffers, users=1, timeline=None):
     reader, layouts, _ = parts
-    arena = Arena([layouts[0].nbytes] * buffers)
-    stream = WeightStream(reader, range(PHASES), layouts, arena.regions, timeline or Timeline(), users=users)
+    arena = WorkingArena([layouts[0].nbytes] * buffers)
+    stream = WeightStream(reader, range(PHASES), layouts, arena.regions, timeline or EventTimeline(), users=users)
     return stream, arena
 
 
-def value(parts, arena, phase, buffer):
+def get_value(parts, arena, phase, buffer):
     ((tensor, at),) = parts[1][phase].places
     return arena.regions[buffer].view(at, tensor.dtype, tensor.shape)
 
@@ -47,18 +47,18 @@ def value(parts, arena, phase, buffer):
 @pytest.mark.parametrize("buffers", [1, 2, 3, PHASES])
 @pytest.mark.parametrize("users", [1, 3])
 @pytest.mark.timeout(60)
-def test_phases_come_in_turn_over_several_passes(parts, buffers, users):
-    stream, arena = stream_of(parts, buffers, users)
+def test_phases_arrive_in_order_over_several_passes(parts, buffers, users):
+    stream, arena = open_stream(parts, buffers, users)
     wrong = []
 
     def use() -> None:
         for _ in range(3):
             for phase in range(PHASES):
                 buffer = stream.acquire(phase)
-                if not torch.equal(value(parts, arena, phase, buffer), torch.full((COUNT,), float(phase))):
+                if not torch.equal(get_value(parts, arena, phase, buffer), torch.full((COUNT,), float(phase))):
                     wrong.append(phase)
                 stream.release(phase)
-            together.wait()  # a pass ends for all before the next begins
+            together.wait()  # all users finish a pass before the next pass begins
 
     together = threading.Barrier(users)
     threads = [threading.Thread(target=use) for _ in range(users)]
@@ -70,56 +70,56 @@ def test_phases_come_in_turn_over_several_passes(parts, buffers, users):
     stream.close()
 
 
-def test_a_broken_pass_begins_anew(parts):
-    stream, arena = stream_of(parts, 2)
+def test_the_next_pass_after_a_failed_pass_starts_over(parts):
+    stream, arena = open_stream(parts, 2)
     for phase in (0, 1):
         stream.acquire(phase)
     stream.release(0)
     stream.rewind()
     for phase in range(PHASES):
-        assert value(parts, arena, phase, stream.acquire(phase))[0] == phase
+        assert get_value(parts, arena, phase, stream.acquire(phase))[0] == phase
         stream.release(phase)
     stream.close()
 
 
-def test_every_load_is_noted_once(parts):
-    timeline = Timeline()
-    stream, _ = stream_of(parts, 3, timeline=timeline)
+def test_every_load_is_logged_once(parts):
+    timeline = EventTimeline()
+    stream, _ = open_stream(parts, 3, timeline=timeline)
     for phase in range(PHASES):
         stream.acquire(phase)
         stream.release(phase)
-    loads = [event for event in timeline.take() if event.kind == "load"]
+    loads = [event for event in timeline.drain() if event.kind == "load"]
     assert [event.phase for event in loads] == list(range(PHASES))
     assert all(event.bytes == 4 * COUNT and event.stop > event.start for event in loads)
     stream.close()
 
 
-def test_errors_come_to_who_waits(parts):
-    stream, _ = stream_of(parts, 1)
+def test_errors_are_raised_in_the_waiting_thread(parts):
+    stream, _ = open_stream(parts, 1)
     stream.acquire(0)
     os.truncate(parts[2], 100)
     stream.release(0)
-    with pytest.raises(TesseraError, match="changed under the run"):
+    with pytest.raises(TesseraError, match="changed while it was in use"):
         stream.acquire(1)
     stream.close()
-    with pytest.raises(StreamOver):
+    with pytest.raises(StreamClosed):
         stream.acquire(1)
 
 
 @pytest.mark.timeout(30)
-def test_giving_up_wakes_who_waits(parts):
-    stream, _ = stream_of(parts, 1)
+def test_aborting_wakes_the_waiting_thread(parts):
+    stream, _ = open_stream(parts, 1)
     stream.acquire(0)
     woken = []
 
     def wait() -> None:
-        with pytest.raises(StreamOver):
+        with pytest.raises(StreamClosed):
             stream.acquire(3)
         woken.append(True)
 
     thread = threading.Thread(target=wait)
     thread.start()
-    stream.give_up()
+    stream.abort()
     thread.join()
     assert woken
     stream.close()

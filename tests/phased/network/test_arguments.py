@@ -1,4 +1,4 @@
-"""A call is bound as Python would bind it; what may be left out of it is traced as left out."""
+"""Tests of call arguments: they are bound as in Python, and optional arguments are traced as omitted."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tessera.phased import PhasedModel
 
 
 class Optional(nn.Module):
-    """Takes a mask, a shift that has to be named, and whatever else."""
+    """A network with an optional mask, a keyword-only shift, `*args` and `**kwargs`."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -25,32 +25,32 @@ class Optional(nn.Module):
 
 
 @pytest.fixture
-def opened():
+def models():
     model = Optional()
     with PhasedModel(model, threads=1) as phased:
         yield model, phased
 
 
-def test_a_call_without_them_is_that_of_the_network(opened):
-    model, phased = opened
+def test_a_call_without_optional_arguments_equals_torch(models):
+    model, phased = models
     x, shift = torch.randn(2, 4), torch.randn(4)
     for args, kwargs in (((x,), {}), ((x, None, 0.5), {}), ((), {"x": x, "scale": 3.0})):
         with torch.no_grad():
-            found, wanted = phased(*args, shift=shift, **kwargs), model(*args, shift=shift, **kwargs)
-        torch.testing.assert_close(found[0], wanted[0])
-        assert found[1:] == wanted[1:]
+            outputs, expected = phased(*args, shift=shift, **kwargs), model(*args, shift=shift, **kwargs)
+        torch.testing.assert_close(outputs[0], expected[0])
+        assert outputs[1:] == expected[1:]
 
 
 @pytest.mark.parametrize(
     ("args", "kwargs", "got"), [((1,), {}, "mask"), ((None, 1.0, 2), {}, "more"), ((), {"other": 1}, "rest")]
 )
-def test_a_call_with_them_is_refused(opened, args, kwargs, got):
-    _, phased = opened
-    with pytest.raises(TesseraError, match=f"traced without what may be left out of a call: got '{got}'"):
+def test_a_call_with_optional_arguments_is_refused(models, args, kwargs, got):
+    _, phased = models
+    with pytest.raises(TesseraError, match=f"does not support optional arguments of the network: got '{got}'"):
         phased(torch.randn(2, 4), *args, shift=0.0, **kwargs)
 
 
-def test_a_missing_argument_is_said(opened):
-    _, phased = opened
+def test_a_missing_argument_is_named(models):
+    _, phased = models
     with pytest.raises(TesseraError, match=r"missing a required .*argument.*shift"):
         phased(torch.randn(2, 4))

@@ -1,4 +1,4 @@
-"""Units: every layer with weights begins one, in the order of the calls."""
+"""Tests of splitting a graph into units: every layer with weights begins a unit, in the order of the calls."""
 
 from __future__ import annotations
 
@@ -7,30 +7,30 @@ import torch
 from torch import nn
 
 from tessera.errors import TesseraError
-from tessera.models import count, lay_out
-from tessera.phased.network.graph import flops_of, trace, units_of
-from tessera.phased.network.programs import parts_of
-from tessera.phased.network.skeleton import skeleton_of
+from tessera.models import build_layers, compute_model_info
+from tessera.phased.network.graph import count_unit_flops, split_units, trace_model
+from tessera.phased.network.programs import split_parts
+from tessera.phased.network.skeleton import build_skeleton
 
 
-def test_the_units_of_a_residual_network():
-    skeleton = skeleton_of(lay_out("resnet18").eval())
-    graph = trace(skeleton)
-    units = units_of(skeleton, graph)
+def test_a_residual_network_is_split_into_units():
+    skeleton = build_skeleton(build_layers("resnet18").eval())
+    graph = trace_model(skeleton)
+    units = split_units(skeleton, graph)
     layers = [m for m in skeleton.model.modules() if isinstance(m, nn.Conv2d | nn.BatchNorm2d | nn.Linear)]
     assert len(units) == len(layers)
     assert [unit.module for unit in units[:4]] == ["conv1", "bn1", "layer1.0.conv1", "layer1.0.bn1"]
     assert sum(len(unit.weights) for unit in units) == len(skeleton.names)
-    flops = flops_of(skeleton, graph, units, [(2, 3, 64, 64)])
-    assert sum(flops) == count(skeleton.model, (2, 3, 64, 64)).flops
-    borders = [part.border for part in parts_of(skeleton, graph, [[unit] for unit in units])]
-    assert max(len(border.inputs) for border in borders) == 2  # a branch and its shortcut
-    made = {name for border in borders for name in border.outputs} | {"x"}
-    assert all(name in made for border in borders for name in border.inputs)
+    flops = count_unit_flops(skeleton, graph, units, [(2, 3, 64, 64)])
+    assert sum(flops) == compute_model_info(skeleton.model, (2, 3, 64, 64)).flops
+    boundaries = [part.boundary for part in split_parts(skeleton, graph, [[unit] for unit in units])]
+    assert max(len(boundary.inputs) for boundary in boundaries) == 2  # a residual branch and its shortcut
+    available = {name for border in boundaries for name in border.outputs} | {"x"}
+    assert all(name in available for border in boundaries for name in border.inputs)
 
 
 class Shared(nn.Module):
-    """One layer called twice, a bare parameter, a buffer, and a weight that is only given back."""
+    """A network with a layer called twice, a parameter, a buffer, and a weight that is only returned."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -45,8 +45,8 @@ class Shared(nn.Module):
 
 
 def test_weights_belong_to_the_calls_that_read_them():
-    skeleton = skeleton_of(Shared())
-    units = units_of(skeleton, trace(skeleton))
+    skeleton = build_skeleton(Shared())
+    units = split_units(skeleton, trace_model(skeleton))
     assert [set(unit.weights) for unit in units] == [
         {"layer.weight", "layer.bias"},
         {"scale"},
@@ -55,7 +55,7 @@ def test_weights_belong_to_the_calls_that_read_them():
     ]
 
 
-def test_layers_that_hold_their_weights_elsewhere_are_refused():
-    skeleton = skeleton_of(nn.Sequential(nn.LSTM(3, 3)))
+def test_recurrent_layers_are_refused():
+    skeleton = build_skeleton(nn.Sequential(nn.LSTM(3, 3)))
     with pytest.raises(TesseraError, match="recurrent"):
-        units_of(skeleton, trace(skeleton))
+        split_units(skeleton, trace_model(skeleton))

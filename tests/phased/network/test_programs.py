@@ -1,4 +1,4 @@
-"""A phase holds on to nothing that it needs no more."""
+"""Test of phase programs: a phase frees its inputs after their last use."""
 
 from __future__ import annotations
 
@@ -14,35 +14,35 @@ alive: list[bool] = []
 
 
 @fx.wrap
-def watched(x: Tensor) -> Tensor:
+def watch(x: Tensor) -> Tensor:
     seen.append(weakref.ref(x))
     return x
 
 
 @fx.wrap
-def looking(x: Tensor) -> Tensor:
-    alive.append(any(one() is not None for one in seen))
+def record_alive(x: Tensor) -> Tensor:
+    alive.append(any(reference() is not None for reference in seen))
     return x
 
 
 class Watched(nn.Module):
-    """Its second phase is given a value that only its first call reads."""
+    """A network in which the input of the second phase is read only by the first call of that phase."""
 
     def __init__(self) -> None:
         super().__init__()
         self.first, self.second, self.third = (nn.Linear(8, 8) for _ in range(3))
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.third(looking(self.second(watched(self.first(x)))))
+        return self.third(record_alive(self.second(watch(self.first(x)))))
 
 
-def test_what_a_phase_is_given_is_freed_after_its_last_use_in_the_phase():
+def test_an_input_of_a_phase_is_freed_after_its_last_use():
     seen.clear()
     alive.clear()
     model, x = Watched().eval(), torch.randn(2, 8)
     with torch.no_grad(), PhasedModel(model, budget="1MB", schedule="overlapped", phases=["second"]) as phased:
-        found = phased(x)
+        output = phased(x)
         assert [phase.modules for phase in phased.phases] == [("first",), ("second", "third")]
     assert len(seen) == 1
     assert alive == [False]
-    assert torch.equal(found, model(x))
+    assert torch.equal(output, model(x))

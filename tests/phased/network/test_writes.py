@@ -1,4 +1,4 @@
-"""What a network writes into in place is traced as written into, and what it holds is not to be written into."""
+"""Tests of in-place writes: they are traced, and writes into weights, buffers or constants are refused."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from torch import nn
 
 from tessera.errors import TesseraError
 from tessera.phased import PhasedModel
-from tests.phased.drawn import one_thread
+from tests.phased.random_networks import use_one_thread
 
 
 class Skips(nn.Module):
-    """Adds to a value that has two names, and to a number that has two."""
+    """A network with in-place operations on a tensor and on a number that are each bound to two variables."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -42,15 +42,15 @@ class Skips(nn.Module):
     ],
     ids=str,
 )
-def test_a_write_is_seen_by_every_name_of_a_value(options):
+def test_a_write_is_visible_under_every_name_of_a_value(options):
     model, batches = Skips(), [torch.randn(3, 4) for _ in range(2)]
-    with one_thread(), torch.no_grad():
+    with use_one_thread(), torch.no_grad():
         expected = [model(x) for x in batches]
     with PhasedModel(model, threads=1, keep=False, **options) as phased:
-        for found, wanted in zip(phased.run(batches), expected, strict=True):
-            assert torch.equal(found[0], wanted[0])
-            assert torch.equal(found[1], wanted[1])
-            assert found[2] == wanted[2] == 2
+        for outputs, expected_outputs in zip(phased.run(batches), expected, strict=True):
+            assert torch.equal(outputs[0], expected_outputs[0])
+            assert torch.equal(outputs[1], expected_outputs[1])
+            assert outputs[2] == expected_outputs[2] == 2
 
 
 def add_to_buffer(self, x):
@@ -67,26 +67,26 @@ def clear_weight(self, x):
     return torch.nn.functional.relu(self.layer.weight, inplace=True) + x
 
 
-def module_in_place(self, x):
+def apply_in_place_module(self, x):
     return self.layer(x) + self.gate(self.count)
 
 
-def into_out(self, x):
+def write_to_out(self, x):
     torch.add(x[0], 1, out=self.count)
     return self.layer(x)
 
 
-def into_constant(self, x):
+def write_to_constant(self, x):
     total = torch.zeros(4)
     total += self.layer(x)[0]
     return total
 
 
-WRITES = (add_to_buffer, add_to_part, clear_weight, module_in_place, into_out, into_constant)
+WRITES = (add_to_buffer, add_to_part, clear_weight, apply_in_place_module, write_to_out, write_to_constant)
 
 
 @pytest.mark.parametrize("forward", WRITES, ids=lambda forward: forward.__name__)
-def test_a_network_that_writes_into_what_it_holds_is_refused(forward):
+def test_a_network_that_writes_to_its_own_tensors_is_refused(forward):
     class Holds(nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -94,11 +94,11 @@ def test_a_network_that_writes_into_what_it_holds_is_refused(forward):
             self.register_buffer("count", torch.zeros(4))
 
     Holds.forward = forward
-    with pytest.raises(TesseraError, match=r"Holds writes into (count|layer.weight|_tensor_constant0), which it holds"):
+    with pytest.raises(TesseraError, match=r"Holds writes into its tensor (count|layer.weight|_tensor_constant0)"):
         PhasedModel(Holds())
 
 
-def test_what_is_computed_from_a_weight_may_be_written_into():
+def test_values_computed_from_a_weight_may_be_written_to():
     class Scales(nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -110,5 +110,5 @@ def test_what_is_computed_from_a_weight_may_be_written_into():
             return self.layer(x) @ scale.relu_()
 
     model, x = Scales(), torch.randn(3, 4)
-    with PhasedModel(model, threads=1) as phased, one_thread(), torch.no_grad():
+    with PhasedModel(model, threads=1) as phased, use_one_thread(), torch.no_grad():
         assert torch.equal(phased(x), model(x))

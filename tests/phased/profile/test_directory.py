@@ -1,4 +1,4 @@
-"""The directory of a profile: what a record carries, what is written, and what happens where nothing can be."""
+"""Tests of the directory that `--profile` writes: its files, the profile in a record, and write errors."""
 
 from __future__ import annotations
 
@@ -9,26 +9,28 @@ from pathlib import Path
 import pytest
 
 from tessera.errors import TesseraError
-from tessera.phased.profile.directory import FOLDER, PROFILE, prepared, profile_of, write_profile
-from tessera.phased.profile.page import profile_page
-from tessera.phased.profile.pass_profile import Part, PassProfile
+from tessera.phased.profile.directory import PROFILE_FOLDER, prepare_directory, write_profile
+from tessera.phased.profile.page import build_profile_page
+from tessera.phased.profile.pass_profile import PROFILE_KEY, PassProfile, PhaseCost, get_profile
 from tessera.results.record import Case, Record
-from tests.phased.profile.passes import drawn, overlapped
+from tests.phased.profile.synthetic_passes import build_overlapped, draw_times
 
 
-def test_a_record_carries_its_pass_and_one_of_another_release_none():
-    seen = overlapped(*drawn(), devices=2)
+def test_the_profile_of_a_record_is_read_and_invalid_profiles_are_ignored():
+    seen = build_overlapped(*draw_times(), devices=2)
     case = Case(feature="phases", name="chain")
     plain = json.loads(json.dumps(seen.to_json()))
-    assert profile_of(Record(case=case, conditions={PROFILE: plain})) == seen
-    for other in ({}, {PROFILE: 3}, {PROFILE: {"seconds": 1}}, {PROFILE: plain | {"parts": [["a", 1]]}}):
-        assert profile_of(Record(case=case, conditions=other)) is None
+    assert get_profile(Record(case=case, details={PROFILE_KEY: plain})) == seen
+    for details in ({}, {PROFILE_KEY: 3}, {PROFILE_KEY: {"seconds": 1}}, {PROFILE_KEY: plain | {"parts": [["a", 1]]}}):
+        assert get_profile(Record(case=case, details=details)) is None
 
 
 def test_names_cannot_become_markup(tmp_path: Path):
-    seen = overlapped([1.0], [1.0])
-    wild = Part(name='<img src=x onerror="alert(1)">', bytes=1, flops=1, load=1.0, compute=1.0)
-    page = profile_page({"</h2><script>alert(2)</script>": PassProfile(seconds=2.0, parts=(wild,), events=seen.events)})
+    seen = build_overlapped([1.0], [1.0])
+    wild = PhaseCost(name='<img src=x onerror="alert(1)">', bytes=1, flops=1, load=1.0, compute=1.0)
+    page = build_profile_page(
+        {"</h2><script>alert(2)</script>": PassProfile(seconds=2.0, phases=(wild,), events=seen.events)}
+    )
     assert "<script" not in page
     assert "<img" not in page
     assert "http" not in page.replace("http-equiv", "").replace("http://www.w3.org/2000/svg", "")
@@ -36,9 +38,9 @@ def test_names_cannot_become_markup(tmp_path: Path):
 
 
 def test_the_directory_has_a_page_a_trace_and_the_numbers(tmp_path: Path):
-    seen = {f"phases/chain[schedule={name}]": overlapped(*drawn()) for name in ("phased", "overlapped")}
-    with prepared(tmp_path / "new" / "place") as folder:
-        assert folder == tmp_path / "new" / "place" / FOLDER
+    seen = {f"phases/chain[schedule={name}]": build_overlapped(*draw_times()) for name in ("phased", "overlapped")}
+    with prepare_directory(tmp_path / "new" / "place") as folder:
+        assert folder == tmp_path / "new" / "place" / PROFILE_FOLDER
         written = write_profile(seen, folder)
     assert sorted(path.name for path in folder.iterdir()) == sorted(path.name for path in written)
     data = json.loads((folder / "profile.json").read_text())
@@ -50,35 +52,35 @@ def test_the_directory_has_a_page_a_trace_and_the_numbers(tmp_path: Path):
     assert json.loads((folder / "trace.json").read_text())["traceEvents"]
 
 
-def test_a_place_that_cannot_be_written_is_an_error_before_anything_runs(tmp_path: Path):
+def test_an_unwritable_directory_is_an_error_before_anything_runs(tmp_path: Path):
     (tmp_path / "file").write_text("")
     says = r"cannot write the profile: Not a directory.*--profile-dir"
-    with pytest.raises(TesseraError, match=says), prepared(tmp_path / "file"):
+    with pytest.raises(TesseraError, match=says), prepare_directory(tmp_path / "file"):
         raise AssertionError
 
 
 def test_a_full_disk_is_an_error_that_says_the_results_are_kept(tmp_path: Path):
-    (tmp_path / FOLDER).mkdir()
+    (tmp_path / PROFILE_FOLDER).mkdir()
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (100, hard))  # no file may be longer: the kernel refuses the write
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100, hard))  # limits the file size, so that the write fails
     try:
         says = r"cannot write the profile: File too large.*the results are stored"
-        with pytest.raises(TesseraError, match=says), prepared(tmp_path) as folder:
-            write_profile({"a": overlapped(*drawn())}, folder)
+        with pytest.raises(TesseraError, match=says), prepare_directory(tmp_path) as folder:
+            write_profile({"a": build_overlapped(*draw_times())}, folder)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     assert list(folder.iterdir()) == []
 
 
-def test_only_what_was_made_and_stays_empty_goes_again(tmp_path: Path):
-    with prepared(tmp_path / "new" / "place"):
-        assert (tmp_path / "new" / "place" / FOLDER).is_dir()
+def test_only_new_and_empty_directories_are_removed(tmp_path: Path):
+    with prepare_directory(tmp_path / "new" / "place"):
+        assert (tmp_path / "new" / "place" / PROFILE_FOLDER).is_dir()
     assert list(tmp_path.iterdir()) == []
     (tmp_path / "mine").mkdir()
-    with prepared(tmp_path / "mine"):
+    with prepare_directory(tmp_path / "mine"):
         pass
     assert list((tmp_path / "mine").iterdir()) == []
-    (tmp_path / FOLDER).mkdir()
-    with prepared(tmp_path) as folder:
+    (tmp_path / PROFILE_FOLDER).mkdir()
+    with prepare_directory(tmp_path) as folder:
         pass
     assert folder.is_dir()

@@ -1,4 +1,4 @@
-"""Headers that lie, files that are cut off: nothing of them is ever read as weights."""
+"""Tests of opening weights files: invalid headers and truncated files are refused."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def path(tmp_path):
     return tmp_path / "w"
 
 
-def with_header(path, edit):
+def rewrite_header(path, edit):
     data = path.read_bytes()
     length = int.from_bytes(data[:8], "little")
     header = json.loads(data[8 : 8 + length])
@@ -30,7 +30,7 @@ def with_header(path, edit):
     path.write_bytes(len(text).to_bytes(8, "little") + text + data[8 + length :])
 
 
-def test_tensors_are_found_where_the_library_finds_them(path):
+def test_tensors_equal_those_of_the_library(path):
     file = WeightsFile(path)
     data = path.read_bytes()
     for name, value in load_file(path).items():
@@ -41,44 +41,44 @@ def test_tensors_are_found_where_the_library_finds_them(path):
 
 
 @pytest.mark.parametrize(
-    ("what", "edit"),
+    ("message", "edit"),
     [
         ("not JSON", lambda h: "{"),
-        ("not an object", lambda h: "[]"),
+        ("not a JSON object", lambda h: "[]"),
         ("twice", lambda h: '{"a": 1, "a": 2}'),
-        ("texts", lambda h: h.update(__metadata__={"a": 1})),
-        ("not complete", lambda h: h["a"].pop("shape")),
-        ("not complete", lambda h: h.update(a=3)),
+        ("not strings", lambda h: h.update(__metadata__={"a": 1})),
+        ("is incomplete", lambda h: h["a"].pop("shape")),
+        ("is incomplete", lambda h: h.update(a=3)),
         ("cannot be streamed", lambda h: h["a"].update(dtype="F4")),
-        ("whole numbers", lambda h: h["a"].update(shape=[3.0, 5])),
-        ("whole numbers", lambda h: h["a"].update(shape=[-3, -5])),
-        ("whole numbers", lambda h: h["a"].update(shape=[True, 15])),
-        ("do not make", lambda h: h["a"].update(shape=[3, 6])),
+        ("non-negative integers", lambda h: h["a"].update(shape=[3.0, 5])),
+        ("non-negative integers", lambda h: h["a"].update(shape=[-3, -5])),
+        ("non-negative integers", lambda h: h["a"].update(shape=[True, 15])),
+        ("do not match shape", lambda h: h["a"].update(shape=[3, 6])),
         ("does not begin", lambda h: h.pop("b")),
         ("longer than its header", lambda h: (h.pop("a"), h.pop("empty"))),
-        ("does not begin|cut off", lambda h: h["a"].update(data_offsets=[10_000, 10_060])),
+        ("does not begin|truncated", lambda h: h["a"].update(data_offsets=[10_000, 10_060])),
     ],
 )
-def test_headers_that_lie(path, what, edit):
-    with_header(path, edit)
-    with pytest.raises(TesseraError, match=what):
+def test_invalid_headers_are_refused(path, message, edit):
+    rewrite_header(path, edit)
+    with pytest.raises(TesseraError, match=message):
         WeightsFile(path)
 
 
 @settings(max_examples=50, deadline=None)
 @given(keep=st.floats(0, 1, exclude_max=True))
-def test_any_truncation_is_found(tmp_path_factory, keep):
+def test_any_truncation_is_detected(tmp_path_factory, keep):
     path = tmp_path_factory.mktemp("cut") / "w"
     save_file({"a": torch.randn(3, 5), "b": torch.arange(7)}, path)
     data = path.read_bytes()
     path.write_bytes(data[: int(len(data) * keep)])
-    with pytest.raises(TesseraError, match="cut off"):
+    with pytest.raises(TesseraError, match="truncated"):
         WeightsFile(path)
 
 
 @settings(max_examples=100, deadline=None)
 @given(data=st.binary(max_size=200))
-def test_any_bytes_are_a_file_or_an_error(tmp_path_factory, data):
+def test_random_bytes_are_a_file_or_an_error(tmp_path_factory, data):
     path = tmp_path_factory.mktemp("any") / "w"
     path.write_bytes(data)
     with pytest.raises(TesseraError):
@@ -87,12 +87,12 @@ def test_any_bytes_are_a_file_or_an_error(tmp_path_factory, data):
 
 def test_the_length_of_the_header_is_bounded(tmp_path):
     (tmp_path / "w").write_bytes((1 << 63).to_bytes(8, "little") + b"{}")
-    with pytest.raises(TesseraError, match="cut off, or"):
+    with pytest.raises(TesseraError, match="truncated, or"):
         WeightsFile(tmp_path / "w")
 
 
-def test_what_is_no_file_is_an_error_at_once(tmp_path):
+def test_a_path_that_is_not_a_file_is_an_error(tmp_path):
     os.mkfifo(tmp_path / "pipe")
     for path in (tmp_path / "pipe", tmp_path):
-        with pytest.raises(TesseraError, match="no regular file"):
+        with pytest.raises(TesseraError, match="not a regular file"):
             WeightsFile(path)

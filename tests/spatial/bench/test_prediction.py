@@ -1,4 +1,4 @@
-"""What a calibrated machine predicts of a halo case, over each transport."""
+"""Tests of predictions of halo cases from a machine's calibration, for each transport."""
 
 from __future__ import annotations
 
@@ -9,11 +9,15 @@ import pytest
 
 from tessera.geometry import Mesh
 from tessera.machine import Link, Machine, save_host
-from tessera.measure.environment import environment, host_fingerprint
-from tessera.spatial.bench.prediction import predictions
-from tessera.spatial.bench.problem import Borders, Problem
+from tessera.measure.environment import compute_host_fingerprint, describe_environment
+from tessera.spatial.bench.prediction import predict_case
 from tessera.spatial.cases import cases
+from tessera.spatial.problem import ExchangeVolume, HaloProblem
+from tessera.transport.mpi import MpiTransport
+from tessera.transport.shared import SharedTransport
+from tessera.transport.transport import TransportTraits
 
+TRAITS = {"mpi": MpiTransport.traits, "shared": SharedTransport.traits, "gloo": TransportTraits(messages="gloo")}
 TWO = {"num_spatial_parts": [2], "slice_method": ["vertical"], "in_channels": [4]}
 
 
@@ -35,51 +39,51 @@ def host(tmp_path, monkeypatch) -> Machine:
             "global": Link(bandwidth=(1e10, 2e10)),
         },
     )
-    save_host(machine, host_fingerprint(environment()))
+    save_host(machine, compute_host_fingerprint(describe_environment()))
     return machine
 
 
-def predicted(name: str, transport: str, **axes) -> tuple[dict[str, float], Problem]:
+def predict(name: str, transport: str, **axes) -> tuple[dict[str, float], HaloProblem]:
     (case,) = cases([name], **{**TWO, "image_size": [random.randrange(16, 512)], **axes})
-    problem = Problem.of(case.params)
-    found = predictions(case, problem, transport, environment())
-    return {metric: value.value for metric, value in found.items()}, problem
+    problem = HaloProblem.of(case.params)
+    metrics = predict_case(case, problem, TRAITS[transport], describe_environment())
+    return {metric: value.value for metric, value in metrics.items()}, problem
 
 
 def test_messages_take_a_latency_and_their_bytes(host):
-    found, problem = predicted("exchange", "mpi")
-    link = host.link("link")
-    assert found["time"] == pytest.approx(link.latency + Borders.of(problem).received / link.at(1))
+    metrics, problem = predict("exchange", "mpi")
+    link = host.get_link("link")
+    assert metrics["time"] == pytest.approx(link.latency + ExchangeVolume.of(problem).received / link.get_bandwidth(1))
 
 
 def test_shared_memory_takes_two_latencies_and_a_copy(host):
-    found, problem = predicted("exchange", "shared")
-    copied = Borders.of(problem).received * 2 / host.link("copy").at(2)
-    assert found["copy"] == pytest.approx(copied)
-    assert found["time"] == pytest.approx(2 * host.link("link").latency + copied)
+    metrics, problem = predict("exchange", "shared")
+    copied = ExchangeVolume.of(problem).received * 2 / host.get_link("copy").get_bandwidth(2)
+    assert metrics["copy"] == pytest.approx(copied)
+    assert metrics["time"] == pytest.approx(2 * host.get_link("link").latency + copied)
 
 
-def test_gloo_is_predicted_only_where_the_calibration_was_its_own(host, monkeypatch):
+def test_gloo_is_predicted_only_if_the_calibration_used_gloo(host, monkeypatch):
     real = importlib.util.find_spec
     module = "tessera.spatial.bench.prediction.find_spec"
     monkeypatch.setattr(module, lambda name: object() if name == "mpi4py" else real(name))
-    assert predicted("exchange", "gloo")[0] == {}
+    assert predict("exchange", "gloo")[0] == {}
     monkeypatch.setattr(module, lambda name: None if name == "mpi4py" else real(name))
-    assert predicted("exchange", "gloo")[0]["time"] > 0
+    assert predict("exchange", "gloo")[0]["time"] > 0
 
 
-def test_a_convolution_hides_what_it_can(host):
+def test_overlap_hides_the_exchange_behind_the_convolution(host):
     random.seed(0)
-    apart, _ = predicted("compute", "mpi", overlap=["none"], image_size=[256])
-    hidden, _ = predicted("compute", "mpi", overlap=["split"], image_size=[256])
-    assert apart["time"] == pytest.approx(apart["exchange"] + apart["convolution"])
-    assert hidden["convolution"] <= hidden["time"] < apart["time"]
-    assert hidden["sequential"] == pytest.approx(apart["time"])
+    sequential, _ = predict("compute", "mpi", overlap=["none"], image_size=[256])
+    overlapped, _ = predict("compute", "mpi", overlap=["split"], image_size=[256])
+    assert sequential["time"] == pytest.approx(sequential["exchange"] + sequential["convolution"])
+    assert overlapped["convolution"] <= overlapped["time"] < sequential["time"]
+    assert overlapped["sequential"] == pytest.approx(sequential["time"])
 
 
-def test_what_has_no_figures_is_not_predicted(host, tmp_path, monkeypatch):
-    assert predicted("exchange", "mpi", backward=[True])[0] == {}
-    assert predicted("compute", "mpi", overlap=["none"], dtype=["float64"])[0] == {}
+def test_an_uncalibrated_machine_predicts_nothing(host, tmp_path, monkeypatch):
+    assert predict("exchange", "mpi", backward=[True])[0] == {}
+    assert predict("compute", "mpi", overlap=["none"], dtype=["float64"])[0] == {}
     for name, value in (
         ("OMPI_COMM_WORLD_SIZE", "2"),
         ("OMPI_COMM_WORLD_RANK", "0"),
@@ -88,6 +92,6 @@ def test_what_has_no_figures_is_not_predicted(host, tmp_path, monkeypatch):
         monkeypatch.setenv(name, value)
     monkeypatch.setenv("OMPI_COMM_WORLD_LOCAL_RANK", "0")
     monkeypatch.delenv("TESSERA_WORKER", raising=False)
-    assert predicted("exchange", "mpi")[0] == {}, "there is no figure for the network between two hosts"
+    assert predict("exchange", "mpi")[0] == {}, "the network between two hosts is not calibrated"
     monkeypatch.setenv("TESSERA_HOME", str(tmp_path / "uncalibrated"))
-    assert predicted("exchange", "shared")[0] == {}
+    assert predict("exchange", "shared")[0] == {}

@@ -1,4 +1,4 @@
-"""Buffers of every dtype: rank 0's on all ranks, and used as in the uncut network."""
+"""Tests of buffers of every dtype: copied from rank 0 to all ranks, and used as in the unsplit network."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from torch import Tensor, nn
 
 from tessera.spatial import ParallelModel, parallelize
 from tessera.transport.in_process import InProcessTransport, run_ranks
-from tests.spatial.against_uncut import agree
+from tests.spatial.comparison import check_agreement
 
 torch.set_num_threads(1)
 
 
 class Masked(nn.Module):
-    """A convolution whose channels meet a buffer."""
+    """A convolution whose output is combined with a buffer."""
 
     def __init__(self, buffer: Tensor, function: Any) -> None:
         super().__init__()
@@ -43,37 +43,37 @@ CHANNELS = torch.tensor([1, 0, 2, 1]).view(1, 4, 1, 1)
     ids=["mask", "choice", "integers", "bytes", "one integer", "one truth value"],
 )
 def test_a_buffer_that_is_no_float(buffer: Tensor, function: Any) -> None:
-    agree(Masked(buffer, function).double(), "2x2", torch.randn(2, 3, 7, 9, dtype=torch.float64))
+    check_agreement(Masked(buffer, function).double(), "2x2", torch.randn(2, 3, 7, 9, dtype=torch.float64))
 
 
-def test_a_normalisation_that_counts_its_batches_on_its_way() -> None:
+def test_a_batch_norm_that_counts_its_batches() -> None:
     model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4, momentum=None)).double().train()
-    agree(model, "1x2", torch.randn(2, 3, 7, 9, dtype=torch.float64))
+    check_agreement(model, "1x2", torch.randn(2, 3, 7, 9, dtype=torch.float64))
 
 
 @pytest.mark.parametrize(
     "dtype",
     [torch.bool, torch.uint8, torch.int16, torch.int64, torch.float16, torch.bfloat16, torch.float64, torch.complex64],
 )
-def test_all_ranks_have_the_very_bits_of_rank_0(dtype: torch.dtype) -> None:
-    """Not a number, and a zero with a sign, too."""
+def test_all_ranks_have_the_bits_of_rank_0(dtype: torch.dtype) -> None:
+    """Check that broadcast buffers are bitwise equal, including NaN and the sign of zero."""
     values = torch.tensor([0.0, -0.0, 1.5, float("nan"), float("-inf")])
-    given = (
+    values_of_rank_0 = (
         values.to(dtype) if dtype.is_floating_point or dtype.is_complex else torch.tensor([0, 1, 1, 7, 127]).to(dtype)
     )
 
     def rank(transport: InProcessTransport) -> Tensor:
-        own = given.clone() if transport.rank == 0 else torch.ones_like(given)
+        own = values_of_rank_0.clone() if transport.rank == 0 else torch.ones_like(values_of_rank_0)
         parallel: ParallelModel = parallelize(
             Masked(own, lambda x, buffer: x), "1x3", image_size=8, transport=transport
         )
-        return parallel.get_buffer("model.buffer")
+        return parallel.get_buffer("buffer")
 
-    for found in run_ranks(3, rank):
-        assert found.dtype == dtype
-        assert bits(found) == bits(given)
+    for buffer in run_ranks(3, rank):
+        assert buffer.dtype == dtype
+        assert list_bits(buffer) == list_bits(values_of_rank_0)
 
 
-def bits(tensor: Tensor) -> list[int]:
+def list_bits(tensor: Tensor) -> list[int]:
     plain = torch.view_as_real(tensor) if tensor.is_complex() else tensor
     return plain.contiguous().view(torch.uint8).flatten().tolist()

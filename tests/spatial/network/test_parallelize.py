@@ -1,4 +1,4 @@
-"""What a cut network promises besides its numbers: gathering, training, state dicts, modes."""
+"""Tests of parallel networks: gathering, training, state dicts, training modes."""
 
 from __future__ import annotations
 
@@ -10,10 +10,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from tessera.errors import TesseraError
 from tessera.spatial import ParallelModel, parallelize
 from tessera.transport.in_process import run_ranks
-from tests.spatial.against_uncut import agree, close, ranks, same_training
+from tests.spatial.comparison import check_agreement, check_close, check_same_training, run_on_ranks
 
 torch.set_num_threads(1)
 
@@ -29,7 +28,7 @@ class Block(nn.Module):
 
 
 class Small(nn.Module):
-    """A classifier with names to gather at."""
+    """A small classifier with named modules that `gather_at` can refer to."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -41,18 +40,18 @@ class Small(nn.Module):
         return self.head(self.pool(self.second(self.first(self.stem(x)))).flatten(1))
 
 
-def small() -> nn.Module:
+def make_small_network() -> nn.Module:
     return Small().double().train()
 
 
-def images(samples: int = 2, size: int = 23) -> Tensor:
+def make_images(samples: int = 2, size: int = 23) -> Tensor:
     return torch.randn(samples, 3, size, size + 4, dtype=torch.float64)
 
 
 @pytest.mark.parametrize("samples", [1, 3, 5])
 @pytest.mark.parametrize("gather_at", ["stem", "stem.2", "first.1", "second", "pool", "head"])
-def test_whole_images_from_a_module_on(gather_at: str, samples: int) -> None:
-    agree(small(), "2x2", images(samples, 31), gather_at=gather_at)
+def test_gathering_at_a_module(gather_at: str, samples: int) -> None:
+    check_agreement(make_small_network(), "2x2", make_images(samples, 31), gather_at=gather_at)
 
 
 def test_a_skip_connection_into_the_gathered_part() -> None:
@@ -66,12 +65,12 @@ def test_a_skip_connection_into_the_gathered_part() -> None:
             early = self.before(x)
             return self.last(torch.cat([self.after(early * 2), early], 1))
 
-    agree(Skip().double(), "1x3", images(2), gather_at="after")
+    check_agreement(Skip().double(), "1x3", make_images(2), gather_at="after")
 
 
-def test_training_is_that_of_the_uncut_network() -> None:
+def test_training_equals_the_unsplit_network() -> None:
     torch.manual_seed(7)
-    model, steps = small(), [(images(4), torch.randint(5, (4,))) for _ in range(4)]
+    model, steps = make_small_network(), [(make_images(4), torch.randint(5, (4,))) for _ in range(4)]
 
     def train(network: nn.Module, output_of: Any) -> list[float]:
         optimiser = torch.optim.SGD(network.parameters(), lr=0.1, momentum=0.9, weight_decay=0.01)
@@ -84,54 +83,54 @@ def test_training_is_that_of_the_uncut_network() -> None:
             losses.append(loss.item())
         return losses
 
-    uncut = deepcopy(model)
-    expected = train(uncut, uncut)
+    unsplit = deepcopy(model)
+    expected = train(unsplit, unsplit)
 
-    def body(parallel: ParallelModel) -> tuple[list[float], nn.Module]:
+    def run(parallel: ParallelModel) -> tuple[list[float], nn.Module]:
         return train(parallel, lambda image: parallel.gather(parallel(parallel.scatter(image)))), parallel.model
 
-    for losses, cut in ranks(model, "2x2", (23, 27), body, gather_at="second"):
+    for losses, split in run_on_ranks(model, "2x2", (23, 27), run, gather_at="second"):
         assert losses == pytest.approx(expected, rel=1e-10)
-        same_training(cut, uncut, 1e-9)
+        check_same_training(split, unsplit, 1e-9)
 
 
 def test_gradients_of_several_batches_add_up() -> None:
-    model, given = small(), [images() for _ in range(3)]
-    uncut = deepcopy(model)
-    for image in given:
-        uncut(image).square().sum().backward()
+    model, batches = make_small_network(), [make_images() for _ in range(3)]
+    unsplit = deepcopy(model)
+    for image in batches:
+        unsplit(image).square().sum().backward()
 
-    def body(parallel: ParallelModel) -> nn.Module:
-        for image in given:
+    def run(parallel: ParallelModel) -> nn.Module:
+        for image in batches:
             parallel.gather(parallel(parallel.scatter(image))).square().sum().backward()
         return parallel.model
 
-    for cut in ranks(model, "1x2", (23, 27), body):
-        same_training(cut, uncut)
+    for split in run_on_ranks(model, "1x2", (23, 27), run):
+        check_same_training(split, unsplit)
 
 
-def test_a_loss_of_each_ranks_own_part() -> None:
+def test_a_loss_computed_from_the_split_output() -> None:
     model = nn.Sequential(Block(3, 4), nn.Conv2d(4, 2, 3)).double()
-    uncut, image = deepcopy(model), images()
-    uncut(image).square().sum().backward()
+    unsplit, image = deepcopy(model), make_images()
+    unsplit(image).square().sum().backward()
 
-    def body(parallel: ParallelModel) -> nn.Module:
+    def run(parallel: ParallelModel) -> nn.Module:
         parallel(parallel.scatter(image)).square().sum().backward()
         return parallel.model
 
-    for cut in ranks(model, "2x2", (23, 27), body):
-        same_training(cut, uncut)
+    for split in run_on_ranks(model, "2x2", (23, 27), run):
+        check_same_training(split, unsplit)
 
 
 def test_frozen_weights_and_inference() -> None:
-    model, image = small(), images()
+    model, image = make_small_network(), make_images()
     for weight in model.get_submodule("first").parameters():
         weight.requires_grad_(False)
-    agree(model, "1x2", image)
+    check_agreement(model, "1x2", image)
     model.requires_grad_(False)
-    agree(model, "1x2", image)
+    check_agreement(model, "1x2", image)
 
-    def body(parallel: ParallelModel) -> Tensor:
+    def run(parallel: ParallelModel) -> Tensor:
         parallel.eval()
         with torch.no_grad():
             output = parallel.gather(parallel(parallel.scatter(image)))
@@ -139,11 +138,11 @@ def test_frozen_weights_and_inference() -> None:
         return output
 
     expected = deepcopy(model).eval()(image)
-    for output in ranks(model, "2x1", (23, 27), body):
-        close(output, expected, "output")
+    for output in run_on_ranks(model, "2x1", (23, 27), run):
+        check_close(output, expected, "output")
 
 
-def test_a_weight_that_the_loss_does_not_reach_has_no_gradient() -> None:
+def test_an_unused_weight_has_no_gradient() -> None:
     class Heads(nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -153,25 +152,25 @@ def test_a_weight_that_the_loss_does_not_reach_has_no_gradient() -> None:
             x = self.body(x)
             return {"used": self.used(x), "others": [self.idle(x), x.mean((2, 3))]}
 
-    model, image = Heads().double(), images()
-    uncut = deepcopy(model)
-    expected = uncut(image)
+    model, image = Heads().double(), make_images()
+    unsplit = deepcopy(model)
+    expected = unsplit(image)
     expected["used"].sum().backward()
 
-    def body(parallel: ParallelModel) -> tuple[Any, nn.Module]:
-        found = parallel.gather(parallel(parallel.scatter(image)))
-        found["used"].sum().backward()
-        return found, parallel.model
+    def run(parallel: ParallelModel) -> tuple[Any, nn.Module]:
+        outputs = parallel.gather(parallel(parallel.scatter(image)))
+        outputs["used"].sum().backward()
+        return outputs, parallel.model
 
-    for found, cut in ranks(model, "1x2", (23, 27), body):
-        close(found["used"], expected["used"], "used")
-        for part, whole in zip(found["others"], expected["others"], strict=True):
-            close(part, whole, "others")
-        assert cut.get_parameter("idle.weight").grad is None
-        same_training(cut, uncut)
+    for outputs, split in run_on_ranks(model, "1x2", (23, 27), run):
+        check_close(outputs["used"], expected["used"], "used")
+        for part, whole in zip(outputs["others"], expected["others"], strict=True):
+            check_close(part, whole, "others")
+        assert split.get_parameter("idle.weight").grad is None
+        check_same_training(split, unsplit)
 
 
-def test_a_module_that_is_called_twice_and_one_that_is_tied() -> None:
+def test_a_module_called_twice_and_a_tied_module() -> None:
     class Twice(nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -182,111 +181,114 @@ def test_a_module_that_is_called_twice_and_one_that_is_tied() -> None:
         def forward(self, x: Tensor) -> Tensor:
             return self.other(self.again(F.relu(self.again(self.first(x))))) * self.scale.abs()
 
-    agree(Twice().double(), "2x2", images())
+    check_agreement(Twice().double(), "2x2", make_images())
 
 
-def test_modes_of_training_are_traced_apart() -> None:
-    class Noisy(nn.Module):
+def test_a_network_that_differs_in_training_and_evaluation() -> None:
+    class Modal(nn.Module):
         def __init__(self) -> None:
             super().__init__()
             self.conv = nn.Conv2d(3, 3, 3, padding=1)
 
         def forward(self, x: Tensor) -> Tensor:
-            x = F.dropout(self.conv(x), 0.5, self.training)
+            x = self.conv(x)
             return x * 2 if self.training else x
 
-    model, image = Noisy().double().train(), images()
+    model, image = Modal().double().train(), make_images()
 
-    def body(parallel: ParallelModel) -> tuple[Tensor, Tensor]:
-        noisy = parallel.gather(parallel(parallel.scatter(image)))
+    def run(parallel: ParallelModel) -> tuple[Tensor, Tensor]:
+        trained = parallel.gather(parallel(parallel.scatter(image)))
         parallel.eval()
-        return noisy, parallel.gather(parallel(parallel.scatter(image)))
+        return trained, parallel.gather(parallel(parallel.scatter(image)))
 
-    quiet = deepcopy(model).eval()(image)
-    for noisy, output in ranks(model, "1x2", (23, 27), body):
-        close(output, quiet, "output")
-        dropped = noisy == 0
-        assert 0.3 < float(dropped.double().mean()) < 0.7
-        close(noisy[~dropped], 4 * quiet[~dropped], "what was kept")
+    expected = deepcopy(model).eval()(image)
+    for trained, evaluated in run_on_ranks(model, "1x2", (23, 27), run):
+        check_close(trained, 2 * expected, "output in training")
+        check_close(evaluated, expected, "output in evaluation")
 
 
-def test_state_dicts_are_those_of_the_uncut_network() -> None:
-    model, other = small(), small()
-    weights = {name: tensor.clone() for name, tensor in other.state_dict().items()}
+def test_state_dicts_equal_the_unsplit_network() -> None:
+    model, reference = make_small_network(), make_small_network()
+    weights = {name: tensor.clone() for name, tensor in reference.state_dict().items()}
 
-    def body(parallel: ParallelModel) -> dict[str, Tensor]:
+    def run(parallel: ParallelModel) -> dict[str, Tensor]:
         assert list(parallel.state_dict()) == list(weights)
-        assert [name for name, _ in parallel.named_parameters()] == [name for name, _ in other.named_parameters()]
-        assert [name for name, _ in parallel.named_buffers()] == [name for name, _ in other.named_buffers()]
+        assert [name for name, _ in parallel.named_parameters()] == [name for name, _ in reference.named_parameters()]
+        assert [name for name, _ in parallel.named_buffers()] == [name for name, _ in reference.named_buffers()]
         parallel.load_state_dict(weights)
         parallel(parallel.scatter(image))
         return parallel.state_dict()
 
-    image = images()
-    other(image)
-    for saved in ranks(model, "2x1", (23, 27), body):
-        fresh = small()
+    image = make_images()
+    reference(image)
+    for saved in run_on_ranks(model, "2x1", (23, 27), run):
+        fresh = make_small_network()
         fresh.load_state_dict(saved)
-        same_training(fresh, other)
+        check_same_training(fresh, reference)
 
 
 def test_all_ranks_get_the_weights_of_rank_0() -> None:
-    model = small()
+    model = make_small_network()
 
     def rank(transport: Any) -> nn.Module:
-        own = deepcopy(model) if transport.rank == 0 else small()
+        own = deepcopy(model) if transport.rank == 0 else make_small_network()
         return parallelize(own, "1x2", image_size=23, transport=transport).model
 
-    for cut in run_ranks(2, rank):
-        same_training(cut, model)
+    for split in run_ranks(2, rank):
+        check_same_training(split, model)
 
 
-def test_an_image_that_one_rank_has() -> None:
-    model, image = small(), images()
-    uncut, given = deepcopy(model), image.clone().requires_grad_()
-    uncut(given).square().sum().backward()
+def test_an_image_scattered_from_one_rank() -> None:
+    model, image = make_small_network(), make_images()
+    unsplit, leaf = deepcopy(model), image.clone().requires_grad_()
+    unsplit(leaf).square().sum().backward()
 
-    def body(parallel: ParallelModel) -> tuple[Tensor | None, nn.Module]:
-        has = parallel.settings.transport.rank == 1
+    def run(parallel: ParallelModel) -> tuple[Tensor | None, nn.Module]:
+        has = parallel.group.rank == 1
         own = image.clone().requires_grad_() if has else None
         parallel.gather(parallel(parallel.scatter(own, root=1))).square().sum().backward()
         return own.grad if own is not None else None, parallel.model
 
-    (_, first), (grad, second) = ranks(model, "1x2", (23, 27), body)
-    close(grad, given.grad, "gradient of the image")
-    same_training(first, uncut)
-    same_training(second, uncut)
+    (_, first), (grad, second) = run_on_ranks(model, "1x2", (23, 27), run)
+    check_close(grad, leaf.grad, "gradient of the image")
+    check_same_training(first, unsplit)
+    check_same_training(second, unsplit)
 
 
 def test_gradients_as_float16_keep_three_digits() -> None:
-    model, image = small(), images()
-    uncut = deepcopy(model)
-    uncut(image).square().mean().backward()
+    model, image = make_small_network(), make_images()
+    unsplit = deepcopy(model)
+    unsplit(image).square().mean().backward()
 
-    def body(parallel: ParallelModel) -> nn.Module:
+    def run(parallel: ParallelModel) -> nn.Module:
         parallel.gather(parallel(parallel.scatter(image))).square().mean().backward()
         return parallel.model
 
-    exact = dict(uncut.named_parameters())
-    for cut in ranks(model, "1x2", (23, 27), body, fp16_allreduce=True):
-        for name, weight in cut.named_parameters():
-            expected, found = exact[name].grad, weight.grad
+    exact = dict(unsplit.named_parameters())
+    for split in run_on_ranks(model, "1x2", (23, 27), run, fp16_allreduce=True):
+        for name, weight in split.named_parameters():
+            expected, actual = exact[name].grad, weight.grad
             assert expected is not None
-            assert found is not None
-            assert found.dtype == torch.float64
-            off = float((found - expected).abs().max() / expected.abs().max())
-            assert off < 3e-3, f"{name}: {off:.2g}"
-        whole = cut.get_parameter("head.weight").grad
-        close(whole, exact["head.weight"].grad, "a gradient that is not summed")
+            assert actual is not None
+            assert actual.dtype == torch.float64
+            error = float((actual - expected).abs().max() / expected.abs().max())
+            assert error < 3e-3, f"{name}: {error:.2g}"
+        whole = split.get_parameter("head.weight").grad
+        check_close(whole, exact["head.weight"].grad, "a gradient that is not summed")
 
 
-def test_backward_after_another_forward_is_refused() -> None:
-    image = images()
+def test_backward_after_another_forward() -> None:
+    model, images = make_small_network(), [make_images() for _ in range(2)]
+    unsplit = deepcopy(model)
+    outputs = [unsplit(image) for image in images]
+    for output in outputs:
+        output.square().sum().backward()
 
-    def body(parallel: ParallelModel) -> None:
-        first = parallel.gather(parallel(parallel.scatter(image)))
-        parallel(parallel.scatter(image))
-        first.sum().backward()
+    def run(parallel: ParallelModel) -> nn.Module:
+        outputs = [parallel(image) for image in images]
+        for output in outputs:
+            output.square().sum().backward()
+        return parallel.model
 
-    with pytest.raises(TesseraError, match="run backward before the next forward"):
-        ranks(small(), "1x2", (23, 27), body)
+    for split in run_on_ranks(model, "1x2", (23, 27), run):
+        check_same_training(split, unsplit)

@@ -1,4 +1,4 @@
-"""Functions and methods between the layers give on tiles, on samples and on whole values what they give uncut."""
+"""Tests of functions and tensor methods between layers: results on any split equal the unsplit network's."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from tests.spatial.against_uncut import agree
+from tests.spatial.comparison import check_agreement
 
 torch.set_num_threads(1)
 
 
-def halves(x: Tensor) -> Tensor:
+def multiply_halves(x: Tensor) -> Tensor:
     first, second = torch.split(x, 2, dim=1)
     return first * second
 
@@ -31,7 +31,7 @@ FUNCTIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "softmax": lambda x: torch.softmax(x, 1) + F.log_softmax(x, dim=1),
     "normalised channels": lambda x: F.normalize(x),
     "channels": lambda x: torch.cat([x[:, 1:3], x[:, ::2, :, :]], 1),
-    "split": halves,
+    "split": multiply_halves,
     "mean of channels": lambda x: x - x.mean(1, keepdim=True),
     "mean of pixels": lambda x: x - torch.mean(x, dim=[-2, -1], keepdim=True),
     "gate": lambda x: x * torch.sigmoid(x.mean((2, 3))).unsqueeze(-1).unsqueeze(-1),
@@ -45,11 +45,29 @@ FUNCTIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "padded": lambda x: F.pad(x, (1, 2, 0, 1), value=0.5),
     "padded by mirrors": lambda x: F.pad(x, (2, 1, 1, 0), mode="reflect"),
     "more channels": lambda x: F.pad(x, (0, 0, 0, 0, 1, 2)),
+    "more channels and pixels": lambda x: F.pad(x, (1, 1, 0, 0, 2, 2)),
+    "flattened": lambda x: x.flatten(1),
+    "all in one vector": lambda x: x.view(-1),
+    "spectrum": lambda x: torch.fft.fft2(x).abs(),
+    "sum of columns": lambda x: x.sum(3),
+    "every second row": lambda x: x[:, :, ::2],
+    "rows twice": lambda x: torch.cat([x, x], 2),
+    "softmax of columns": lambda x: x.softmax(-1),
+    "mean of everything": lambda x: x.mean(),
+    "mean of rows": lambda x: x.mean(2),
+    "rows minus their mean": lambda x: x - x.mean((2,), keepdim=True),
+    "device": lambda x: x.to(x.device),
+    "control flow": lambda x: x if x.sum() > 0 else -x,
+    "stack": lambda x: torch.stack([x, x.relu()], 1).flatten(1, 2),
+    "repeat": lambda x: x.repeat(1, 2, 1, 1),
+    "expand_as": lambda x: x.mean((2, 3), keepdim=True).expand_as(x) * x,
+    "new dims": lambda x: (x[:, None] * x[:, :, None]).flatten(1, 2),
+    "where with a plain mask": lambda x: torch.where(torch.ones(x.shape[2:]).tril().bool(), x, -x),
 }
 
 
 class Between(nn.Module):
-    """A convolution, a function, and a weight per channel of its own."""
+    """A network with a convolution, then a function that also gets a weight and a buffer with a value per channel."""
 
     def __init__(self, function: Callable[[Tensor], Tensor]) -> None:
         super().__init__()
@@ -67,4 +85,4 @@ class Between(nn.Module):
 @pytest.mark.parametrize("name", FUNCTIONS)
 @pytest.mark.parametrize("gather_at", [None, "conv"])
 def test_a_function_between_layers(name: str, gather_at: str | None) -> None:
-    agree(Between(FUNCTIONS[name]).double(), "2x2", torch.randn(2, 3, 9, 11).double(), gather_at=gather_at)
+    check_agreement(Between(FUNCTIONS[name]).double(), "2x2", torch.randn(2, 3, 9, 11).double(), gather_at=gather_at)

@@ -1,4 +1,4 @@
-"""What cannot be cut says so, with the name of the layer and what to do."""
+"""Tests of errors: invalid meshes, options, images and models, and `strict`."""
 
 from __future__ import annotations
 
@@ -11,122 +11,148 @@ from torch import Tensor, nn
 from tessera.errors import TesseraError
 from tessera.spatial import ParallelModel, parallelize
 from tessera.transport.in_process import run_ranks
-from tests.spatial.against_uncut import ranks
+from tests.spatial.comparison import check_close, run_on_ranks
 
 torch.set_num_threads(1)
+torch.manual_seed(0)
 IMAGE = torch.randn(2, 3, 8, 8)
 
 
 class Calls(nn.Module):
-    """A convolution, and then something."""
+    """A network with a convolution followed by a function."""
 
     def __init__(self, function: Any) -> None:
         super().__init__()
-        self.conv, self.function, self.weight = nn.Conv2d(3, 4, 3, padding=1), function, nn.Parameter(torch.ones(8, 8))
+        self.conv, self.function = nn.Conv2d(3, 4, 3, padding=1), function
 
     def forward(self, x: Tensor) -> Any:
-        return self.function(self, self.conv(x))
-
-
-class Both(nn.Module):
-    """One weight on what is cut and on what is whole."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.conv = nn.Conv2d(3, 3, 1)
-
-    def forward(self, x: Tensor) -> Any:
-        return self.conv(self.conv(x).mean((2, 3), keepdim=True))
-
-
-def run(parallel: ParallelModel) -> None:
-    parallel(parallel.scatter(IMAGE))
-
-
-def calls(function: Any) -> nn.Module:
-    return Calls(lambda module, x: function(x))
+        return self.function(self.conv(x))
 
 
 @pytest.mark.parametrize(
-    ("model", "said"),
+    ("mesh", "options", "message"),
     [
-        (nn.Sequential(nn.Conv2d(3, 3, 1), nn.Linear(8, 2)), r"layer 1 \(Linear\): .*gather_at"),
-        (nn.Sequential(nn.Conv2d(3, 3, 1), nn.Flatten(), nn.Linear(192, 2)), r"layer 1.*Flatten"),
-        (
-            nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.LSTM(3, 2)),
-            r"2 \(LSTM\) does not make one activation",
-        ),
-        (calls(lambda x: x.flatten(1)), "flatten needs whole images, and here they are cut.*gather_at"),
-        (calls(lambda x: x.view(-1)), "view mixes samples"),
-        (calls(torch.fft.fft2), "fft_fft2 is not known on images that are cut.*gather_at"),
-        (calls(lambda x: x.sum(3)), "sum is not known"),
-        (calls(lambda x: x[:, :, ::2]), "getitem takes pixels"),
-        (calls(lambda x: torch.cat([x, x], 2)), "goes over dim 2"),
-        (calls(lambda x: x.softmax(-1)), "goes over dim -1"),
-        (calls(lambda x: x.mean()), "mean goes over samples too"),
-        (calls(lambda x: x.mean(2)), r"mean over dims \[2\]"),
-        (calls(lambda x: nn.functional.pad(x, (1, 1, 0, 0, 2, 2))), "pad pads pixels and channels at once"),
-        (calls(lambda x: x.mean((2,), keepdim=True) * x), r"mean over dims \[2\]"),
-        (Calls(lambda module, x: x * module.weight), "a weight that is not one number per channel"),
-        (calls(lambda x: x.to(x.device)), "asks where its tensors are"),
-        (calls(lambda x: x if x.sum() > 0 else -x), "torch.fx cannot trace Calls: .*control flow"),
-        (Both(), "on activations that are cut and on ones that are whole.*'conv"),
-        (nn.Sequential(nn.Conv2d(4, 3, 1)), "does not run on images of 2x3x8x8"),
+        ("two", {}, "not a mesh: got 'two'; allowed: parts per dim, for example 2, 2x2 or 2x1x2"),
+        ("0x2", {}, "not a mesh: got '0x2'"),
+        ("", {}, "not a mesh"),
+        ("1x2", {"gather_at": "convv"}, "gather_at is not a module of the model: got 'convv'; did you mean conv"),
+        ("1x2", {"image_size": 1}, "more parts than pixels: got '1x1 pixels over 1x2 ranks'"),
+        ("2x1", {"image_size": (1, 8)}, "more parts than pixels: got '1x8 pixels over 2x1 ranks'"),
     ],
 )
-def test_what_cannot_be_cut(model: nn.Module, said: str) -> None:
-    with pytest.raises(TesseraError, match=said):
-        ranks(model, "1x2", 8, run)
+def test_invalid_options_are_refused(mesh: str, options: dict[str, Any], message: str) -> None:
+    def run_rank(transport: Any) -> None:
+        parallelize(Calls(torch.relu), mesh, transport=transport, **{"image_size": 8, **options})
+
+    with pytest.raises(TesseraError, match=message):
+        run_ranks(2, run_rank)
 
 
-@pytest.mark.parametrize(
-    ("mesh", "options", "said"),
-    [
-        ("two", {}, "a mesh is written ROWSxCOLS"),
-        ("1x2", {"overlap": "sometimes"}, "unknown overlap: got 'sometimes'"),
-        ("1x2", {"gather_at": "convv"}, "gather_at names no module: got 'convv'; did you mean conv"),
-        ("1x2", {"image_size": 1}, "more parts than pixels"),
-    ],
-)
-def test_options_that_cannot_be(mesh: str, options: dict[str, Any], said: str) -> None:
+def test_a_mesh_with_another_number_of_ranks_is_refused() -> None:
     def rank(transport: Any) -> None:
-        parallelize(calls(torch.relu), mesh, transport=transport, **{"image_size": 8, **options})
+        parallelize(Calls(torch.relu), "2x2", image_size=8, transport=transport)
 
-    with pytest.raises(TesseraError, match=said):
+    with pytest.raises(TesseraError, match="a mesh of 2x2 requires 4 ranks: got '2 ranks'"):
         run_ranks(2, rank)
 
 
-def test_a_mesh_of_other_than_the_ranks() -> None:
-    def rank(transport: Any) -> None:
-        parallelize(calls(torch.relu), "2x2", image_size=8, transport=transport)
-
-    with pytest.raises(TesseraError, match="a mesh of 2x2 has 4 ranks: got '2 ranks'"):
-        run_ranks(2, rank)
-
-
-def test_ranks_that_are_not_connected() -> None:
+def test_unconnected_ranks_are_refused() -> None:
     with pytest.raises(TesseraError, match=r"the ranks are not connected: .*init_process_group"):
-        parallelize(calls(torch.relu), "1x2", image_size=8)
+        parallelize(Calls(torch.relu), "1x2", image_size=8)
 
 
-def test_a_module_that_is_never_called() -> None:
-    model = calls(torch.relu)
-    model.idle = nn.Conv2d(3, 3, 1)
-    with pytest.raises(TesseraError, match="names a module that is not called: got 'idle'"):
-        ranks(model, "1x2", 8, run, gather_at="idle")
+def list_errors(model: nn.Module, call: Any, mesh: str = "1x2", **options: Any) -> list[str]:
+    """Return the error of `call(parallel)` on every rank, and check that all ranks can continue."""
+    expected = model(IMAGE).detach()
+
+    def run(parallel: ParallelModel) -> tuple[str, Tensor]:
+        with pytest.raises(TesseraError) as caught:
+            call(parallel)
+        return str(caught.value), parallel.gather(parallel(IMAGE)).detach()
+
+    results = run_on_ranks(model, mesh, None, run, **options)
+    for _, output in results:
+        check_close(output, expected, "output", 1e-5)
+    return [message for message, _ in results]
 
 
 @pytest.mark.parametrize(
-    ("body", "said"),
+    ("call", "message"),
     [
-        (lambda parallel: parallel(IMAGE), r"this rank's tile has another size: got \(8, 8\); allowed: \(8, 4\)"),
-        (lambda parallel: parallel(IMAGE[0]), "a tile has samples, channels and pixels"),
-        (lambda parallel: parallel.scatter(IMAGE[:, :, 1:]), "an image has another size"),
+        (lambda parallel: parallel(), "no image among the arguments: pass a tensor with samples, channels and pixels"),
+        (lambda parallel: parallel(IMAGE[0, 0]), "no image among the arguments"),
         (lambda parallel: parallel.scatter(None), "no image to scatter"),
-        (lambda parallel: parallel.gather(IMAGE), "there is no output yet"),
-        (lambda parallel: parallel.gather((parallel(parallel.scatter(IMAGE)),) * 2), "not the output of the last"),
+        (lambda parallel: parallel(IMAGE[..., :1]), "more parts than pixels: got '8x1 pixels over 1x2 ranks'"),
+        (lambda parallel: parallel(IMAGE + parallel.group.rank), "the images of the ranks differ"),
+        (lambda parallel: parallel(IMAGE[:, :, parallel.group.rank :]), "the images of the ranks differ"),
+        (lambda parallel: parallel.scatter(IMAGE.flip(parallel.group.rank)), "the images of the ranks differ"),
     ],
 )
-def test_calls_that_cannot_be(body: Any, said: str) -> None:
-    with pytest.raises(TesseraError, match=said):
-        ranks(calls(torch.relu), "1x2", 8, body)
+def test_invalid_calls_are_refused_on_all_ranks(call: Any, message: str) -> None:
+    for error in list_errors(Calls(torch.relu), call):
+        assert message in error
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda rank: nn.Conv2d(3, 4 + rank, 1),
+        lambda rank: nn.Conv2d(3, 4, 1, bias=rank == 0),
+        lambda rank: nn.Conv2d(3, 4, 1).to(torch.float64 if rank else torch.float32),
+        lambda rank: nn.Sequential(*(nn.Conv2d(3, 3, 1) for _ in range(rank + 1))),
+    ],
+    ids=["shapes", "names", "dtypes", "layers"],
+)
+def test_different_models_are_refused(make: Any) -> None:
+    def run_rank(transport: Any) -> str:
+        with pytest.raises(TesseraError) as caught:
+            parallelize(make(transport.rank), "1x2", transport=transport)
+        return str(caught.value)
+
+    for message in run_ranks(2, run_rank):
+        assert message.startswith("the models of the ranks differ")
+
+
+def test_gathering_at_a_module_that_is_not_called_has_no_effect() -> None:
+    model = Calls(torch.relu)
+    model.idle = nn.Conv2d(3, 3, 1)
+
+    def run(parallel: ParallelModel) -> Tensor:
+        return parallel.gather(parallel(IMAGE)).detach()
+
+    for output in run_on_ranks(model, "1x2", 8, run, gather_at="idle"):
+        check_close(output, model(IMAGE), "output", 1e-5)
+
+
+def test_an_error_of_torch_is_raised() -> None:
+    with pytest.raises(RuntimeError, match=r"expected input.* to have 4 channels, but got 3 channels"):
+        run_on_ranks(nn.Sequential(nn.Conv2d(4, 3, 1)), "1x2", 8, lambda parallel: parallel(IMAGE))
+
+
+@pytest.mark.parametrize(
+    "function", [torch.linalg.svdvals, lambda x: x[x > 0], lambda x: torch.histc(x)], ids=["svd", "mask", "histogram"]
+)
+def test_strict_refuses_an_operation_without_a_rule(function: Any) -> None:
+    model = Calls(function)
+
+    def run(parallel: ParallelModel) -> str:
+        with torch.no_grad(), pytest.raises(TesseraError) as caught:
+            parallel(IMAGE)
+        return str(caught.value)
+
+    for message in run_on_ranks(model, "1x2", None, run, strict=True):
+        assert message.startswith("aten.")
+        assert "is not computed on tiles" in message
+        assert "strict=False" in message
+
+
+def test_strict_accepts_a_network_that_is_computed_on_tiles() -> None:
+    model = nn.Sequential(
+        nn.Conv2d(3, 4, 3, 2, 1), nn.BatchNorm2d(4), nn.ReLU(), nn.MaxPool2d(2), nn.AdaptiveAvgPool2d(1), nn.Flatten()
+    )
+
+    def run(parallel: ParallelModel) -> Tensor:
+        return parallel.gather(parallel(IMAGE)).detach()
+
+    for output in run_on_ranks(model, "1x2", None, run, strict=True):
+        check_close(output, model(IMAGE), "output", 1e-5)

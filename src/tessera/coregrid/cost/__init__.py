@@ -1,1 +1,1 @@
-"""How long a plan takes: the rates of one core, the lanes of its timeline, the cost of moving tensors."""
+"""Predicted time of a plan: rates of a core, durations of a core's steps, timelines, and the cost of resharding."""

@@ -1,4 +1,4 @@
-"""What one core does a second, from the figures of its machine."""
+"""Arithmetic and transfer rates of one core, from the data file of a machine."""
 
 from __future__ import annotations
 
@@ -11,66 +11,71 @@ from tessera.machine import load_machine
 from tessera.machine.cost import transfer_time
 from tessera.machine.machine import Link, Machine
 
-# The figure of a core's memory is both unpackers' together, five accesses a cycle; one of them alone, which is what
-# streams tiles past those of the other, has four, and so have the packers.
-ONE_SIDE = 4 / 5
-# Seconds from one small program to the next when they are replayed on the device, as the maker of the chips measures
-# it: `IterationTime` of brisc_only_trace/256 in tt-metal, tests/tt_metal/tt_metal/perf_microbenchmark/dispatch/
-# pgm_dispatch_golden.json and pgm_dispatch_blackhole_golden.json.
-LAUNCH = {"wormhole-n150": 2.58e-6, "blackhole-p150": 1.29e-6}
-STAND_IN = "wormhole-n150"  # whose figure stands in for one that a machine's file does not have
+# The bandwidth of a core's memory in the machine's file is the bandwidth of both unpackers together: five accesses per
+# cycle. A single unpacker makes four accesses per cycle (the second unpacker keeps its tile), and so do the packers.
+ONE_UNPACKER_FRACTION = 4 / 5
+# Seconds between small programs replayed on the device, measured by the manufacturer: `IterationTime` of
+# brisc_only_trace/256 in tt-metal, tests/tt_metal/tt_metal/perf_microbenchmark/dispatch/pgm_dispatch_golden.json and
+# pgm_dispatch_blackhole_golden.json.
+LAUNCH_SECONDS = {"wormhole-n150": 2.58e-6, "blackhole-p150": 1.29e-6}
+FALLBACK_MACHINE = "wormhole-n150"  # machine whose rates replace rates that are missing in a file
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rates:
-    """FLOP/s of the matrix engine, bytes/s of the core's own memory, the way to other cores, and to global memory.
+class CoreRates:
+    """Rates of one core: FLOP/s of the matrix engine, bandwidths in bytes/s, and the link to other cores.
 
-    `launch` is what it takes to start a program on all cores. `assumed` names the figures that the machine does not
-    have and that another one's stand in for.
+    `launch` is the time in seconds to start a program on all cores. `assumed` names the rates that are missing in the
+    machine's file and are taken from `FALLBACK_MACHINE`.
     """
 
     flops: float
-    local: float
+    local_bandwidth: float
     link: Link
-    globally: float
+    global_bandwidth: float
     launch: float
     assumed: tuple[str, ...] = ()
 
-    def moved(self, count: float, messages: int = 1) -> float:
-        """Seconds to move bytes over the network on chip in so many messages, one after the other."""
+    def compute_transfer_seconds(self, count: float, messages: int = 1) -> float:
+        """Return the seconds to move `count` bytes over the on-chip network in `messages` sequential messages."""
         return transfer_time(count, self.link, messages=messages) if count else 0.0
 
-    def touched(self, count: float) -> float:
-        """Seconds to bring bytes from the core's memory into its registers, or back."""
-        return count / (self.local * ONE_SIDE)
+    def compute_local_seconds(self, count: float) -> float:
+        """Return the seconds to move `count` bytes between the core's memory and its registers."""
+        return count / (self.local_bandwidth * ONE_UNPACKER_FRACTION)
 
-    def read(self, count: float, messages: int, *, readers: int = 1) -> float:
-        """Seconds until each of several cores has read as many bytes from global memory at once."""
-        return messages * self.link.latency + count / min(self.link.at(1), self.globally / readers)
+    def compute_global_read_seconds(self, count: float, messages: int, *, readers: int = 1) -> float:
+        """Return the seconds for `readers` cores to read `count` bytes each from global memory concurrently."""
+        return messages * self.link.latency + count / min(self.link.get_bandwidth(1), self.global_bandwidth / readers)
 
 
-def rates_of(machine: Machine, compute: ComputeConfig, dtype: DataType) -> Rates:
-    """The rates of one core at a fidelity; `dtype` is what it multiplies, where a machine has no fidelities."""
-    missing = tuple(kind for kind in ("local", "link", "global") if kind not in machine.links)
-    links = {kind: (_stand_in() if kind in missing else machine).link(kind) for kind in ("local", "link", "global")}
-    return Rates(
-        flops=_flops(machine, compute.math_fidelity, dtype),
-        local=links["local"].at(1),
+def get_core_rates(machine: Machine, compute: ComputeConfig, dtype: DataType) -> CoreRates:
+    """Return the rates of one core. FLOP/s depend on the fidelity, or on `dtype` for machines without fidelities."""
+    missing = tuple(name for name in ("local", "link", "global") if name not in machine.links)
+    links = {
+        name: (_load_fallback_machine() if name in missing else machine).get_link(name)
+        for name in ("local", "link", "global")
+    }
+    return CoreRates(
+        flops=_get_flops(machine, compute.math_fidelity, dtype),
+        local_bandwidth=links["local"].get_bandwidth(1),
         link=links["link"],
-        globally=links["global"].at(machine.workers.size),
-        launch=LAUNCH.get(machine.name, LAUNCH[STAND_IN]),
-        assumed=(*(f"links.{kind}" for kind in missing), *(() if machine.name in LAUNCH else ("launch",))),
+        global_bandwidth=links["global"].get_bandwidth(machine.workers.size),
+        launch=LAUNCH_SECONDS.get(machine.name, LAUNCH_SECONDS[FALLBACK_MACHINE]),
+        assumed=(*(f"links.{name}" for name in missing), *(() if machine.name in LAUNCH_SECONDS else ("launch",))),
     )
 
 
-def _flops(machine: Machine, fidelity: MathFidelity, dtype: DataType) -> float:
+def _get_flops(machine: Machine, fidelity: MathFidelity, dtype: DataType) -> float:
     if fidelity.name in machine.fidelity:
-        return machine.rate(dtype.name, fidelity=fidelity.name)
+        return machine.get_rate(dtype.name, fidelity=fidelity.name)
     return (
-        machine.rate(dtype.name) if dtype.name in machine.flops else max(table[0] for table in machine.flops.values())
+        machine.get_rate(dtype.name)
+        if dtype.name in machine.flops
+        else max(table[0] for table in machine.flops.values())
     )
 
 
 @lru_cache(maxsize=1)
-def _stand_in() -> Machine:
-    return load_machine(STAND_IN)
+def _load_fallback_machine() -> Machine:
+    return load_machine(FALLBACK_MACHINE)

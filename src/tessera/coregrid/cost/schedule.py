@@ -1,10 +1,13 @@
-"""When the lanes of a core do what: they wait for one another as the buffers demand.
+"""Schedule of a core's lanes (reader, writer, multicast, compute), which run in parallel and wait for free buffers.
 
-A block is read into a buffer that must be free: with one buffer that is when the block before it was turned into
-tiles, with two when the one before that was. The same holds for weights, which are free when they were multiplied
-with. All waiting is a maximum of times and all work adds to them. So once every lane that goes on is later by the same
-span from one block to the next, and those that rest are behind, it stays so, and the rest of the blocks need not be
-gone through one by one.
+The halo exchange runs once, before these lanes.
+
+A block is read into a free buffer. A single buffer is free when the previous block is tilized; with double buffering, a
+buffer is free when the block before the previous block is tilized. A weight buffer is free after the matmul.
+
+The schedule becomes periodic: waiting takes a maximum of times and work adds to a time. As soon as all active lanes
+advance by an equal time per block, and no idle lane is ahead of an active lane, every further block adds this time
+again. The time of the remaining blocks is then computed by one multiplication.
 """
 
 from __future__ import annotations
@@ -12,16 +15,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from tessera.coregrid.cost.durations import Durations
+from tessera.coregrid.config import ShardLayout
+from tessera.coregrid.cost.durations import StepDurations
 from tessera.coregrid.planning.plan import ConvPlan
-from tessera.coregrid.planning.sharding import ShardLayout
 
-Note = Callable[[str, str, float, float], None]  # lane, what, from, to
-SAME = 1e-9  # relative: growths that differ by less are equal
+SpanRecorder = Callable[[str, str, float, float], None]  # (lane, name, start, stop)
+ADVANCE_TOLERANCE = 1e-9  # relative difference of advances that count as equal
 
 
-class Moment(NamedTuple):
-    """When each lane is done with what it has, and when the last block but one and the last were used up."""
+class LaneTimes(NamedTuple):
+    """Times (s) when each lane is done, and when the last two blocks were tilized (freed) and multiplied (used)."""
 
     read: float
     wrote: float
@@ -33,110 +36,118 @@ class Moment(NamedTuple):
     used: float
 
 
-class Schedule:
-    """The order in which a core goes through the blocks of a plan; one with a short shard has fewer of the height."""
+class CoreSchedule:
+    """The schedule of a core over the blocks of a plan. `heights` is the core's number of height blocks."""
 
-    def __init__(self, plan: ConvPlan, steps: Durations, heights: int | None = None) -> None:
+    def __init__(self, plan: ConvPlan, steps: StepDurations, heights: int | None = None) -> None:
         self.steps, self.blocks = steps, plan.blocks
         self.heights = plan.blocks.height_blocks if heights is None else heights
-        self.alone = plan.layout == ShardLayout.HEIGHT
+        self.gathers_own = plan.layout == ShardLayout.HEIGHT
         self.two_acts = plan.config.enable_act_double_buffer
         self.two_weights = plan.config.enable_weights_double_buffer
-        self.all_weights = self.alone and plan.blocks.height_blocks > 1  # the buffer holds every row of the kernel
+        self.all_weights = self.gathers_own and plan.blocks.height_blocks > 1  # buffer holds all weights
 
-    def run(self, note: Note | None = None) -> float:
-        """The time at which all is done; `note` is told of everything that a lane does, else repetition is skipped."""
+    def compute_seconds(self, record_span: SpanRecorder | None = None) -> float:
+        """Return the total seconds. `record_span` receives every span; without it, periodic blocks are skipped."""
         halo = self.steps.halo
-        if note:
-            note("halo", "halo", 0.0, halo)
-        at = Moment(*[halo] * 8)
-        first = self._height(at, 0, note)
+        if record_span:
+            record_span("halo", "halo", 0.0, halo)
+        at = LaneTimes(*[halo] * 8)
+        first = self._schedule_height_block(at, 0, record_span)
 
-        def height(at: Moment, number: int) -> Moment:
-            return self._height(at, number + 1, note)
+        def schedule_next_height_block(at: LaneTimes, number: int) -> LaneTimes:
+            return self._schedule_height_block(at, number + 1, record_span)
 
-        last = repeated(first, height, self.heights - 1, skip=note is None)
+        last = repeat_step(first, schedule_next_height_block, self.heights - 1, skip=record_span is None)
         return max(last.read, last.wrote, last.sent, last.done)
 
-    def _height(self, at: Moment, height: int, note: Note | None) -> Moment:
-        """One block of the height: all its inner blocks, then what completes the output."""
-        if not self.alone:
-            at = self._gather(at, str(height), note, free=at.freed_before if self.two_acts else at.used)
+    def _schedule_height_block(self, at: LaneTimes, height: int, record_span: SpanRecorder | None) -> LaneTimes:
+        """Schedule one height block: all inner blocks, then the bias."""
+        if not self.gathers_own:
+            at = self._schedule_gather(at, str(height), record_span, free=at.freed_before if self.two_acts else at.used)
         ready = at.freed
 
-        def inner(at: Moment, number: int) -> Moment:
+        def schedule_inner_block(at: LaneTimes, number: int) -> LaneTimes:
             name = f"{height}.{number}"
-            if self.alone:
-                return self._own(at, name, note, weights=height == 0)
-            return self._shared(at, name, note, ready)
+            if self.gathers_own:
+                return self._schedule_own_block(at, name, record_span, weights=height == 0)
+            return self._schedule_shared_block(at, name, record_span, ready)
 
-        at = repeated(at, inner, self.blocks.inner_blocks, skip=note is None)
-        done = at.done + self.steps.finish
-        if note:
-            note("compute", f"bias {height}", at.done, done)
+        at = repeat_step(at, schedule_inner_block, self.blocks.inner_blocks, skip=record_span is None)
+        done = at.done + self.steps.bias
+        if record_span:
+            record_span("compute", f"bias {height}", at.done, done)
         return at._replace(done=done)
 
-    def _gather(self, at: Moment, name: str, note: Note | None, free: float) -> Moment:
-        """Read windows into a free buffer, and turn them into tiles."""
+    def _schedule_gather(self, at: LaneTimes, name: str, record_span: SpanRecorder | None, free: float) -> LaneTimes:
+        """Schedule reading windows into a buffer, which is available at time `free`, and tilizing them."""
         begin = max(at.read, free)
         read = begin + self.steps.read
         start = max(at.done, read)
         done = start + self.steps.tilize
-        if note:
-            note("reader", f"act {name}", begin, read)
-            note("compute", f"tilize {name}", start, done)
+        if record_span:
+            record_span("reader", f"act {name}", begin, read)
+            record_span("compute", f"tilize {name}", start, done)
         return at._replace(read=read, done=done, freed_before=at.freed, freed=done)
 
-    def _own(self, at: Moment, name: str, note: Note | None, weights: bool) -> Moment:
-        """HEIGHT: a core gathers, tilizes and multiplies its own block; the weights come with the first height."""
-        at = self._gather(at, name, note, free=at.freed_before if self.two_acts else at.freed)
+    def _schedule_own_block(
+        self, at: LaneTimes, name: str, record_span: SpanRecorder | None, weights: bool
+    ) -> LaneTimes:
+        """Schedule gathering, tilizing and multiplying a block (HEIGHT). With `weights`, load its weights as well."""
+        at = self._schedule_gather(at, name, record_span, free=at.freed_before if self.two_acts else at.freed)
         if weights:
-            at = self._weigh(at, name, note, free=at.wrote if self.all_weights else self._free_weights(at))
-        return self._multiply(at, name, note, max(at.done, at.wrote))
+            at = self._schedule_weight_load(
+                at, name, record_span, free=at.wrote if self.all_weights else self._get_weights_free_time(at)
+            )
+        return self._schedule_matmul(at, name, record_span, max(at.done, at.wrote))
 
-    def _shared(self, at: Moment, name: str, note: Note | None, ready: float) -> Moment:
-        """BLOCK, WIDTH: a block comes round from the core whose turn it is, its weights from global memory."""
+    def _schedule_shared_block(
+        self, at: LaneTimes, name: str, record_span: SpanRecorder | None, ready: float
+    ) -> LaneTimes:
+        """Schedule receiving a block by multicast, loading its weights from global memory, and multiplying."""
         begin = max(at.sent, ready, at.used_before if self.two_acts else at.used)
         sent = begin + self.steps.multicast
-        if note:
-            note("multicast", f"act {name}", begin, sent)
-        at = self._weigh(at._replace(sent=sent), name, note, free=self._free_weights(at))
-        return self._multiply(at, name, note, max(at.done, at.sent, at.wrote))
+        if record_span:
+            record_span("multicast", f"act {name}", begin, sent)
+        at = self._schedule_weight_load(at._replace(sent=sent), name, record_span, free=self._get_weights_free_time(at))
+        return self._schedule_matmul(at, name, record_span, max(at.done, at.sent, at.wrote))
 
-    def _free_weights(self, at: Moment) -> float:
+    def _get_weights_free_time(self, at: LaneTimes) -> float:
         return at.used_before if self.two_weights else at.used
 
-    def _weigh(self, at: Moment, name: str, note: Note | None, free: float) -> Moment:
+    def _schedule_weight_load(
+        self, at: LaneTimes, name: str, record_span: SpanRecorder | None, free: float
+    ) -> LaneTimes:
         begin = max(at.wrote, free)
         wrote = begin + self.steps.weights
-        if note:
-            note("writer", f"weights {name}", begin, wrote)
+        if record_span:
+            record_span("writer", f"weights {name}", begin, wrote)
         return at._replace(wrote=wrote)
 
-    def _multiply(self, at: Moment, name: str, note: Note | None, begin: float) -> Moment:
+    def _schedule_matmul(self, at: LaneTimes, name: str, record_span: SpanRecorder | None, begin: float) -> LaneTimes:
         done = begin + self.steps.matmul
-        if note:
-            note("compute", f"matmul {name}", begin, done)
+        if record_span:
+            record_span("compute", f"matmul {name}", begin, done)
         return at._replace(done=done, used_before=at.used, used=done)
 
 
-def repeated(at: Moment, step: Callable[[Moment, int], Moment], times: int, *, skip: bool) -> Moment:
-    """Take a step so many times; with `skip`, the steps after those that repeat are one multiplication."""
+def repeat_step(at: LaneTimes, step: Callable[[LaneTimes, int], LaneTimes], times: int, *, skip: bool) -> LaneTimes:
+    """Apply `step` repeatedly. With `skip`, extrapolate the remaining steps as soon as the schedule is periodic."""
     for number in range(times):
         before, at = at, step(at, number)
         left = times - number - 1
-        if skip and left and (growth := _growth(before, at)):
-            return Moment(
+        if skip and left and (growth := _compute_common_advance(before, at)):
+            return LaneTimes(
                 *(late + left * growth if late > early else late for early, late in zip(before, at, strict=True))
             )
     return at
 
 
-def _growth(before: Moment, after: Moment) -> float:
-    """By how much a step makes every lane later that goes on; 0 if they differ, or if one that rests is ahead."""
+def _compute_common_advance(before: LaneTimes, after: LaneTimes) -> float:
+    """Return the common advance of all active lanes; 0 if their advances differ or an idle lane is ahead of them."""
     growths = [late - early for early, late in zip(before, after, strict=True)]
     going = [growth for growth in growths if growth > 0]
-    if not going or max(going) - min(going) > SAME * max(going):
+    if not going or max(going) - min(going) > ADVANCE_TOLERANCE * max(going):
         return 0.0
     resting = [late for late, growth in zip(after, growths, strict=True) if growth == 0]
     behind = min(late for late, growth in zip(after, growths, strict=True) if growth > 0)

@@ -1,1 +1,1 @@
-"""A device as this process plays it: cores with bounded memories, banks, and the tensors that lie there."""
+"""The device: cores with bounded memories, memory banks, memory configs, and tensors on them."""

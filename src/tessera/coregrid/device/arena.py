@@ -1,7 +1,7 @@
-"""The cores' own memories: bounded, allocated in step on all cores, with real bytes behind every buffer.
+"""Local memories of all cores, backed by host memory. A buffer has the same address on every core, as on the chip.
 
-Every buffer has the same address on every core, as on the chip, so one list of what is free serves all of them and a
-buffer seen across cores is one strided tensor. Pages that nothing is written to cost nothing.
+Therefore one free list serves all cores, and a buffer on several cores is one strided tensor. Pages that are never
+written use no host memory.
 """
 
 from __future__ import annotations
@@ -13,139 +13,137 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from tessera.coregrid.device.freelist import ALIGNMENT, FreeList, aligned
-from tessera.errors import TesseraError
+from tessera.coregrid.planning.memory import OutOfMemory
 from tessera.geometry import Interval, Mesh
-
-
-class OutOfMemory(TesseraError):
-    """A buffer does not fit a core's memory, or the banks."""
 
 
 @dataclass(slots=True, eq=False)
 class Buffer:
-    """A range of bytes on every core; it may be moved to another place."""
+    """A range of bytes with an equal address on every core. The arena may move the buffer to another address."""
 
     place: Interval
-    what: str
+    label: str
 
 
 @dataclass(frozen=True, slots=True)
-class Cores:
-    """Cores in rows and columns, evenly apart: the first, how many there are, and how far it is to the next."""
+class StridedCores:
+    """Evenly spaced cores: number of the first core, and count and step of the core numbers per (row, column)."""
 
     first: int
     counts: tuple[int, int] = (1, 1)
     steps: tuple[int, int] = (1, 1)
 
 
-class Arena:
-    """The memories of a grid of cores, `size` bytes each: whole units of what a core moves at once."""
+class CoreArena:
+    """Local memories of a grid of cores, `size` bytes per core. `size` must be a multiple of the alignment."""
 
     def __init__(self, grid: Mesh, size: int) -> None:
-        assert size % ALIGNMENT == 0, "tensors lie from the top down, and all of them on whole units"
+        assert size % ALIGNMENT_BYTES == 0, "the size of a core's memory must be aligned"
         self.grid, self.size = grid, size
         self._free = FreeList(size)
         self._buffers: list[Buffer] = []
         self._stride = -(-size // 64) * 64
-        self._memory = _in_large_pages(grid.size * self._stride)
+        self._memory = _map_large_pages(grid.size * self._stride)
         self._typed: dict[torch.dtype, Tensor] = {}
 
     @property
     def used(self) -> int:
-        """Bytes that are allocated on every core."""
+        """Allocated bytes per core."""
         return self._free.used
 
     @property
     def peak(self) -> int:
-        """The high-water mark of every core."""
+        """Peak of the allocated bytes per core."""
         return self._free.peak
 
     def reset_peak(self, at_least: int = 0) -> int:
-        """Begin a new high-water mark at what is allocated now, or at a mark of before; gives the old one."""
+        """Restart the peak at the current use, or at `at_least` if that is higher. Returns the previous peak."""
         return self._free.reset_peak(at_least)
 
-    def allocate(self, size: int, what: str, *, from_bottom: bool = False, do: str = "") -> Buffer:
-        """A buffer on every core: of a tensor from the top down, of a running operation `from_bottom` up.
+    def allocate(self, size: int, label: str, *, from_bottom: bool = False, do: str = "") -> Buffer:
+        """Allocate `size` bytes on every core: at the highest free address, or at the lowest with `from_bottom`.
 
-        To make room for a tensor others may be moved; so no view of a buffer is kept over an allocation.
+        Tensors are allocated from the top, temporary buffers from the bottom. Allocating a tensor may move other
+        buffers and so invalidates all views. `do` is the advice of the out-of-memory error.
         """
         if not from_bottom:
-            self.make_room(aligned(size))
-        place = self._free.take(aligned(size), from_bottom=from_bottom)
+            self.compact(align_size(size))
+        place = self._free.allocate(align_size(size), from_bottom=from_bottom)
         if place is None:
-            room = f"{self._free.largest_gap:,} bytes in one piece, {self.size - self.used:,} of {self.size:,} free"
+            available = f"{self._free.largest_gap:,} contiguous bytes, {self.size - self.used:,} of {self.size:,} free"
             raise OutOfMemory(
-                f"core (0, 0) of {self.grid.rows}x{self.grid.cols} is out of memory for the {what}, as every other",
-                got=f"needs {size:,} bytes",
-                allowed=f"has {room}",
-                do=do or "deallocate tensors that are not needed any more",
+                f"core (0, 0) and all others of {self.grid.rows}x{self.grid.cols} are out of memory for the {label}",
+                got=f"{size:,} bytes",
+                allowed=f"up to {available}",
+                do=do or "deallocate tensors that are no longer needed",
             )
-        buffer = Buffer(place, what)
+        buffer = Buffer(place, label)
         self._buffers.append(buffer)
         return buffer
 
     def free(self, buffer: Buffer) -> None:
-        self._free.give(buffer.place)
+        self._free.free(buffer.place)
         self._buffers.remove(buffer)
 
-    def raise_up(self, buffer: Buffer) -> None:
-        """Move a buffer as high as it goes, to join the gaps around it; its bytes come along."""
+    def move_to_top(self, buffer: Buffer) -> None:
+        """Move a buffer and its contents to the highest free address, to merge the free ranges around the buffer."""
         before = buffer.place
-        self._free.give(before)
-        place = self._free.take(len(before))
+        self._free.free(before)
+        place = self._free.allocate(len(before))
         assert place is not None
         if place != before:
             memory = self._memory.view(self.grid.size, self._stride)
             memory[:, place.start : place.stop] = memory[:, before.start : before.stop].clone()
         buffer.place = place
 
-    def make_room(self, size: int) -> None:
-        """If so many bytes are free, but not in one piece, move all buffers up."""
+    def compact(self, size: int) -> None:
+        """Move all buffers up if `size` bytes are free but not contiguous."""
         if self._free.largest_gap < size <= self.size - self.used:
             for buffer in sorted(self._buffers, key=lambda buffer: -buffer.place.stop):
-                self.raise_up(buffer)
+                self.move_to_top(buffer)
 
     def view(self, core: int, buffer: Buffer, dtype: torch.dtype, shape: Sequence[int], start: int = 0) -> Tensor:
-        """A matrix in a core's buffer, from a byte of it on."""
+        """Return a view of a core's buffer as a matrix of `shape`, starting at byte `start` of the buffer."""
         rows, columns = shape
-        flat, at = self.as_numbers(dtype), core * self._stride + buffer.place.start + start
-        assert rows * columns * dtype.itemsize + start <= len(buffer.place), f"beyond the {buffer.what}"
+        flat, at = self.view_all(dtype), core * self._stride + buffer.place.start + start
+        assert rows * columns * dtype.itemsize + start <= len(buffer.place), f"beyond the {buffer.label}"
         return flat.as_strided((rows, columns), (columns, 1), at // dtype.itemsize)
 
-    def across(self, cores: Cores, buffer: Buffer, dtype: torch.dtype, shape: Sequence[int], start: int = 0) -> Tensor:
-        """The same matrix of many cores at once, `(rows of cores, columns of cores, rows, columns)`."""
+    def view_cores(
+        self, cores: StridedCores, buffer: Buffer, dtype: torch.dtype, shape: Sequence[int], start: int = 0
+    ) -> Tensor:
+        """Return a view of a buffer on several cores as a tensor `(rows of cores, columns of cores, rows, columns)`."""
         rows, columns = shape
-        flat, at = self.as_numbers(dtype), cores.first * self._stride + buffer.place.start + start
-        assert rows * columns * dtype.itemsize + start <= len(buffer.place), f"beyond the {buffer.what}"
+        flat, at = self.view_all(dtype), cores.first * self._stride + buffer.place.start + start
+        assert rows * columns * dtype.itemsize + start <= len(buffer.place), f"beyond the {buffer.label}"
         down, right = (step * self._stride // dtype.itemsize for step in cores.steps)
         return flat.as_strided((*cores.counts, rows, columns), (down, right, columns, 1), at // dtype.itemsize)
 
-    def address(self, core: int, buffer: Buffer) -> int:
-        """Where a core's buffer begins among the bytes of all memories."""
+    def get_address(self, core: int, buffer: Buffer) -> int:
+        """Return the byte offset of a core's buffer in the concatenated memories of all cores (see `view_all`)."""
         return core * self._stride + buffer.place.start
 
-    def as_numbers(self, dtype: torch.dtype) -> Tensor:
-        """All memories, one after the other, as numbers of a kind."""
+    def view_all(self, dtype: torch.dtype) -> Tensor:
+        """Return a view of the concatenated memories of all cores as a flat tensor."""
         if dtype not in self._typed:
             self._typed[dtype] = self._memory.view(dtype)
         return self._typed[dtype]
 
 
-def _in_large_pages(size: int) -> Tensor:
-    """Bytes in large pages where the system has them: blocks lie all over a memory, each looked up by its page."""
+def _map_large_pages(size: int) -> Tensor:
+    """Map `size` bytes of host memory, in huge pages if available to reduce TLB misses."""
     memory = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     if hasattr(mmap, "MADV_HUGEPAGE"):
         memory.madvise(mmap.MADV_HUGEPAGE)
     return torch.frombuffer(memory, dtype=torch.uint8)
 
 
-def progressions(numbers: Sequence[int]) -> list[range]:
-    """Numbers of cores or tiles in order, as runs of equal steps: each can be seen as one tensor.
+def split_into_progressions(numbers: Sequence[int]) -> list[range]:
+    """Split a sequence of core or tile numbers into arithmetic progressions, which strided tensors can cover.
 
-    >>> progressions([0, 1, 2, 8, 9, 10])
+    >>> split_into_progressions([0, 1, 2, 8, 9, 10])
     [range(0, 3), range(8, 11)]
-    >>> progressions([0, 8, 16, 1, 9])
+    >>> split_into_progressions([0, 8, 16, 1, 9])
     [range(0, 24, 8), range(1, 17, 8)]
     """
     runs: list[range] = []
@@ -159,3 +157,63 @@ def progressions(numbers: Sequence[int]) -> list[range]:
         runs.append(range(numbers[at], numbers[at] + (stop - at) * step, step))
         at = stop
     return runs
+
+
+ALIGNMENT_BYTES = 16  # bytes per transfer
+
+
+def align_size(size: int) -> int:
+    """Round a size up to the alignment.
+
+    >>> align_size(33)
+    48
+    """
+    return -(-size // ALIGNMENT_BYTES) * ALIGNMENT_BYTES
+
+
+class FreeList:
+    """First-fit allocator of one memory: tensors from the top down, temporary buffers from the bottom up.
+
+    >>> memory = FreeList(100)
+    >>> memory.allocate(32), memory.allocate(32), memory.allocate(16, from_bottom=True)
+    (Interval(68:100), Interval(36:68), Interval(0:16))
+    >>> memory.used, memory.largest_gap
+    (80, 20)
+    """
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        self.used = self.peak = 0
+        self._taken: list[Interval] = []  # sorted by address
+
+    def find_gaps(self) -> list[Interval]:
+        """Return the free ranges, sorted by address."""
+        edges = [0, *(edge for part in self._taken for edge in (part.start, part.stop)), self.size]
+        return [Interval(a, b) for a, b in zip(edges[::2], edges[1::2], strict=True) if b > a]
+
+    @property
+    def largest_gap(self) -> int:
+        return max((len(gap) for gap in self.find_gaps()), default=0)
+
+    def allocate(self, size: int, *, from_bottom: bool = False) -> Interval | None:
+        """Allocate and return a range of `size` bytes, or return None if no free range is large enough."""
+        gaps = self.find_gaps()
+        for gap in gaps if from_bottom else reversed(gaps):
+            if len(gap) >= size:
+                place = Interval(gap.start, gap.start + size) if from_bottom else Interval(gap.stop - size, gap.stop)
+                self._taken.append(place)
+                self._taken.sort(key=lambda part: part.start)
+                self.used += size
+                self.peak = max(self.peak, self.used)
+                return place
+        return None
+
+    def free(self, place: Interval) -> None:
+        """Free an allocated range."""
+        self._taken.remove(place)
+        self.used -= len(place)
+
+    def reset_peak(self, at_least: int = 0) -> int:
+        """Restart the peak at the current use, or at `at_least` if that is higher. Returns the previous peak."""
+        before, self.peak = self.peak, max(self.used, at_least)
+        return before

@@ -1,4 +1,4 @@
-"""A device: a grid of cores with their memories, and the banks that they share. It is opened, used and closed."""
+"""Simulated device: a grid of cores with local memories, and shared memory banks."""
 
 from __future__ import annotations
 
@@ -8,74 +8,77 @@ from dataclasses import replace
 from typing import Any
 
 from tessera.coregrid.config import ComputeConfig
-from tessera.coregrid.device.arena import Arena
-from tessera.coregrid.device.banks import Banks
-from tessera.coregrid.device.freelist import ALIGNMENT
-from tessera.coregrid.device.grids import CoreCoord
-from tessera.coregrid.machines import machine_of
+from tessera.coregrid.cores import CoreCoord
+from tessera.coregrid.device.arena import ALIGNMENT_BYTES, CoreArena
+from tessera.coregrid.device.banks import MemoryBanks
+from tessera.coregrid.machines import find_machine
 from tessera.coregrid.planning.ledger import Ledger
 from tessera.errors import TesseraError
 from tessera.geometry import Mesh
 from tessera.machine.machine import Machine
 
-DEFAULT = "wormhole-n150"
-BANKS = {"wormhole-n150": 12, "grayskull-e150": 8, "blackhole-p150": 8}  # channels of the chip's global memory
-OTHER_BANKS = 8
+DEFAULT_MACHINE = "wormhole-n150"
+BANK_COUNTS = {"wormhole-n150": 12, "grayskull-e150": 8, "blackhole-p150": 8}  # channels of global memory
+DEFAULT_BANK_COUNT = 8
 
 
 class Device:
-    """The cores of a machine, as this process plays them.
+    """The cores and memories of a machine, simulated in this process.
 
-    `ledger` adds up what all operations moved on the device, not what came from the host; `programs` keeps what an
-    operation worked out about a plan, so that it is worked out once.
+    `ledger` is the total of the bytes that operations moved on the device, excluding transfers from the host.
+    `programs` caches plans that are prepared for execution.
     """
 
     def __init__(self, machine: Machine, *, reserved: int = 0) -> None:
         usable = (
-            (machine.local_memory - reserved) // ALIGNMENT * ALIGNMENT
-        )  # so that every buffer begins at a whole unit
+            (machine.local_memory - reserved) // ALIGNMENT_BYTES * ALIGNMENT_BYTES
+        )  # buffers are aligned to whole units
         if reserved < 0 or usable <= 0:
             raise TesseraError(
-                "what is reserved of a core's memory leaves some of it", got=reserved, allowed=f"{machine.local_memory}"
+                "the reserved bytes must be less than a core's memory",
+                got=reserved,
+                allowed=f"0 to {machine.local_memory}",
             )
         self.machine = replace(machine, local_memory=usable)
         self.grid: Mesh = machine.workers
         self.ledger = Ledger()
         self.programs: dict[Any, Any] = {}
-        self._arena: Arena | None = Arena(self.grid, self.machine.local_memory)
-        self._banks: Banks | None = Banks(BANKS.get(machine.name, OTHER_BANKS), machine.global_memory)
+        self._arena: CoreArena | None = CoreArena(self.grid, self.machine.local_memory)
+        self._banks: MemoryBanks | None = MemoryBanks(
+            BANK_COUNTS.get(machine.name, DEFAULT_BANK_COUNT), machine.global_memory
+        )
 
     @property
-    def arena(self) -> Arena:
-        """The cores' memories."""
+    def arena(self) -> CoreArena:
+        """The memories of the cores. Raises an error if the device is closed."""
         if self._arena is None:
-            raise _closed(self)
+            raise _build_closed_error(self)
         return self._arena
 
     @property
-    def banks(self) -> Banks:
+    def banks(self) -> MemoryBanks:
         if self._banks is None:
-            raise _closed(self)
+            raise _build_closed_error(self)
         return self._banks
 
     @property
     def is_open(self) -> bool:
         return self._arena is not None
 
-    def count(self, moved: Ledger) -> None:
-        """Add what an operation moved."""
-        self.ledger += moved
+    def add_moved_bytes(self, ledger: Ledger) -> None:
+        """Add the bytes that an operation moved to the device's ledger."""
+        self.ledger += ledger
 
     def arch(self) -> str:
-        """The name of its machine."""
+        """Return the name of the machine."""
         return self.machine.name
 
     def compute_with_storage_grid_size(self) -> CoreCoord:
-        """The columns (x) and rows (y) of cores that compute."""
+        """Return the number of columns (x) and rows (y) of the grid of compute cores."""
         return CoreCoord(self.grid.cols, self.grid.rows)
 
     def close(self) -> None:
-        """Give all memory back; tensors of this device can not be used any more."""
+        """Free all memory. Tensors of this device can no longer be used."""
         self._arena = self._banks = None
         self.programs.clear()
 
@@ -83,26 +86,28 @@ class Device:
         return f"Device({self.machine.name}, {self.grid.rows}x{self.grid.cols}{'' if self.is_open else ', closed'})"
 
 
-def open_device(machine: str | Machine = DEFAULT, *, device_id: int = 0, l1_small_size: int = 0) -> Device:
-    """Open a device: a machine by name (`wormhole_n150`), from a TOML file, or one of your own.
+def open_device(machine: str | Machine = DEFAULT_MACHINE, *, device_id: int = 0, l1_small_size: int = 0) -> Device:
+    """Open the device of a machine, given by name (`wormhole_n150`), TOML file or `Machine`.
 
-    There is one of each, number 0. `l1_small_size` bytes of every core's memory are set aside.
+    `device_id` must be 0, because a machine has one device. `l1_small_size` bytes of every core's memory are reserved.
     """
     if device_id != 0:
-        raise TesseraError("there is one device of each machine", got=device_id, allowed="device_id=0")
+        raise TesseraError("unknown device_id", got=device_id, allowed="0")
     if isinstance(machine, str):
-        machine = machine_of(machine)
+        machine = find_machine(machine)
     return Device(machine, reserved=l1_small_size)
 
 
 def close_device(device: Device) -> None:
-    """Close a device and give its memory back."""
+    """Close a device and free its memory."""
     device.close()
 
 
 @contextmanager
-def manage_device(machine: str | Machine = DEFAULT, *, device_id: int = 0, l1_small_size: int = 0) -> Iterator[Device]:
-    """A device that is open within a `with` block."""
+def manage_device(
+    machine: str | Machine = DEFAULT_MACHINE, *, device_id: int = 0, l1_small_size: int = 0
+) -> Iterator[Device]:
+    """Open a device for a `with` block, and close the device at the end of the block."""
     device = open_device(machine, device_id=device_id, l1_small_size=l1_small_size)
     try:
         yield device
@@ -110,12 +115,14 @@ def manage_device(machine: str | Machine = DEFAULT, *, device_id: int = 0, l1_sm
         close_device(device)
 
 
-def _closed(device: Device) -> TesseraError:
-    return TesseraError("the device is closed", got=device.machine.name, do="open it again, and make its tensors anew")
+def _build_closed_error(device: Device) -> TesseraError:
+    return TesseraError(
+        "the device is closed", got=device.machine.name, do="open it again and create its tensors again"
+    )
 
 
 def init_device_compute_kernel_config(device: Device | str, **settings: Any) -> ComputeConfig:
-    """The settings of a core's arithmetic, by their names; every device here takes all of them."""
+    """Build a `ComputeConfig` from keyword settings. Every device supports all settings."""
     if isinstance(device, Device):
-        _ = device.arena  # raises if it is closed
+        _ = device.arena  # raises if the device is closed
     return ComputeConfig(**settings)

@@ -1,4 +1,4 @@
-"""Where a tensor lies: interleaved over banks or cores, or in shards on given cores."""
+"""Memory configs of a tensor: interleaved over banks or cores, or sharded on a set of cores."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from enum import Enum, StrEnum
 from math import prod
 
-from tessera.coregrid.device.grids import CoreRangeSet
-from tessera.coregrid.formats import TILE
+from tessera.coregrid.cores import CoreRangeSet
+from tessera.coregrid.formats import TILE_SIZE
 from tessera.errors import TesseraError
 
 
 class TensorMemoryLayout(StrEnum):
-    """Pages dealt round robin, or shards: runs of rows, of columns, or both."""
+    """Memory layout of a tensor: interleaved pages, or shards of rows (HEIGHT), columns (WIDTH) or both (BLOCK)."""
 
     INTERLEAVED = "INTERLEAVED"
     HEIGHT_SHARDED = "HEIGHT"
@@ -26,21 +26,21 @@ class TensorMemoryLayout(StrEnum):
 
 
 class BufferType(Enum):
-    """The banks that all cores share, or the cores' own memory."""
+    """Kind of memory: the shared memory banks (DRAM), or the local memories of the cores (L1)."""
 
     DRAM = "dram"
     L1 = "l1"
 
 
 class ShardOrientation(Enum):
-    """Whether shards are dealt to the cores row after row or column after column."""
+    """Order in which shards are assigned to cores: row by row or column by column."""
 
     ROW_MAJOR = "row_major"
     COL_MAJOR = "col_major"
 
 
 class ShardStrategy(Enum):
-    """What is cut, by the names of `create_sharded_memory_config`."""
+    """Sharded dimension, for the argument `strategy` of `create_sharded_memory_config`."""
 
     HEIGHT = TensorMemoryLayout.HEIGHT_SHARDED
     WIDTH = TensorMemoryLayout.WIDTH_SHARDED
@@ -49,7 +49,7 @@ class ShardStrategy(Enum):
 
 @dataclass(frozen=True, slots=True)
 class ShardSpec:
-    """Shards of `shape` (rows, columns) on the cores of a grid, in the order of its orientation."""
+    """Shards of `shape` (rows, columns), assigned to the cores of `grid` in the order given by `orientation`."""
 
     grid: CoreRangeSet
     shape: tuple[int, int]
@@ -58,12 +58,12 @@ class ShardSpec:
     def __post_init__(self) -> None:
         object.__setattr__(self, "shape", tuple(self.shape))
         if len(self.shape) != 2 or min(self.shape) < 1:
-            raise TesseraError("a shard has rows and columns", got=self.shape, allowed="two numbers of 1 or more")
+            raise TesseraError("a shard shape must be (rows, columns)", got=self.shape, allowed="two positive numbers")
 
 
 @dataclass(frozen=True, slots=True)
 class MemoryConfig:
-    """A layout, the memory it is in, and the shards if it has any."""
+    """Memory layout and kind of memory of a tensor; for a sharded layout also the shards."""
 
     memory_layout: TensorMemoryLayout = TensorMemoryLayout.INTERLEAVED
     buffer_type: BufferType = BufferType.DRAM
@@ -71,9 +71,11 @@ class MemoryConfig:
 
     def __post_init__(self) -> None:
         if self.shard_spec is not None and not self.memory_layout.is_sharded:
-            raise TesseraError("an interleaved tensor has no shards", got=self.shard_spec)
+            raise TesseraError("an interleaved memory config must not have a shard spec", got=self.shard_spec)
         if self.memory_layout.is_sharded and self.buffer_type is BufferType.DRAM:
-            raise TesseraError("shards lie in the cores' own memory", got=self.buffer_type.name, allowed="L1")
+            raise TesseraError(
+                "sharded tensors require the memory of the cores", got=self.buffer_type.name, allowed="L1"
+            )
 
     def is_sharded(self) -> bool:
         return self.memory_layout.is_sharded
@@ -94,7 +96,10 @@ def create_sharded_memory_config(
     *,
     use_height_and_width_as_shard_shape: bool = False,
 ) -> MemoryConfig:
-    """Even shards of whole tiles for a tensor of this shape over all cores of a grid; or `shape` is a shard's own."""
+    """Build the config of a tensor of `shape`, split evenly in whole tiles over all cores of a grid.
+
+    With `use_height_and_width_as_shard_shape`, `shape` is the shape of one shard.
+    """
     *leading, width = shape
     height, bounds = prod(leading), core_grid.bounds
     if use_height_and_width_as_shard_shape:
@@ -105,6 +110,6 @@ def create_sharded_memory_config(
     elif strategy is ShardStrategy.BLOCK:
         by_rows = orientation is ShardOrientation.ROW_MAJOR
         down, across = (bounds.rows, bounds.columns) if by_rows else (bounds.columns, bounds.rows)
-    # each side is divided by the cores along it, and rounded up to tiles
-    shard = (-(-height // (down * TILE)) * TILE, -(-width // (across * TILE)) * TILE)
+    # divide each dim by the number of cores along this dim, rounded up to whole tiles
+    shard = (-(-height // (down * TILE_SIZE)) * TILE_SIZE, -(-width // (across * TILE_SIZE)) * TILE_SIZE)
     return MemoryConfig(strategy.value, BufferType.L1, ShardSpec(core_grid, shard, orientation))

@@ -1,7 +1,8 @@
-"""How the matrix of a tensor lies on a device: in shards on cores, or in pages dealt round robin; and copies between.
+"""Storage of a tensor's matrix on a device, in shards or interleaved pages, and copies between storages.
 
-A tensor is a matrix: its last dim is the columns, all others are its rows (sticks). In tiles both are padded to 32.
-Inside a shard numbers lie row by row in either layout: the order within a tile changes nothing that is counted here.
+A tensor is stored as a matrix: the last dim is the columns, all other dims together are the rows (sticks). In tile
+layout, rows and columns are padded to multiples of 32. The model stores the values of a shard row by row even in tile
+layout, because the order within a tile does not affect the counted bytes.
 """
 
 from __future__ import annotations
@@ -14,18 +15,17 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from tessera.coregrid.device.arena import Buffer
-from tessera.coregrid.device.banks import CorePages, Pages
+from tessera.coregrid.device.arena import Buffer, align_size
+from tessera.coregrid.device.banks import CorePages, PageStorage
 from tessera.coregrid.device.device import Device
-from tessera.coregrid.device.freelist import aligned
-from tessera.coregrid.formats import TILE, DataType, Layout, numbers, stored
+from tessera.coregrid.formats import TILE_SIZE, DataType, Layout, decode_rows, encode_rows
 from tessera.coregrid.planning.ledger import Ledger
 from tessera.geometry import Interval
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Matrix:
-    """What lies there: so many rows and columns of a format in a layout."""
+class MatrixSpec:
+    """Rows, columns, format and layout of a matrix."""
 
     rows: int
     columns: int
@@ -33,22 +33,22 @@ class Matrix:
     layout: Layout
 
     @classmethod
-    def of(cls, shape: Sequence[int], dtype: DataType, layout: Layout) -> Matrix:
+    def of(cls, shape: Sequence[int], dtype: DataType, layout: Layout) -> MatrixSpec:
         *leading, columns = shape
         return cls(rows=prod(leading), columns=columns, dtype=dtype, layout=layout)
 
     @property
     def padded_columns(self) -> int:
-        return -(-self.columns // TILE) * TILE if self.layout is Layout.TILE else self.columns
+        return -(-self.columns // TILE_SIZE) * TILE_SIZE if self.layout is Layout.TILE else self.columns
 
     @property
     def row_bytes(self) -> int:
-        return self.dtype.row_bytes(self.padded_columns)
+        return self.dtype.count_row_bytes(self.padded_columns)
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
-    """A rectangle of a matrix that lies in one place: on a core, or (None) spread over many."""
+class StoragePart:
+    """A rectangle of a matrix: the shard on core `core`, or interleaved over all cores or banks (`core` is None)."""
 
     rows: Interval
     columns: Interval
@@ -56,167 +56,169 @@ class Part:
 
 
 class Storage(Protocol):
-    """A matrix somewhere on a device."""
+    """Interface of a matrix stored on a device."""
 
-    matrix: Matrix
+    matrix: MatrixSpec
     in_banks: bool
 
-    def parts(self) -> list[Part]: ...
+    def list_parts(self) -> list[StoragePart]: ...
 
-    def read(self, part: Part, rows: Interval, columns: Interval) -> Tensor:
-        """The bytes of a rectangle within a part."""
+    def read(self, part: StoragePart, rows: Interval, columns: Interval) -> Tensor:
+        """Return the bytes of a rectangle within a part of the matrix."""
 
-    def write(self, part: Part, rows: Interval, columns: Interval, raw: Tensor) -> None: ...
+    def write(self, part: StoragePart, rows: Interval, columns: Interval, raw: Tensor) -> None: ...
 
     def free(self) -> None: ...
 
 
 @dataclass(slots=True, kw_only=True)
-class Shards:
-    """Shards of `height` x `width` on `down` x `across` cores, row after row of them in `cores`."""
+class ShardedStorage:
+    """A matrix in `down` x `across` shards of `height` x `width`. `cores` lists the core of every shard, row by row."""
 
     in_banks = False
 
     device: Device
-    matrix: Matrix
+    matrix: MatrixSpec
     cores: tuple[int, ...]
     down: int
     across: int
     height: int
     width: int
-    what: str = "tensor"
+    label: str = "tensor"
     buffer: Buffer = field(init=False)
 
     def __post_init__(self) -> None:
         assert len(self.cores) == self.down * self.across
-        self.buffer = self.device.arena.allocate(self.bytes, self.what)
+        self.buffer = self.device.arena.allocate(self.bytes, self.label)
 
     @property
     def bytes(self) -> int:
-        """Of one shard."""
-        return self.matrix.dtype.bytes_of(self.height, self.width, self.matrix.layout)
+        """Size of one shard in bytes."""
+        return self.matrix.dtype.count_bytes(self.height, self.width, self.matrix.layout)
 
-    def rows(self, row: int) -> Interval:
-        """The rows of the matrix that a row of cores has."""
+    def get_rows(self, row: int) -> Interval:
+        """Return the range of matrix rows that row `row` of the shards holds."""
         most = self.matrix.rows
         return Interval(min(row * self.height, most), min((row + 1) * self.height, most))
 
-    def core(self, row: int, column: int) -> int:
+    def get_core(self, row: int, column: int) -> int:
         return self.cores[row * self.across + column]
 
     def view(self, row: int, column: int) -> Tensor:
-        """A shard of a plain format, as it lies on its core."""
+        """Return a view of the values of a shard. Block formats are not supported."""
         dtype = self.matrix.dtype.torch
-        return self.device.arena.view(self.core(row, column), self.buffer, dtype, (self.height, self.width))
+        return self.device.arena.view(self.get_core(row, column), self.buffer, dtype, (self.height, self.width))
 
-    def raw(self, row: int, column: int) -> Tensor:
-        """The bytes of a shard, row by row."""
-        shape = self.height, self.matrix.dtype.row_bytes(self.width)
-        return self.device.arena.view(self.core(row, column), self.buffer, torch.uint8, shape)
+    def view_bytes(self, row: int, column: int) -> Tensor:
+        """Return a view of a shard as bytes, one row of bytes per matrix row."""
+        shape = self.height, self.matrix.dtype.count_row_bytes(self.width)
+        return self.device.arena.view(self.get_core(row, column), self.buffer, torch.uint8, shape)
 
-    def numbers(self, row: int, column: int) -> Tensor:
-        """The numbers of a shard: as they lie, or a copy if the format is one of blocks."""
+    def read_shard_values(self, row: int, column: int) -> Tensor:
+        """Return the values of a shard: a view, or a decoded copy for block formats."""
         if self.matrix.dtype.is_block:
-            return numbers(self.raw(row, column), self.matrix.dtype)
+            return decode_rows(self.view_bytes(row, column), self.matrix.dtype)
         return self.view(row, column)
 
-    def parts(self) -> list[Part]:
+    def list_parts(self) -> list[StoragePart]:
         return [
-            Part(self.rows(row), Interval(column * self.width, (column + 1) * self.width), self.core(row, column))
+            StoragePart(
+                self.get_rows(row), Interval(column * self.width, (column + 1) * self.width), self.get_core(row, column)
+            )
             for row in range(self.down)
             for column in range(self.across)
         ]
 
-    def read(self, part: Part, rows: Interval, columns: Interval) -> Tensor:
-        return self._bytes(part)[(rows - part.rows.start).slice, self._across(columns - part.columns.start)]
+    def read(self, part: StoragePart, rows: Interval, columns: Interval) -> Tensor:
+        return self._view_part(part)[(rows - part.rows.start).slice, self._get_byte_range(columns - part.columns.start)]
 
-    def write(self, part: Part, rows: Interval, columns: Interval, raw: Tensor) -> None:
+    def write(self, part: StoragePart, rows: Interval, columns: Interval, raw: Tensor) -> None:
         self.read(part, rows, columns).copy_(raw)
 
     def clear(self) -> None:
-        """Zeros everywhere, so that what is padding is never a surprise."""
-        for part in self.parts():
-            self._bytes(part).zero_()
+        """Set all shards to zero, so that padding is initialised."""
+        for part in self.list_parts():
+            self._view_part(part).zero_()
 
     def free(self) -> None:
         self.device.arena.free(self.buffer)
 
-    def _bytes(self, part: Part) -> Tensor:
+    def _view_part(self, part: StoragePart) -> Tensor:
         assert part.core is not None
-        shape = self.height, self.matrix.dtype.row_bytes(self.width)
+        shape = self.height, self.matrix.dtype.count_row_bytes(self.width)
         return self.device.arena.view(part.core, self.buffer, torch.uint8, shape)
 
-    def _across(self, columns: Interval) -> slice:
-        return slice(self.matrix.dtype.row_bytes(columns.start), self.matrix.dtype.row_bytes(columns.stop))
+    def _get_byte_range(self, columns: Interval) -> slice:
+        return slice(self.matrix.dtype.count_row_bytes(columns.start), self.matrix.dtype.count_row_bytes(columns.stop))
 
 
-class Interleaved:
-    """Pages over the banks, or over the cores: a page is a row, or a tile."""
+class InterleavedStorage:
+    """A matrix in pages interleaved over the banks or the cores. A page is a row, or a tile in tile layout."""
 
-    def __init__(self, device: Device, matrix: Matrix, *, in_banks: bool, what: str = "tensor") -> None:
+    def __init__(self, device: Device, matrix: MatrixSpec, *, in_banks: bool, label: str = "tensor") -> None:
         self.matrix, self.in_banks = matrix, in_banks
         self.tiled = matrix.layout is Layout.TILE
         if self.tiled:
-            self._across = matrix.padded_columns // TILE
-            count, size = -(-matrix.rows // TILE) * self._across, matrix.dtype.tile_bytes
+            self._tiles_across = matrix.padded_columns // TILE_SIZE
+            count, size = -(-matrix.rows // TILE_SIZE) * self._tiles_across, matrix.dtype.tile_bytes
         else:
-            count, size = matrix.rows, aligned(matrix.row_bytes)
-        self.pages: Pages
+            count, size = matrix.rows, align_size(matrix.row_bytes)
+        self.pages: PageStorage
         if in_banks:
-            self.pages = device.banks.allocate(count, size, what)
+            self.pages = device.banks.allocate(count, size, label)
         else:
-            self.pages = CorePages(device.arena, count, size, what)
+            self.pages = CorePages(device.arena, count, size, label)
 
-    def parts(self) -> list[Part]:
-        return [Part(Interval(0, self.matrix.rows), Interval(0, self.matrix.padded_columns), None)]
+    def list_parts(self) -> list[StoragePart]:
+        return [StoragePart(Interval(0, self.matrix.rows), Interval(0, self.matrix.padded_columns), None)]
 
-    def read(self, part: Part, rows: Interval, columns: Interval) -> Tensor:
-        row_bytes = self.matrix.dtype.row_bytes
-        strip, first = self._strip(rows)
+    def read(self, part: StoragePart, rows: Interval, columns: Interval) -> Tensor:
+        row_bytes = self.matrix.dtype.count_row_bytes
+        strip, first = self._read_row_strip(rows)
         return strip[(rows - first).slice, row_bytes(columns.start) : row_bytes(columns.stop)]
 
-    def write(self, part: Part, rows: Interval, columns: Interval, raw: Tensor) -> None:
-        row_bytes = self.matrix.dtype.row_bytes
-        strip, first = self._strip(rows)
+    def write(self, part: StoragePart, rows: Interval, columns: Interval, raw: Tensor) -> None:
+        row_bytes = self.matrix.dtype.count_row_bytes
+        strip, first = self._read_row_strip(rows)
         strip = strip.clone()
         strip[(rows - first).slice, row_bytes(columns.start) : row_bytes(columns.stop)] = raw
         if not self.tiled:
-            self.pages.put(first, strip)
+            self.pages.write_pages(first, strip)
             return
-        tiles = strip.view(-1, TILE, self._across, strip.shape[1] // self._across).transpose(1, 2)
-        self.pages.put(first // TILE * self._across, tiles.reshape(-1, self.matrix.dtype.tile_bytes))
+        tiles = strip.view(-1, TILE_SIZE, self._tiles_across, strip.shape[1] // self._tiles_across).transpose(1, 2)
+        self.pages.write_pages(first // TILE_SIZE * self._tiles_across, tiles.reshape(-1, self.matrix.dtype.tile_bytes))
 
     def free(self) -> None:
         self.pages.free()
 
-    def _strip(self, rows: Interval) -> tuple[Tensor, int]:
-        """All bytes of the pages that these rows are in, row by row, and the row they begin with."""
+    def _read_row_strip(self, rows: Interval) -> tuple[Tensor, int]:
+        """Return the bytes of all pages that contain `rows`, row by row, and the number of the first returned row."""
         if not self.tiled:
-            return self.pages.get(rows), rows.start
-        first, last = rows.start // TILE, -(-rows.stop // TILE)
-        tiles = self.pages.get(Interval(first * self._across, last * self._across))
-        strip = tiles.view(last - first, self._across, TILE, -1).transpose(1, 2)
-        return strip.reshape((last - first) * TILE, -1), first * TILE
+            return self.pages.read_pages(rows), rows.start
+        first, last = rows.start // TILE_SIZE, -(-rows.stop // TILE_SIZE)
+        tiles = self.pages.read_pages(Interval(first * self._tiles_across, last * self._tiles_across))
+        strip = tiles.view(last - first, self._tiles_across, TILE_SIZE, -1).transpose(1, 2)
+        return strip.reshape((last - first) * TILE_SIZE, -1), first * TILE_SIZE
 
 
-def copy(source: Storage, target: Storage) -> Ledger:
-    """Copy a matrix from one storage to another of the same format, and count what moved."""
+def copy_matrix(source: Storage, target: Storage) -> Ledger:
+    """Copy a matrix from one storage to another of equal number format, and return the bytes moved."""
     assert source.matrix.dtype is target.matrix.dtype
-    if isinstance(target, Shards):
+    if isinstance(target, ShardedStorage):
         target.clear()
-    moved = Ledger()
+    ledger = Ledger()
     columns = Interval(0, min(source.matrix.padded_columns, target.matrix.padded_columns))
-    for there in target.parts():
-        for here in source.parts():
+    for there in target.list_parts():
+        for here in source.list_parts():
             rows, wide = here.rows & there.rows, here.columns & there.columns & columns
             if len(rows) and len(wide):
                 raw = source.read(here, rows, wide)
                 target.write(there, rows, wide, raw)
-                moved += _way(source, target, here, there, raw.numel())
-    return moved
+                ledger += _count_copied_bytes(source, target, here, there, raw.numel())
+    return ledger
 
 
-def _way(source: Storage, target: Storage, here: Part, there: Part, size: int) -> Ledger:
+def _count_copied_bytes(source: Storage, target: Storage, here: StoragePart, there: StoragePart, size: int) -> Ledger:
     if source.in_banks or target.in_banks:
         return Ledger(global_read=size * source.in_banks, global_written=size * target.in_banks)
     if here.core is not None and here.core == there.core:
@@ -224,23 +226,23 @@ def _way(source: Storage, target: Storage, here: Part, there: Part, size: int) -
     return Ledger(remote=size)
 
 
-def deal(target: Storage, raw: Tensor) -> None:
-    """Write the bytes of all rows of a matrix."""
-    matrix, row_bytes = target.matrix, target.matrix.dtype.row_bytes
-    if isinstance(target, Shards):
+def write_matrix_bytes(target: Storage, raw: Tensor) -> None:
+    """Write all rows of a matrix from bytes, one row of bytes per matrix row."""
+    matrix, row_bytes = target.matrix, target.matrix.dtype.count_row_bytes
+    if isinstance(target, ShardedStorage):
         target.clear()
-    for part in target.parts():
+    for part in target.list_parts():
         columns = part.columns & Interval(0, matrix.padded_columns)
         if len(part.rows) and len(columns):
-            found = raw[part.rows.slice, row_bytes(columns.start) : row_bytes(columns.stop)]
-            target.write(part, part.rows, columns, found)
+            rows_raw = raw[part.rows.slice, row_bytes(columns.start) : row_bytes(columns.stop)]
+            target.write(part, part.rows, columns, rows_raw)
 
 
-def collect(source: Storage) -> Tensor:
-    """The bytes of all rows of a matrix."""
-    matrix, row_bytes = source.matrix, source.matrix.dtype.row_bytes
+def read_matrix_bytes(source: Storage) -> Tensor:
+    """Return all rows of a matrix as bytes, one row of bytes per matrix row."""
+    matrix, row_bytes = source.matrix, source.matrix.dtype.count_row_bytes
     raw = torch.zeros(matrix.rows, matrix.row_bytes, dtype=torch.uint8)
-    for part in source.parts():
+    for part in source.list_parts():
         columns = part.columns & Interval(0, matrix.padded_columns)
         if len(part.rows) and len(columns):
             place = raw[part.rows.slice, row_bytes(columns.start) : row_bytes(columns.stop)]
@@ -248,13 +250,13 @@ def collect(source: Storage) -> Tensor:
     return raw
 
 
-def fill(target: Storage, values: Tensor) -> None:
-    """Write a matrix of numbers from outside the device, rounded to the storage's format."""
+def write_values(target: Storage, values: Tensor) -> None:
+    """Write host values to a storage, rounded to the number format of the storage."""
     matrix = target.matrix
-    raw = stored(torch.nn.functional.pad(values, (0, matrix.padded_columns - matrix.columns)), matrix.dtype)
-    deal(target, raw)
+    raw = encode_rows(torch.nn.functional.pad(values, (0, matrix.padded_columns - matrix.columns)), matrix.dtype)
+    write_matrix_bytes(target, raw)
 
 
-def values(source: Storage) -> Tensor:
-    """The numbers of a matrix, outside the device: bfloat16 as such, everything else as float32."""
-    return numbers(collect(source), source.matrix.dtype)[:, : source.matrix.columns]
+def read_values(source: Storage) -> Tensor:
+    """Copy the values of a matrix to the host: bfloat16 unchanged, all other formats as float32."""
+    return decode_rows(read_matrix_bytes(source), source.matrix.dtype)[:, : source.matrix.columns]

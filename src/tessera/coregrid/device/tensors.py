@@ -1,4 +1,4 @@
-"""Tensors on the host and on a device, and how they get from one to the other and from one sharding to another."""
+"""Tensors on the host and on a device, transfers between host and device, and resharding."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ import torch
 
 from tessera.coregrid.device.device import Device
 from tessera.coregrid.device.memory_config import DRAM_MEMORY_CONFIG, MemoryConfig
-from tessera.coregrid.device.placement import completed, place
-from tessera.coregrid.device.storage import Matrix, Shards, Storage, copy, fill, values
-from tessera.coregrid.formats import DTYPES, DataType, Layout, bfloat16, float32, rounded
+from tessera.coregrid.device.placement import allocate_storage, complete_config
+from tessera.coregrid.device.storage import MatrixSpec, ShardedStorage, Storage, copy_matrix, read_values, write_values
+from tessera.coregrid.formats import DTYPES, DataType, Layout, bfloat16, float32, round_values
 from tessera.coregrid.planning.ledger import Ledger
 from tessera.errors import TesseraError
 
 
 class Tensor:
-    """Numbers of a format in a layout: on the host, or on a device where its memory config says.
+    """A tensor with a number format and a layout, on the host or on a device.
 
-    Two tensors may share one storage (`reshape`): to deallocate one is to deallocate both.
+    Tensors may share one allocation (see `reshape`). Deallocating a tensor deallocates all tensors that share it.
     """
 
     def __init__(
@@ -29,65 +29,65 @@ class Tensor:
         layout: Layout,
         *,
         host: torch.Tensor | None = None,
-        placed: Placed | None = None,
+        allocation: Allocation | None = None,
     ) -> None:
-        assert (host is None) != (placed is None)
+        assert (host is None) != (allocation is None)
         self.shape, self.dtype, self.layout = tuple(shape), dtype, layout
-        self._host, self._placed = host, placed
+        self._host, self._allocation = host, allocation
 
     @property
     def is_on_device(self) -> bool:
-        return self._placed is not None
+        return self._allocation is not None
 
     @property
     def host(self) -> torch.Tensor:
-        """The numbers of a tensor on the host."""
+        """The values of a host tensor. Raises an error for a device tensor."""
         if self._host is None:
             raise TesseraError("the tensor is on a device", got=self, do="use from_device or to_torch")
         return self._host
 
     @property
-    def placed(self) -> Placed:
-        """Where the tensor lies; an error if it was deallocated, or if its device is closed."""
-        if self._placed is None:
+    def allocation(self) -> Allocation:
+        """The memory of a device tensor. Raises an error if the tensor was deallocated or the device is closed."""
+        if self._allocation is None:
             raise TesseraError("the tensor is on the host", got=self, do="use to_device")
-        _ = self._placed.device.arena  # raises if the device is closed
-        if self._placed.freed:
-            raise TesseraError("the tensor is deallocated", got=self, do="keep it, or make it anew")
-        return self._placed
+        _ = self._allocation.device.arena  # raises if the device is closed
+        if self._allocation.freed:
+            raise TesseraError("the tensor was deallocated", got=self, do="create it again, or deallocate it later")
+        return self._allocation
 
     @property
     def storage(self) -> Storage:
-        return self.placed.storage
+        return self.allocation.storage
 
     def device(self) -> Device | None:
-        return None if self._placed is None else self._placed.device
+        return None if self._allocation is None else self._allocation.device
 
     def memory_config(self) -> MemoryConfig:
-        return self.placed.config
+        return self.allocation.config
 
     def is_sharded(self) -> bool:
-        return self._placed is not None and self._placed.config.is_sharded()
+        return self._allocation is not None and self._allocation.config.is_sharded()
 
     def is_allocated(self) -> bool:
-        return self._host is not None or (self._placed is not None and not self._placed.freed)
+        return self._host is not None or (self._allocation is not None and not self._allocation.freed)
 
     @property
-    def matrix(self) -> Matrix:
-        """The tensor as rows and columns."""
-        return Matrix.of(self.shape, self.dtype, self.layout)
+    def matrix(self) -> MatrixSpec:
+        """Rows, columns, format and layout of the matrix that stores the tensor."""
+        return MatrixSpec.of(self.shape, self.dtype, self.layout)
 
     def with_shape(self, shape: Sequence[int]) -> Tensor:
-        """The same numbers in the same place under another shape of the same columns."""
-        return Tensor(shape, self.dtype, self.layout, host=self._host, placed=self._placed)
+        """Return a tensor of shape `shape` that shares the memory of this tensor. The last dim must be unchanged."""
+        return Tensor(shape, self.dtype, self.layout, host=self._host, allocation=self._allocation)
 
     def __repr__(self) -> str:
-        where = "host" if self._placed is None else f"{self._placed.config.memory_layout.name.lower()}"
+        where = "host" if self._allocation is None else f"{self._allocation.config.memory_layout.name.lower()}"
         return f"Tensor({'x'.join(map(str, self.shape))}, {self.dtype}, {self.layout.value}, {where})"
 
 
-class Placed:
-    """A storage on a device, shared by the tensors that show it, until it is freed."""
+class Allocation:
+    """Memory on a device, shared by all tensors that refer to it until it is freed."""
 
     def __init__(self, device: Device, config: MemoryConfig, storage: Storage) -> None:
         self.device, self.config, self.storage, self.freed = device, config, storage, False
@@ -106,7 +106,7 @@ def from_torch(
     device: Device | None = None,
     memory_config: MemoryConfig | None = None,
 ) -> Tensor:
-    """A torch tensor in a format of the device, its numbers rounded to it; on the host unless a device is given."""
+    """Convert a torch tensor to a `Tensor`, rounded to `dtype`. The result is on the host unless `device` is set."""
     if dtype is None:
         dtype = bfloat16 if tensor.dtype == torch.bfloat16 else float32
     if dtype not in DTYPES.values():
@@ -114,44 +114,44 @@ def from_torch(
     if layout is None:
         layout = Layout.TILE if dtype.is_block else Layout.ROW_MAJOR
     if dtype.is_block and layout is not Layout.TILE:
-        raise TesseraError("a block format exists in tiles only", got=dtype, do="use layout=TILE_LAYOUT")
+        raise TesseraError("block formats require the tile layout", got=dtype, do="use layout=TILE_LAYOUT")
     if not tensor.is_floating_point():
-        raise TesseraError("tensors of a device hold floating point numbers", got=tensor.dtype)
-    host = rounded(tensor.detach(), dtype).to(dtype.torch)
-    found = Tensor(tensor.shape, dtype, layout, host=host)
-    return found if device is None else to_device(found, device, memory_config)
+        raise TesseraError("device tensors must be floating point", got=tensor.dtype)
+    host = round_values(tensor.detach(), dtype).to(dtype.torch)
+    result = Tensor(tensor.shape, dtype, layout, host=host)
+    return result if device is None else to_device(result, device, memory_config)
 
 
 def to_torch(tensor: Tensor) -> torch.Tensor:
-    """The numbers as a torch tensor: bfloat16 as such, everything else as float32."""
+    """Return the values as a torch tensor: bfloat16 unchanged, all other formats as float32."""
     if not tensor.is_on_device:
         return tensor.host.clone()
-    return values(tensor.storage).reshape(tensor.shape)
+    return read_values(tensor.storage).reshape(tensor.shape)
 
 
 def to_device(tensor: Tensor, device: Device, memory_config: MemoryConfig | None = None) -> Tensor:
-    """A tensor of the host on a device, interleaved over its banks unless a memory config says otherwise."""
+    """Copy a host tensor to a device; by default interleaved over the device's memory banks."""
     matrix = tensor.matrix
-    found = empty(device, matrix, tensor.shape, memory_config or DRAM_MEMORY_CONFIG)
-    fill(found.storage, tensor.host.reshape(matrix.rows, matrix.columns))
-    return found
+    result = allocate_tensor(device, matrix, tensor.shape, memory_config or DRAM_MEMORY_CONFIG)
+    write_values(result.storage, tensor.host.reshape(matrix.rows, matrix.columns))
+    return result
 
 
 def from_device(tensor: Tensor) -> Tensor:
-    """A tensor of a device on the host."""
+    """Copy a device tensor to the host."""
     return Tensor(tensor.shape, tensor.dtype, tensor.layout, host=to_torch(tensor))
 
 
 def to_memory_config(tensor: Tensor, memory_config: MemoryConfig) -> Tensor:
-    """The tensor in another place of its device: interleaved, or sharded otherwise. The first one stays."""
-    device = tensor.placed.device
-    found = empty(device, tensor.matrix, tensor.shape, memory_config)
-    device.count(copy(tensor.storage, found.storage))
-    return found
+    """Copy a device tensor to another memory config on the same device. The source stays allocated."""
+    device = tensor.allocation.device
+    result = allocate_tensor(device, tensor.matrix, tensor.shape, memory_config)
+    device.add_moved_bytes(copy_matrix(tensor.storage, result.storage))
+    return result
 
 
-def moved_to(tensor: Tensor, memory_config: MemoryConfig | None) -> Tensor:
-    """The tensor in the place that is wanted, if one is; it leaves the first even if there is no room in the other."""
+def move_to_config(tensor: Tensor, memory_config: MemoryConfig | None) -> Tensor:
+    """Move a tensor to a memory config; None leaves it unchanged. The source is freed even if the move fails."""
     if memory_config is None:
         return tensor
     try:
@@ -161,68 +161,78 @@ def moved_to(tensor: Tensor, memory_config: MemoryConfig | None) -> Tensor:
 
 
 def to_layout(tensor: Tensor, layout: Layout) -> Tensor:
-    """The tensor row by row, or in tiles; on a device a new one, in the same place if it has shards."""
+    """Convert a tensor to row-major or tiles. On a device, the result is a new tensor with the same memory config."""
     if tensor.dtype.is_block and layout is not Layout.TILE:
-        raise TesseraError("a block format exists in tiles only", got=tensor.dtype, do="use typecast to bfloat16 first")
+        raise TesseraError(
+            "block formats require the tile layout", got=tensor.dtype, do="use typecast to bfloat16 first"
+        )
     if not tensor.is_on_device:
         return Tensor(tensor.shape, tensor.dtype, layout, host=tensor.host)
-    placed = tensor.placed
-    matrix = Matrix.of(tensor.shape, tensor.dtype, layout)
-    found = empty(placed.device, matrix, tensor.shape, placed.config)
-    placed.device.count(copy(placed.storage, found.storage))
-    return found
+    allocation = tensor.allocation
+    matrix = MatrixSpec.of(tensor.shape, tensor.dtype, layout)
+    result = allocate_tensor(allocation.device, matrix, tensor.shape, allocation.config)
+    allocation.device.add_moved_bytes(copy_matrix(allocation.storage, result.storage))
+    return result
 
 
 def typecast(tensor: Tensor, dtype: DataType) -> Tensor:
-    """The tensor rounded to another format; on a device a new one in the same place."""
+    """Round a tensor to another format. On a device, the result is a new tensor with the same memory config."""
     layout = Layout.TILE if dtype.is_block else tensor.layout
     if not tensor.is_on_device:
         return from_torch(tensor.host.float(), dtype, layout=layout)
-    placed = tensor.placed
-    matrix = Matrix.of(tensor.shape, dtype, layout)
-    found = empty(placed.device, matrix, tensor.shape, placed.config)
-    fill(found.storage, values(placed.storage))
-    return found
+    allocation = tensor.allocation
+    matrix = MatrixSpec.of(tensor.shape, dtype, layout)
+    result = allocate_tensor(allocation.device, matrix, tensor.shape, allocation.config)
+    write_values(result.storage, read_values(allocation.storage))
+    return result
 
 
 def deallocate(tensor: Tensor) -> None:
-    """Give the memory of a tensor on a device back; twice does no harm."""
-    if tensor._placed is not None and tensor._placed.device.is_open:
-        tensor._placed.free()
+    """Free the memory of a device tensor. Repeated calls have no effect."""
+    if tensor._allocation is not None and tensor._allocation.device.is_open:
+        tensor._allocation.free()
 
 
 def reshape(tensor: Tensor, shape: Sequence[int]) -> Tensor:
-    """The same numbers under another shape; one entry may be -1. In global memory, unless the last dim stays."""
+    """Reshape a tensor; one entry may be -1. If the last dim changes, the result is a copy in global memory."""
     shape = tuple(shape)
     total = prod(tensor.shape)
     if shape.count(-1) == 1:
         rest = -prod(shape)
         shape = tuple(total // rest if size == -1 else size for size in shape)
     if prod(shape) != total:
-        raise TesseraError("a reshape keeps the number of values", got=shape, allowed=f"shapes of {total} values")
+        raise TesseraError("reshape must keep the number of values", got=shape, allowed=f"shapes of {total} values")
     if not tensor.is_on_device:
         return Tensor(shape, tensor.dtype, tensor.layout, host=tensor.host.reshape(shape))
     if shape[-1] == tensor.shape[-1]:
         return tensor.with_shape(shape)
-    placed = tensor.placed
-    found = empty(placed.device, Matrix.of(shape, tensor.dtype, tensor.layout), shape, DRAM_MEMORY_CONFIG)
-    numbers = values(placed.storage)
-    fill(found.storage, numbers.reshape(found.matrix.rows, found.matrix.columns))
-    read = tensor.matrix.rows * tensor.matrix.row_bytes if placed.storage.in_banks else 0
-    placed.device.count(Ledger(global_read=read, global_written=found.matrix.rows * found.matrix.row_bytes))
-    return found
+    allocation = tensor.allocation
+    result = allocate_tensor(
+        allocation.device, MatrixSpec.of(shape, tensor.dtype, tensor.layout), shape, DRAM_MEMORY_CONFIG
+    )
+    numbers = read_values(allocation.storage)
+    write_values(result.storage, numbers.reshape(result.matrix.rows, result.matrix.columns))
+    read = tensor.matrix.rows * tensor.matrix.row_bytes if allocation.storage.in_banks else 0
+    allocation.device.add_moved_bytes(
+        Ledger(global_read=read, global_written=result.matrix.rows * result.matrix.row_bytes)
+    )
+    return result
 
 
-def on_cores(tensor: Tensor) -> Shards:
-    """The shards of a tensor that is sharded."""
+def get_sharded_storage(tensor: Tensor) -> ShardedStorage:
+    """Return the storage of a sharded tensor. Raises an error for other tensors."""
     storage = tensor.storage
-    if not isinstance(storage, Shards):
-        raise TesseraError("this works on shards", got=tensor, do="shard the tensor with to_memory_config")
+    if not isinstance(storage, ShardedStorage):
+        raise TesseraError(
+            "the operation requires a sharded tensor", got=tensor, do="shard the tensor with to_memory_config"
+        )
     return storage
 
 
-def empty(device: Device, matrix: Matrix, shape: Sequence[int], config: MemoryConfig, what: str = "tensor") -> Tensor:
-    """Memory for a tensor on a device, with no numbers in it yet."""
-    config = completed(config, matrix, device.grid)
-    placed = Placed(device, config, place(device, matrix, config, what))
-    return Tensor(shape, matrix.dtype, matrix.layout, placed=placed)
+def allocate_tensor(
+    device: Device, matrix: MatrixSpec, shape: Sequence[int], config: MemoryConfig, label: str = "tensor"
+) -> Tensor:
+    """Allocate an uninitialised tensor on a device."""
+    config = complete_config(config, matrix, device.grid)
+    allocation = Allocation(device, config, allocate_storage(device, matrix, config, label))
+    return Tensor(shape, matrix.dtype, matrix.layout, allocation=allocation)

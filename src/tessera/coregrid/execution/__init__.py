@@ -1,1 +1,1 @@
-"""Runs planned convolutions in the memories of a device: halo, blocks, products; every move counted."""
+"""Execution of planned convolutions in the memories of a device. Every byte moved is counted."""

@@ -1,4 +1,4 @@
-"""Executes a haloing between the cores' memories: every core's haloed shard from its own and others' input shards."""
+"""Fill the haloed shards: copy sticks between the memories of the cores, and write the padding."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from tessera.coregrid.execution.calls import Calls
+from tessera.coregrid.execution.replay import CallRecorder
+from tessera.coregrid.planning.halo import HaloRuns
 from tessera.coregrid.planning.ledger import Ledger
-from tessera.coregrid.planning.sticks import Haloing
 from tessera.geometry import Interval
 
 
 @dataclass(frozen=True, slots=True)
-class Push:
-    """What one core's shard gets from another, or keeps of its own: sticks in order, into one range of it.
+class StickCopy:
+    """The copy of sticks from core `source` into the range `into` of another core's haloed shard.
 
-    The sticks that a core has follow one another in the padded images, with nothing but padding in between. So they
-    come in one copy, which fills the padding with any stick; it is overwritten by the pads.
+    The sticks of one source are in order, with only padding between them. One indexed copy therefore fills the whole
+    range; the padding in the range is overwritten afterwards.
     """
 
     source: int
@@ -31,49 +31,49 @@ class Push:
 
 @dataclass(frozen=True, slots=True)
 class HaloMoves:
-    """A haloing as copies by index, for every row of cores what it pads and what comes from where."""
+    """Halo exchange as indexed copies: size of the haloed shard, padding, and copies for every row of cores."""
 
     sizes: tuple[int, ...]
     pads: tuple[Tensor, ...]
-    pushes: tuple[tuple[Push, ...], ...]
+    copies: tuple[tuple[StickCopy, ...], ...]
 
     @classmethod
-    def of(cls, haloing: Haloing) -> HaloMoves:
-        pushes: list[list[Push]] = [[] for _ in haloing.sizes]
-        for core, runs in enumerate(haloing.local):
+    def of(cls, halo_runs: HaloRuns) -> HaloMoves:
+        copies: list[list[StickCopy]] = [[] for _ in halo_runs.sizes]
+        for core, runs in enumerate(halo_runs.local):
             if runs:
-                pushes[core].append(_push(core, runs))
-        for (source, core), runs in haloing.remote.items():
-            pushes[core].append(_push(source, runs))
-        return cls(haloing.sizes, tuple(_sticks(runs) for runs in haloing.pads), tuple(map(tuple, pushes)))
+                copies[core].append(_build_stick_copy(core, runs))
+        for (source, core), runs in halo_runs.remote.items():
+            copies[core].append(_build_stick_copy(source, runs))
+        return cls(halo_runs.sizes, tuple(_list_sticks(runs) for runs in halo_runs.pads), tuple(map(tuple, copies)))
 
-    def run(
-        self, shard: Callable[[int], Tensor], haloed: Callable[[int], Tensor], padding: float, calls: Calls
+    def exchange(
+        self, shard: Callable[[int], Tensor], haloed: Callable[[int], Tensor], padding: float, calls: CallRecorder
     ) -> Ledger:
-        """Fill the haloed shards of one column of cores, given each core's input shard and its haloed one."""
-        moved = Ledger()
+        """Fill the haloed shards of one column of cores and return the bytes moved."""
+        ledger = Ledger()
         for core, size in enumerate(self.sizes):
             if not size:
                 continue
             target = haloed(core)
-            for push in self.pushes[core]:
-                source = shard(push.source)
-                calls.do(torch.index_select, source, 0, push.sticks, out=target[push.into.slice])
-                sent = push.count * source.shape[1] * source.element_size()
-                moved += Ledger(local=sent) if push.source == core else Ledger(remote=sent)
+            for copy in self.copies[core]:
+                source = shard(copy.source)
+                calls.call(torch.index_select, source, 0, copy.sticks, out=target[copy.into.slice])
+                sent = copy.count * source.shape[1] * source.element_size()
+                ledger += Ledger(local=sent) if copy.source == core else Ledger(remote=sent)
             if len(self.pads[core]):
-                calls.do(target.index_fill_, 0, self.pads[core], padding)
-        return moved
+                calls.call(target.index_fill_, 0, self.pads[core], padding)
+        return ledger
 
 
-def _push(source: int, runs: tuple[tuple[int, int, int], ...]) -> Push:
+def _build_stick_copy(source: int, runs: tuple[tuple[int, int, int], ...]) -> StickCopy:
     first, last = runs[0][1], runs[-1][1] + runs[-1][2]
     sticks = np.zeros(last - first, dtype=np.int64)
-    for taken, placed, length in runs:
-        sticks[placed - first : placed - first + length] = np.arange(taken, taken + length)
-    return Push(source, Interval(first, last), torch.from_numpy(sticks), sum(length for _, _, length in runs))
+    for start, destination, length in runs:
+        sticks[destination - first : destination - first + length] = np.arange(start, start + length)
+    return StickCopy(source, Interval(first, last), torch.from_numpy(sticks), sum(length for _, _, length in runs))
 
 
-def _sticks(runs: tuple[tuple[int, int], ...]) -> Tensor:
-    found = [np.arange(placed, placed + length) for placed, length in runs]
-    return torch.from_numpy(np.concatenate(found) if found else np.empty(0, dtype=np.int64))
+def _list_sticks(runs: tuple[tuple[int, int], ...]) -> Tensor:
+    ranges = [np.arange(destination, destination + length) for destination, length in runs]
+    return torch.from_numpy(np.concatenate(ranges) if ranges else np.empty(0, dtype=np.int64))

@@ -1,9 +1,8 @@
-"""The arithmetic of a core's matrix engine: what its fidelity, its registers and its packer do to the numbers.
+"""Numerical model of a core's matrix engine: rounding by fidelity, registers and packer.
 
-The weights go to one source register, which takes five bits of a mantissa a pass, the activations to the other, which
-takes seven. A pass multiplies a part of one by a part of the other: LoFi makes the first of four, HiFi4 all. Products
-are added up in the destination registers, in 16 bits (rounded after every tile) or in 32; between inner blocks the
-sums wait in the core's memory.
+One pass multiplies five mantissa bits of the weights by seven mantissa bits of the activations. LoFi makes one pass,
+HiFi4 all four passes. Products accumulate in the destination registers in 16 bits (rounded after every tile) or 32
+bits. Between inner blocks, the partial sums are stored in the core's memory.
 """
 
 from __future__ import annotations
@@ -14,69 +13,73 @@ import torch
 from torch import Tensor
 
 from tessera.coregrid.config import ComputeConfig, MathFidelity
-from tessera.coregrid.device.slab import Slab
-from tessera.coregrid.formats import TILE, DataType, float32
+from tessera.coregrid.device.buffer_matrix import BufferMatrix
+from tessera.coregrid.formats import TILE_SIZE, DataType, float32
 
-WEIGHT_BITS, ACTIVATION_BITS = 5, 7  # of a mantissa with its leading one, a pass
+WEIGHT_BITS_PER_PASS, ACTIVATION_BITS_PER_PASS = 5, 7  # mantissa bits per pass, including the leading one
 
 
-def leading_bits(values: Tensor, bits: int) -> Tensor:
-    """Numbers cut to the leading bits of their mantissas.
+def keep_leading_bits(values: Tensor, bits: int) -> Tensor:
+    """Truncate values to the leading bits of their mantissas.
 
-    >>> leading_bits(torch.tensor([1.99, -1.99]), 5)
+    >>> keep_leading_bits(torch.tensor([1.99, -1.99]), 5)
     tensor([ 1.9375, -1.9375])
     """
     return (values.view(torch.int32) & -(1 << 24 - bits)).view(torch.float32)
 
 
-def product(activations: Tensor, weights: Tensor, fidelity: MathFidelity) -> Tensor:
-    """A product of matrices in as many passes as the fidelity makes."""
+def multiply_in_passes(activations: Tensor, weights: Tensor, fidelity: MathFidelity) -> Tensor:
+    """Multiply matrices in the number of passes of the fidelity."""
     if fidelity is MathFidelity.HiFi4:
         return activations @ weights
-    high = leading_bits(activations, ACTIVATION_BITS)
+    high = keep_leading_bits(activations, ACTIVATION_BITS_PER_PASS)
     if fidelity is MathFidelity.LoFi:
-        return high @ leading_bits(weights, WEIGHT_BITS)
-    found = high @ weights
+        return high @ keep_leading_bits(weights, WEIGHT_BITS_PER_PASS)
+    product = high @ weights
     if fidelity is MathFidelity.HiFi3:
-        found += (activations - high) @ leading_bits(weights, WEIGHT_BITS)
-    return found
+        product += (activations - high) @ keep_leading_bits(weights, WEIGHT_BITS_PER_PASS)
+    return product
 
 
 @dataclass(frozen=True, slots=True)
-class Arithmetic:
-    """How partial sums are made for an output of a format. A float32 output is computed in float32 throughout."""
+class MatrixEngine:
+    """Accumulation of partial sums for an output format. A float32 output is computed entirely in float32."""
 
     compute: ComputeConfig
     dtype: DataType
 
     @property
-    def is_full(self) -> bool:
+    def is_float32(self) -> bool:
         return self.dtype is float32
 
-    def accumulate(self, sums: Slab, activations: Tensor, weights: Tensor, *, first: bool) -> None:
-        """Multiply blocks of activations by a block of weights, all in float32, and add them to the sums."""
-        if self.is_full:
-            found = activations @ weights
-            sums.store(found if first else found.add_(sums.load()))
+    def accumulate(self, sums: BufferMatrix, activations: Tensor, weights: Tensor, *, first: bool) -> None:
+        """Multiply activation blocks by a weight block (float32 tensors), and add the products to the partial sums."""
+        if self.is_float32:
+            product = activations @ weights
+            sums.store_values(product if first else product.add_(sums.load_values()))
             return
         fidelity, packed = self.compute.math_fidelity, self.compute.packer_l1_acc and not first
-        waiting = None if first else sums.load()
-        begin = None if packed else waiting  # the packer adds afterwards, the registers begin with the sums
+        waiting = None if first else sums.load_values()
+        begin = None if packed else waiting  # registers start with the sums unless the packer accumulates
         if self.compute.fp32_dest_acc_en:
-            found = product(activations, weights, fidelity)
-            found = found if begin is None else found.add_(begin)
+            product = multiply_in_passes(activations, weights, fidelity)
+            product = product if begin is None else product.add_(begin)
         else:
-            found = self._in_16_bits(begin, activations, weights, fidelity)
+            product = self._accumulate_16_bits(begin, activations, weights, fidelity)
         if packed:
             assert waiting is not None
-            found = found + waiting
-        sums.store(found)
+            product = product + waiting
+        sums.store_values(product)
 
-    def _in_16_bits(self, begin: Tensor | None, activations: Tensor, weights: Tensor, fidelity: MathFidelity) -> Tensor:
-        """The sum of the products tile by tile, rounded to bfloat16 after each, as the registers hold it."""
+    def _accumulate_16_bits(
+        self, begin: Tensor | None, activations: Tensor, weights: Tensor, fidelity: MathFidelity
+    ) -> Tensor:
+        """Add the products tile by tile, and round the sums to bfloat16 after each tile, as 16-bit registers do."""
         registers = None if begin is None else begin.bfloat16()
-        for start in range(0, weights.shape[0], TILE):
-            part = product(activations[..., start : start + TILE], weights[start : start + TILE], fidelity)
+        for start in range(0, weights.shape[0], TILE_SIZE):
+            part = multiply_in_passes(
+                activations[..., start : start + TILE_SIZE], weights[start : start + TILE_SIZE], fidelity
+            )
             registers = part.bfloat16() if registers is None else torch.add(part, registers).bfloat16()
         assert registers is not None
         return registers.float()

@@ -1,10 +1,11 @@
-"""A planned convolution made ready to run: everything that does not depend on the numbers, worked out once."""
+"""A plan prepared for execution: everything that does not depend on the tensor values is computed once."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tessera.coregrid.device.grids import CoreRangeSet
+from tessera.coregrid.config import ShardLayout
+from tessera.coregrid.cores import CoreRangeSet
 from tessera.coregrid.device.memory_config import (
     BufferType,
     MemoryConfig,
@@ -12,18 +13,17 @@ from tessera.coregrid.device.memory_config import (
     ShardSpec,
     TensorMemoryLayout,
 )
-from tessera.coregrid.execution.gather import Copies, copies, segments
+from tessera.coregrid.execution.gather import SegmentCopy, plan_copies, split_segments
 from tessera.coregrid.execution.halo import HaloMoves
-from tessera.coregrid.execution.layouts import WeightLayout
+from tessera.coregrid.execution.weights import WeightLayout
 from tessera.coregrid.formats import float32
 from tessera.coregrid.planning.plan import ConvPlan
-from tessera.coregrid.planning.sharding import ShardLayout
 from tessera.geometry import Interval
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Program:
-    """A plan with the places of its input and output, its halo and its blocks as copies by index."""
+class ConvProgram:
+    """A plan with the memory configs of input and output, and indexed copies for the halo and the activation blocks."""
 
     plan: ConvPlan
     input: MemoryConfig
@@ -31,21 +31,21 @@ class Program:
     weights: WeightLayout
     outputs: list[Interval]
     moves: HaloMoves | None
-    gathers: list[list[list[Copies]]]
+    gathers: list[list[list[SegmentCopy]]]
 
     @property
     def is_fixed(self) -> bool:
-        """Whether it is nothing but calls on fixed places: everything in float32, so that nothing is converted."""
+        """Whether all formats are float32. Such a program converts nothing and is a fixed sequence of torch calls."""
         return self.plan.input_dtype is self.plan.output_dtype is self.plan.weights_dtype is float32
 
     @classmethod
-    def of(cls, plan: ConvPlan) -> Program:
+    def of(cls, plan: ConvPlan) -> ConvProgram:
         assert not plan.slices, "slices are programs of their own"
         sharding, conv = plan.sharding, plan.conv
-        weights, haloing = WeightLayout.of(plan), plan.haloing
-        outputs = sharding.outputs(conv.outputs)
+        weights, halo_runs = WeightLayout.of(plan), plan.halo_runs
+        outputs = sharding.split_outputs(conv.output_sticks)
         blocks = [
-            segments(
+            split_segments(
                 Interval(block * weights.block_rows, (block + 1) * weights.block_rows),
                 sharding.in_width,
                 conv.kernel,
@@ -55,24 +55,24 @@ class Program:
         ]
         return cls(
             plan=plan,
-            input=_sharded(plan, sharding.columns, (sharding.in_height, sharding.in_width)),
-            output=_sharded(plan, sharding.out_columns, (sharding.out_height, sharding.out_width)),
+            input=_build_memory_config(plan, sharding.columns, (sharding.in_height, sharding.in_width)),
+            output=_build_memory_config(plan, sharding.out_columns, (sharding.out_height, sharding.out_width)),
             weights=weights,
             outputs=outputs,
-            moves=None if haloing is None else HaloMoves.of(haloing),
-            gathers=[] if haloing is None else copies(conv, haloing, outputs, blocks, sharding.in_width),
+            moves=None if halo_runs is None else HaloMoves.of(halo_runs),
+            gathers=[] if halo_runs is None else plan_copies(conv, halo_runs, outputs, blocks, sharding.in_width),
         )
 
 
-def _sharded(plan: ConvPlan, columns: int, shape: tuple[int, int]) -> MemoryConfig:
-    """Shards on `columns` of the cores in every row of the plan's grid."""
+def _build_memory_config(plan: ConvPlan, columns: int, shape: tuple[int, int]) -> MemoryConfig:
+    """Build the memory config of shards of `shape` on `columns` cores in every row of cores of a plan."""
     layout, rows = plan.layout, plan.sharding.rows
     orientation = ShardOrientation.ROW_MAJOR
     if layout == ShardLayout.BLOCK:
         if plan.config.transpose_shards:
-            cores = CoreRangeSet.rectangle(rows, columns)
+            cores = CoreRangeSet.of_rectangle(rows, columns)
         else:
-            cores, orientation = CoreRangeSet.rectangle(columns, rows), ShardOrientation.COL_MAJOR
+            cores, orientation = CoreRangeSet.of_rectangle(columns, rows), ShardOrientation.COL_MAJOR
     else:
-        cores = CoreRangeSet.first(rows * columns, plan.grid)
+        cores = CoreRangeSet.of_first(rows * columns, plan.grid)
     return MemoryConfig(TensorMemoryLayout(layout.value), BufferType.L1, ShardSpec(cores, shape, orientation))

@@ -1,1 +1,1 @@
-"""Whole networks on the grid: their layers from the models' own graphs, and how all of them lie at the least cost."""
+"""Whole networks on the core grid: extraction of layers, choice of a layout for every layer, and execution."""

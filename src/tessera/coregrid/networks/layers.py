@@ -1,4 +1,4 @@
-"""The layers of a network as the grid sees them, from the model's graph with batch norms folded and ReLUs fused."""
+"""Layers of a network, extracted from the graph of a model. Batch norms are folded and activations fused."""
 
 from __future__ import annotations
 
@@ -7,258 +7,269 @@ import operator
 from collections.abc import Sequence
 from contextlib import redirect_stderr
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
+
+import torch
+from torch import fx, nn
+from torch.fx.passes.shape_prop import ShapeProp
 
 from tessera.coregrid.convolution import Convolution
-from tessera.coregrid.networks.fusing import IDLE, Waiting, module_of, refused
-from tessera.errors import TesseraError, first_line
-from tessera.models.registry import image_size_of, lay_out
+from tessera.coregrid.networks.fusion import NO_OP_CLASSES, PendingFusion, build_unsupported_error, get_module
+from tessera.errors import TesseraError, get_first_line
+from tessera.models.registry import build_layers, get_image_size
 
-if TYPE_CHECKING:
-    from torch import fx, nn
-
-Kind = Literal["conv", "max_pool", "global_pool", "linear"]
+LayerKind = Literal["conv", "max_pool", "global_pool", "linear"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Layer:
-    """One operation; a pool has the window of a convolution from its channels to as many, a linear one is 1x1.
+class GridLayer:
+    """One layer. `conv` also describes a pool (by its window) and a linear layer (as a 1x1 convolution).
 
-    `activation` follows it on the same cores. `flattened` are channels, height and width of the images that a linear
-    layer reads as one row of numbers each.
+    `activation` names the fused activation function. `flattened` is the (channels, height, width) of the images that a
+    linear layer reads in flattened form.
     """
 
     name: str
-    kind: Kind
+    kind: LayerKind
     conv: Convolution
     activation: str = ""
     flattened: tuple[int, int, int] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Residual:
-    """Two ways from one tensor that are added up in the end; a shortcut without layers is the tensor itself."""
+class ResidualBlock:
+    """A residual block: the outputs of body and shortcut are added. An identity shortcut has no layers."""
 
     name: str
-    body: tuple[Layer, ...]
-    shortcut: tuple[Layer, ...]
+    body: tuple[GridLayer, ...]
+    shortcut: tuple[GridLayer, ...]
     activation: str = ""
 
 
-Part = Layer | Residual
+NetworkPart = GridLayer | ResidualBlock
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Network:
-    """A network for a batch of images: its parts one after the other."""
+class GridNetwork:
+    """A network for a batch of images, as a sequence of layers and residual blocks."""
 
     name: str
     batch: int
-    parts: tuple[Part, ...]
+    parts: tuple[NetworkPart, ...]
 
     @property
-    def layers(self) -> list[Layer]:
-        """All layers, in the order in which they run."""
-        found: list[Layer] = []
+    def layers(self) -> list[GridLayer]:
+        """All layers, in execution order."""
+        layers: list[GridLayer] = []
         for part in self.parts:
-            found += [part] if isinstance(part, Layer) else [*part.body, *part.shortcut]
-        return found
+            layers += [part] if isinstance(part, GridLayer) else [*part.body, *part.shortcut]
+        return layers
 
     @property
     def image(self) -> tuple[int, int]:
-        """Height and width of the images that it reads."""
+        """Height and width of the input images."""
         first = self.layers[0].conv
         return first.height, first.width
 
-    @property
-    def convolutions(self) -> list[Layer]:
-        return [layer for layer in self.layers if layer.kind == "conv"]
 
-
-def network(name: str, batch: int, image_size: int | None = None) -> Network:
-    """A model by its name as parts; one whose graph is no chain of layers and residual blocks is refused."""
-    graph = _graph(name, batch, image_size)
+def describe_network(name: str, batch: int, image_size: int | None = None) -> GridNetwork:
+    """Build the `GridNetwork` of a model. Raises an error unless its graph is a chain of layers and residual blocks."""
+    graph = _trace_graph(name, batch, image_size)
     last = next(iter(reversed(graph.graph.nodes))).args[0]
-    return Network(name=name, batch=batch, parts=tuple(_parts(graph, last, None)))
+    return GridNetwork(name=name, batch=batch, parts=tuple(_build_parts(graph, last, None)))
 
 
-def convolutions(name: str, batch: int, image_size: int | None = None) -> list[Layer]:
-    """Every convolution of a model, whatever its graph, in the order in which they run."""
-    from torch import nn
-
-    graph = _graph(name, batch, image_size)
-    found = []
+def list_convolutions(name: str, batch: int, image_size: int | None = None) -> list[GridLayer]:
+    """Return all convolutions of a model in execution order. Other operations of the model may be unsupported."""
+    graph = _trace_graph(name, batch, image_size)
+    layers = []
     for node in graph.graph.nodes:
-        module = module_of(graph, node)
+        module = get_module(graph, node)
         if isinstance(module, nn.Conv2d):
-            found.append(Layer(name=str(node.target), kind="conv", conv=_convolution(node, module)))
-    return found
+            layers.append(GridLayer(name=str(node.target), kind="conv", conv=_build_convolution(node, module)))
+    return layers
 
 
-def _graph(name: str, batch: int, image_size: int | None) -> fx.GraphModule:
-    """The model's graph with the shape of every value, from a pass on the meta device."""
-    import torch
-    from torch import fx
-    from torch.fx.passes.shape_prop import ShapeProp
-
-    size = image_size_of(name) if image_size is None else image_size
+def _trace_graph(name: str, batch: int, image_size: int | None) -> fx.GraphModule:
+    """Trace the graph of a model, and annotate every node with its output shape. No values are computed."""
+    size = get_image_size(name) if image_size is None else image_size
     if min(batch, size) < 1:
-        raise TesseraError("a network reads images", got=f"{batch} of {size}x{size}", allowed="1 or more of each")
-    module = lay_out(name).eval()
+        raise TesseraError(
+            "batch and image size must be positive", got=f"{batch} of {size}x{size}", allowed="1 or more of each"
+        )
+    module = build_layers(name).eval()
     try:
         traced = fx.symbolic_trace(module)
     except (fx.proxy.TraceError, TypeError) as error:
-        raise TesseraError("a model without a static graph", got=name, do=f"use another model ({error})") from None
+        raise TesseraError(f"the model has no static graph ({error})", got=name, do="use another model") from None
     try:
-        # torch prints where it failed, besides raising it
+        # torch also prints the failing node to stderr
         with torch.device("meta"), redirect_stderr(io.StringIO()):
             ShapeProp(traced.to("meta")).propagate(torch.empty(batch, 3, size, size))
     except RuntimeError as error:
         raise TesseraError(
-            f"{name} does not take images of {size}x{size}", got=first_line(error.__cause__ or error)
+            f"{name} does not accept images of {size}x{size}", got=get_first_line(error.__cause__ or error)
         ) from None
     return traced
 
 
-def _parts(graph: fx.GraphModule, last: Any, stop: Any) -> list[Part]:
-    """The parts between two nodes of a graph, in the order in which they run; it is gone through backwards."""
-    found: list[Part] = []
-    node, waiting = last, Waiting()
+def _build_parts(graph: fx.GraphModule, last: Any, stop: Any) -> list[NetworkPart]:
+    """Return the parts after node `stop` up to node `last`, in execution order. The graph is walked backwards."""
+    parts: list[NetworkPart] = []
+    node, pending = last, PendingFusion()
     while node is not stop and node.op != "placeholder":
-        before = _before(node)
+        before = _get_source(node)
         if node.target in (operator.add, operator.iadd):
-            before, part = _residual(graph, node, waiting.used_by(node, fits=not waiting.norm))
-            found.append(part)
-        elif not waiting.takes(graph, node) and (layer := _layer(graph, node)) is not None:
-            fits = layer.kind == "conv" or (layer.kind == "linear" and not waiting.norm)
-            found.append(replace(layer, activation=waiting.used_by(node, fits=fits)))
+            before, part = _build_residual(graph, node, pending.take_activation(node, fits=not pending.norm))
+            parts.append(part)
+        elif not pending.try_add(graph, node) and (layer := _build_layer(graph, node)) is not None:
+            fits = layer.kind == "conv" or (layer.kind == "linear" and not pending.norm)
+            parts.append(replace(layer, activation=pending.take_activation(node, fits=fits)))
         node = before
-    waiting.used_by(node, fits=False)  # nothing is left where a way begins
-    return found[::-1]
+    pending.take_activation(node, fits=False)  # raises if a fusion without preceding layer is pending
+    return parts[::-1]
 
 
-def _residual(graph: fx.GraphModule, node: fx.Node, activation: str) -> tuple[Any, Residual]:
-    """The block that an addition ends, and the value that both its ways begin with."""
-    from torch import fx
-
+def _build_residual(graph: fx.GraphModule, node: fx.Node, activation: str) -> tuple[Any, ResidualBlock]:
+    """Return the residual block that ends with the addition `node`, and the node from which both branches start."""
     long, short = node.args
     if not isinstance(long, fx.Node) or not isinstance(short, fx.Node):
-        raise refused(node, "it adds a number")
-    ways = [_ancestors(long), _ancestors(short)]
-    fork = next(value for value in ways[1] if value in set(ways[0]))
-    body, shortcut = (tuple(_parts(graph, way, fork)) for way in (long, short))
+        raise build_unsupported_error(node, "it adds a constant")
+    ancestors = [_list_ancestors(long), _list_ancestors(short)]
+    fork = next(value for value in ancestors[1] if value in set(ancestors[0]))
+    body, shortcut = (tuple(_build_parts(graph, branch, fork)) for branch in (long, short))
     if len(body) < len(shortcut):
         body, shortcut = shortcut, body
-    if any(isinstance(part, Residual) for part in (*body, *shortcut)):
-        raise refused(node, "a residual block within another")
-    layers = [part for part in body if isinstance(part, Layer)], [p for p in shortcut if isinstance(p, Layer)]
-    return fork, Residual(name=str(node.name), body=tuple(layers[0]), shortcut=tuple(layers[1]), activation=activation)
+    if any(isinstance(part, ResidualBlock) for part in (*body, *shortcut)):
+        raise build_unsupported_error(node, "nested residual blocks are not supported")
+    layers = [part for part in body if isinstance(part, GridLayer)], [p for p in shortcut if isinstance(p, GridLayer)]
+    return fork, ResidualBlock(
+        name=str(node.name), body=tuple(layers[0]), shortcut=tuple(layers[1]), activation=activation
+    )
 
 
-def _ancestors(node: Any) -> list[Any]:
-    found = []
+def _list_ancestors(node: Any) -> list[Any]:
+    ancestors = []
     while True:
-        found.append(node)
+        ancestors.append(node)
         if node.op == "placeholder":
-            return found
-        node = _before(node)
+            return ancestors
+        node = _get_source(node)
 
 
-def _before(node: fx.Node) -> fx.Node:
-    """The value that a node reads; of several, the first."""
-    from torch import fx
-
+def _get_source(node: fx.Node) -> fx.Node:
+    """Return the node whose output is the first argument of `node`."""
     if not node.args or not isinstance(node.args[0], fx.Node):
-        raise refused(node, "it does not read one value")
+        raise build_unsupported_error(node, "its first argument is not a value of the graph")
     return node.args[0]
 
 
-def _layer(graph: fx.GraphModule, node: fx.Node) -> Layer | None:
-    """What a node costs; None for a mere view. Other operations are refused."""
-    from torch import nn
-
-    module = module_of(graph, node)
+def _build_layer(graph: fx.GraphModule, node: fx.Node) -> GridLayer | None:
+    """Return the layer of a node, or None for a view. Raises an error for an unsupported operation."""
+    module = get_module(graph, node)
     name = str(node.target)
     if isinstance(module, nn.Conv2d):
-        return Layer(name=name, kind="conv", conv=_convolution(node, module))
+        return GridLayer(name=name, kind="conv", conv=_build_convolution(node, module))
     if isinstance(module, nn.MaxPool2d) and not module.ceil_mode:
-        return Layer(name=name, kind="max_pool", conv=_convolution(node, module))
-    batch, channels, *image = _shape(node.args[0])
-    if isinstance(module, nn.AdaptiveAvgPool2d) and _shape(node) == _shape(node.args[0]):
-        return None  # every pixel is its own average
-    if _averages_images(module, node):
-        whole = _as_convolution(batch, image, channels, channels, kernel=tuple(image))
-        return Layer(name=name, kind="global_pool", conv=whole)
+        return GridLayer(name=name, kind="max_pool", conv=_build_convolution(node, module))
+    batch, channels, *image = _get_shape(node.args[0])
+    if isinstance(module, nn.AdaptiveAvgPool2d) and _get_shape(node) == _get_shape(node.args[0]):
+        return None  # no-op: the average of a single pixel
+    if _is_global_average(module, node):
+        whole = _make_convolution(batch, image, channels, channels, kernel=tuple(image))
+        return GridLayer(name=name, kind="global_pool", conv=whole)
     if isinstance(module, nn.Linear) and not image:
-        point = _as_convolution(batch, (1, 1), channels, module.out_features, kernel=(1, 1))
-        return Layer(name=name, kind="linear", conv=point, flattened=_flattened(graph, node.args[0]))
-    if _is_view(graph, node) and len(_shape(node)) == 2 and _shape(node)[0] == batch:
+        point = _make_convolution(batch, (1, 1), channels, module.out_features, kernel=(1, 1))
+        return GridLayer(name=name, kind="linear", conv=point, flattened=_find_flattened_shape(graph, node.args[0]))
+    if _is_view(graph, node) and len(_get_shape(node)) == 2 and _get_shape(node)[0] == batch:
         return None
-    raise refused(node, "only convolutions, maximum pools, global averages, linear layers and residual sums are")
+    raise build_unsupported_error(
+        node, "only convolutions, maximum pools, global averages, linear layers and residual sums are supported"
+    )
 
 
-def _averages_images(module: nn.Module | None, node: fx.Node) -> bool:
-    """Whether every image becomes one pixel, its mean."""
-    from torch import nn
-
+def _is_global_average(module: nn.Module | None, node: fx.Node) -> bool:
+    """Return whether a node is a global average pool: the mean over all pixels of an image."""
     if isinstance(module, nn.AdaptiveAvgPool2d):
-        return _shape(node)[2:] == (1, 1)
-    if node.op != "call_method" or node.target != "mean" or len(_shape(node.args[0])) != 4:
+        return _get_shape(node)[2:] == (1, 1)
+    if node.op != "call_method" or node.target != "mean" or len(_get_shape(node.args[0])) != 4:
         return False
-    return _shape(node) in (_shape(node.args[0])[:2], (*_shape(node.args[0])[:2], 1, 1))
+    return _get_shape(node) in (_get_shape(node.args[0])[:2], (*_get_shape(node.args[0])[:2], 1, 1))
 
 
 def _is_view(graph: fx.GraphModule, node: fx.Node) -> bool:
-    """Whether a node gives the numbers another shape."""
-    import torch
-
+    """Return whether a node is a view, which only changes the shape of a tensor."""
     if node.op == "call_method":
         return node.target in ("flatten", "reshape", "view")
-    return node.target is torch.flatten or isinstance(module_of(graph, node), torch.nn.Flatten)
+    return node.target is torch.flatten or isinstance(get_module(graph, node), nn.Flatten)
 
 
-def _flattened(graph: fx.GraphModule, node: Any) -> tuple[int, int, int] | None:
-    """The channels, height and width of images that were made one row of numbers each, if they have many pixels."""
-    while type(module_of(graph, node)).__name__ in IDLE:
+def _find_flattened_shape(graph: fx.GraphModule, node: Any) -> tuple[int, int, int] | None:
+    """Return the (channels, height, width) before flattening; None without flattening or for images of one pixel."""
+    while type(get_module(graph, node)).__name__ in NO_OP_CLASSES:
         node = node.args[0]
     if not _is_view(graph, node):
         return None
-    _, *image = _shape(node.args[0])
+    _, *image = _get_shape(node.args[0])
     return (image[0], image[1], image[2]) if len(image) == 3 and image[1:] != [1, 1] else None
 
 
-def _convolution(node: fx.Node, module: nn.Conv2d | nn.MaxPool2d) -> Convolution:
-    from torch import nn
-
-    batch, channels, *image = _shape(node.args[0])
+def _build_convolution(node: fx.Node, module: nn.Conv2d | nn.MaxPool2d) -> Convolution:
+    batch, channels, *image = _get_shape(node.args[0])
     if isinstance(module, nn.Conv2d) and module.padding_mode != "zeros":
-        raise TesseraError("padding is zeros", got=module.padding_mode, do="pad the images before")
+        raise TesseraError(
+            "unsupported padding mode", got=module.padding_mode, allowed="zeros", do="pad the images beforehand"
+        )
     groups = module.groups if isinstance(module, nn.Conv2d) else channels
     outputs = module.out_channels if isinstance(module, nn.Conv2d) else channels
-    down, right = _pair(module.padding)
-    return _as_convolution(
+    down, right = _parse_pair(module.padding)
+    return _make_convolution(
         batch,
         image,
         channels,
         outputs,
-        kernel=_pair(module.kernel_size),
-        stride=_pair(module.stride),
+        kernel=_parse_pair(module.kernel_size),
+        stride=_parse_pair(module.stride),
         padding=((down, down), (right, right)),
-        dilation=_pair(module.dilation),
+        dilation=_parse_pair(module.dilation),
         groups=groups,
     )
 
 
-def _as_convolution(batch: int, image: Sequence[int], inputs: int, outputs: int, **window: Any) -> Convolution:
+def _make_convolution(batch: int, image: Sequence[int], inputs: int, outputs: int, **window: Any) -> Convolution:
     height, width = image
     return Convolution(batch=batch, height=height, width=width, in_channels=inputs, out_channels=outputs, **window)
 
 
-def _shape(node: Any) -> tuple[int, ...]:
+def _get_shape(node: Any) -> tuple[int, ...]:
     return tuple(int(size) for size in node.meta["tensor_meta"].shape)
 
 
-def _pair(value: Any) -> tuple[int, int]:
+def _parse_pair(value: Any) -> tuple[int, int]:
     if isinstance(value, str):
-        raise TesseraError("padding is given in numbers", got=value)
+        raise TesseraError("padding must be numeric", got=value)
     return (int(value), int(value)) if isinstance(value, int) else (int(value[0]), int(value[1]))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConvTableRow:
+    """A distinct convolution shape of a model: name of the first layer with this shape, and number of such layers."""
+
+    name: str
+    conv: Convolution
+    count: int
+
+
+def build_table(name: str, batch: int = 1, image_size: int | None = None) -> list[ConvTableRow]:
+    """Return the distinct convolution shapes of a model.
+
+    >>> rows = build_table("resnet50", batch=8)
+    >>> rows[0].name, rows[0].conv.kernel, sum(row.count for row in rows)
+    ('conv1', (7, 7), 53)
+    """
+    rows: dict[Convolution, ConvTableRow] = {}
+    for layer in list_convolutions(name, batch, image_size):
+        row = rows.get(layer.conv)
+        count = row.count + 1 if row else 1
+        rows[layer.conv] = ConvTableRow(name=row.name if row else layer.name, conv=layer.conv, count=count)
+    return list(rows.values())

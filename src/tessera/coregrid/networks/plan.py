@@ -1,9 +1,9 @@
-"""A whole network on the grid: how every layer lies, chosen so that layers and resharding together take least time.
+"""Plan a whole network: choose the layouts that minimise the time of layers and resharding together.
 
-Every layer has a few ways to lie; between two layers that lie differently a tensor is resharded. The cheapest way
-through is a shortest path, found layer by layer: for every way in which a tensor can lie, the least time in which it
-can be there. A residual block is a step of its own: both its ways begin where its input lies and end where its sum
-does.
+Every layer has a few options. A tensor is resharded between layers with different placements. The best plan is a
+shortest path (dynamic programming): for every layer and every placement of the layer's output, the planner stores the
+fastest sequence of steps. Both branches of a residual block start at the placement of the block's input and end at the
+placement of the sum.
 """
 
 from __future__ import annotations
@@ -12,55 +12,64 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from tessera.coregrid.config import ComputeConfig, Conv2dConfig, MathFidelity
-from tessera.coregrid.cost.moves import Lying, reshard
-from tessera.coregrid.cost.rates import Rates, rates_of
+from tessera.coregrid.cost.rates import CoreRates, get_core_rates
+from tessera.coregrid.cost.resharding import ShardPlacement, compute_reshard_cost
 from tessera.coregrid.formats import Layout, bfloat8_b
-from tessera.coregrid.networks.layers import Layer, Network, Residual
-from tessera.coregrid.networks.options import Option, added, averaged, chips_own, options, shard_bytes
-from tessera.coregrid.networks.published import Published, published
-from tessera.coregrid.planning.plan import Setup
+from tessera.coregrid.networks.layer_options import (
+    LayerOption,
+    count_shard_bytes,
+    list_default_options,
+    list_options,
+    plan_global_pool,
+    predict_addition_seconds,
+)
+from tessera.coregrid.networks.layers import GridLayer, GridNetwork, ResidualBlock
+from tessera.coregrid.networks.published import PublishedRate, find_published_rate
+from tessera.coregrid.planning.plan import ConvSetup
 from tessera.errors import TesseraError
 from tessera.machine.machine import Machine
 
-# How the published figures were taken: block formats, the fastest arithmetic, sums in the packer.
-CONFIG = Conv2dConfig(dtype=bfloat8_b, weights_dtype=bfloat8_b, activation="relu", deallocate_activation=True)
-COMPUTE = ComputeConfig(math_fidelity=MathFidelity.LoFi, packer_l1_acc=True)
+# Settings of the published throughput: block formats, lowest fidelity, accumulation in the packer.
+DEFAULT_CONV_CONFIG = Conv2dConfig(
+    dtype=bfloat8_b, weights_dtype=bfloat8_b, activation="relu", deallocate_activation=True
+)
+DEFAULT_COMPUTE_CONFIG = ComputeConfig(math_fidelity=MathFidelity.LoFi, packer_l1_acc=True)
 
-Ways = Callable[[Layer, Setup], list[Option]]
+OptionLister = Callable[[GridLayer, ConvSetup], list[LayerOption]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Step:
-    """One operation of a planned network: its own time, and that of resharding its input before it."""
+class NetworkStep:
+    """One operation of a planned network: seconds of the operation, and seconds to reshard the input."""
 
     name: str
     kind: str
     seconds: float
     resharding: float = 0.0
-    option: Option | None = None
+    option: LayerOption | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Path:
-    """The least time in which a tensor can lie in a certain way, and the steps that lead there."""
+class PlanPath:
+    """The fastest sequence of steps that produces a tensor in a placement, and its time in seconds."""
 
     seconds: float
-    steps: tuple[Step, ...] = ()
+    steps: tuple[NetworkStep, ...] = ()
 
-    def then(self, *steps: Step) -> Path:
-        return Path(self.seconds + sum(step.seconds + step.resharding for step in steps), self.steps + steps)
+    def extend(self, *steps: NetworkStep) -> PlanPath:
+        return PlanPath(self.seconds + sum(step.seconds + step.resharding for step in steps), self.steps + steps)
 
 
-Paths = Mapping[Lying | None, Path]  # None: before the first layer, a tensor lies as that one wants it
+PlanPaths = Mapping[ShardPlacement | None, PlanPath]  # key None: the input images, whose placement is not fixed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NetworkPlan:
-    """A network on a machine, step by step."""
+    """A planned network on a machine, step by step."""
 
-    network: Network
+    network: GridNetwork
     machine: Machine
-    steps: tuple[Step, ...]
+    steps: tuple[NetworkStep, ...]
 
     @property
     def seconds(self) -> float:
@@ -68,7 +77,7 @@ class NetworkPlan:
 
     @property
     def resharding(self) -> float:
-        """Seconds that go into resharding."""
+        """Seconds spent on resharding."""
         return sum(step.resharding for step in self.steps)
 
     @property
@@ -76,177 +85,200 @@ class NetworkPlan:
         return self.network.batch / self.seconds
 
     @property
-    def published(self) -> Published | None:
-        """The figures for this very batch of images, if there are any."""
-        return published(self.network.name, self.machine.name, self.network.batch, self.network.image)
+    def published(self) -> PublishedRate | None:
+        """The published images/s of this network, machine, batch and image size, or None."""
+        return find_published_rate(self.network.name, self.machine.name, self.network.batch, self.network.image)
 
     @property
     def error(self) -> float | None:
-        """How far the prediction is above (positive) or below what was published, as a fraction."""
-        known = self.published
-        return None if known is None else self.images_per_second / known.compared - 1
+        """Relative error of the predicted images/s compared with the published images/s."""
+        published = self.published
+        return None if published is None else self.images_per_second / published.rate - 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NetworkSearch:
-    """The shortest path, and what it is held against: every layer at its own best, and the chip's own choices.
+    """The fastest plan of a network, and two baselines: `greedy` and the chip's default rule (`auto`).
 
-    Those are None where they end in a layer that does not fit beside what they left on the cores.
+    `greedy` takes the fastest option of every layer without regard to resharding. A baseline is None if a layer does
+    not fit.
     """
 
     best: NetworkPlan
     greedy: NetworkPlan | None
     auto: NetworkPlan | None
 
-    @property
-    def gain(self) -> float | None:
-        """How many times as long it takes if every layer is chosen for itself."""
-        return None if self.greedy is None else self.greedy.seconds / self.best.seconds
-
 
 def plan_network(
-    network: Network, machine: Machine, config: Conv2dConfig = CONFIG, compute: ComputeConfig = COMPUTE
+    network: GridNetwork,
+    machine: Machine,
+    config: Conv2dConfig = DEFAULT_CONV_CONFIG,
+    compute: ComputeConfig = DEFAULT_COMPUTE_CONFIG,
 ) -> NetworkSearch:
-    """Choose how every layer of a network lies."""
-    _check_beginning(network)
-    setup = Setup(machine=machine, config=replace(config), compute=replace(compute), bias=True)
-    known: dict[object, list[Option]] = {}
+    """Choose the layout of every layer of a network, so that the total time with resharding is minimal."""
+    _check_first_layer(network)
+    setup = ConvSetup(machine=machine, config=replace(config), compute=replace(compute), bias=True)
+    cache: dict[object, list[LayerOption]] = {}
 
-    def ways(layer: Layer, setup: Setup) -> list[Option]:
+    def get_options(layer: GridLayer, setup: ConvSetup) -> list[LayerOption]:
         key = layer.kind, layer.conv, setup.config, setup.input_layout
-        if key not in known:
-            known[key] = options(layer, setup)
-        return known[key]
+        if key not in cache:
+            cache[key] = list_options(layer, setup)
+        return cache[key]
 
     return NetworkSearch(
-        best=_Walk(setup, ways).through(network),
-        greedy=_or_none(_Walk(setup, ways, greedy=True), network),
-        auto=_or_none(_Walk(setup, chips_own), network),
+        best=_NetworkPlanner(setup, get_options).plan_all(network),
+        greedy=_plan_or_none(_NetworkPlanner(setup, get_options, greedy=True), network),
+        auto=_plan_or_none(_NetworkPlanner(setup, list_default_options), network),
     )
 
 
-def _check_beginning(network: Network) -> None:
-    """The first layer decides how images come to lie; a sum or a mean takes them as they are."""
+def _check_first_layer(network: GridNetwork) -> None:
+    """Raise an error if the first part is a residual block or a global pool, which do not place the input images."""
     first = network.parts[0] if network.parts else None
-    if not isinstance(first, Layer) or first.kind == "global_pool":
+    if not isinstance(first, GridLayer) or first.kind == "global_pool":
         raise TesseraError(
-            "a network that begins so is not planned",
+            "the network begins with an unsupported layer",
             got=first.name if first else "no layers",
-            allowed="a convolution, a maximum pool or a linear layer first",
+            allowed="a convolution, a maximum pool or a linear layer",
             do="plan its convolutions one by one (--table)",
         )
 
 
-def _or_none(walk: _Walk, network: Network) -> NetworkPlan | None:
+def _plan_or_none(planner: _NetworkPlanner, network: GridNetwork) -> NetworkPlan | None:
     try:
-        return walk.through(network)
+        return planner.plan_all(network)
     except TesseraError:
         return None
 
 
-class _Walk:
-    """One pass through a network with a choice of ways for every layer; a greedy one takes the fastest that fits."""
+class _NetworkPlanner:
+    """Planner of a network from the options of every layer. With `greedy`, take the fastest option that fits."""
 
-    def __init__(self, setup: Setup, ways: Ways, *, greedy: bool = False) -> None:
-        self.setup, self.ways, self.greedy = setup, ways, greedy
-        self.rates: Rates = rates_of(setup.machine, setup.compute, setup.dtype)
+    def __init__(self, setup: ConvSetup, list_layer_options: OptionLister, *, greedy: bool = False) -> None:
+        self.setup, self.list_layer_options, self.greedy = setup, list_layer_options, greedy
+        self.rates: CoreRates = get_core_rates(setup.machine, setup.compute, setup.dtype)
 
-    def through(self, network: Network) -> NetworkPlan:
-        paths: Paths = {None: Path(0.0)}
+    def plan_all(self, network: GridNetwork) -> NetworkPlan:
+        """Plan all parts of a network and return the fastest plan."""
+        paths: PlanPaths = {None: PlanPath(0.0)}
         for number, part in enumerate(network.parts):
-            if isinstance(part, Residual):
-                paths = self._block(paths, part)
+            if isinstance(part, ResidualBlock):
+                paths = self._plan_block(paths, part)
             elif part.kind == "global_pool":
-                paths = self._average(paths, part, network.batch)
+                paths = self._plan_global_average(paths, part, network.batch)
             else:
-                # images come row by row, everything after the first layer lies in tiles
+                # images are row-major, all tensors after the first layer are tiled
                 setup = replace(self.setup, input_layout=Layout.ROW_MAJOR) if number == 0 else self.setup
-                paths = self._layer(paths, part, setup)
+                paths = self._plan_layer(paths, part, setup)
             if not paths:
                 raise TesseraError(
-                    f"{part.name} of {network.name} does not fit {self.setup.machine.name}",
+                    f"no layout of {part.name} of {network.name} fits the core memory of {self.setup.machine.name}",
                     got=f"a batch of {network.batch} in {self.setup.config.dtype}",
                     do="use a smaller batch or a shorter format",
                 )
         best = min(paths.values(), key=lambda path: path.seconds)
         return NetworkPlan(network=network, machine=self.setup.machine, steps=best.steps)
 
-    def _layer(self, paths: Paths, layer: Layer, setup: Setup, beside: int = 0, unless: Lying | None = None) -> Paths:
-        """Go through one layer; nowhere if none of its ways fits.
+    def _plan_layer(
+        self,
+        paths: PlanPaths,
+        layer: GridLayer,
+        setup: ConvSetup,
+        waiting_bytes: int = 0,
+        shared_input: ShardPlacement | None = None,
+    ) -> PlanPaths:
+        """Extend all paths by one layer. Returns no paths if no option of the layer fits.
 
-        So many bytes of every core are taken by a tensor that waits, `unless` the layer itself reads it where it lies.
+        A tensor that a later layer reads occupies `waiting_bytes` of every core, except if this layer reads the tensor
+        too, in the placement `shared_input`.
         """
-        found: dict[Lying | None, Path] = {}
-        nearest: dict[Lying, tuple[Path, float]] = {}  # how a tensor comes to lie as an option wants it
-        done: set[tuple[Lying, Lying]] = set()
-        for option in self.ways(layer, setup) if paths else ():
+        extended: dict[ShardPlacement | None, PlanPath] = {}
+        nearest: dict[ShardPlacement, tuple[PlanPath, float]] = {}  # fastest path to an input placement
+        done: set[tuple[ShardPlacement, ShardPlacement]] = set()
+        for option in self.list_layer_options(layer, setup) if paths else ():
             ends = option.source, option.target
-            taken = option.memory + (0 if option.source == unless else beside)
-            if taken > setup.machine.local_memory or ends in done:
+            peak = option.memory + (0 if option.source == shared_input else waiting_bytes)
+            if peak > setup.machine.local_memory or ends in done:
                 continue
             done.add(ends)
             if option.source not in nearest:
-                nearest[option.source] = self._nearest(paths, option.source)
-            path, moving = nearest[option.source]
-            step = Step(name=layer.name, kind=layer.kind, seconds=option.seconds, resharding=moving, option=option)
-            _keep(found, option.target, path.then(step))
+                nearest[option.source] = self._find_fastest_path(paths, option.source)
+            path, resharding = nearest[option.source]
+            step = NetworkStep(
+                name=layer.name, kind=layer.kind, seconds=option.seconds, resharding=resharding, option=option
+            )
+            _keep_faster_path(extended, option.target, path.extend(step))
             if self.greedy:
                 break
-        return found
+        return extended
 
-    def _nearest(self, paths: Paths, source: Lying) -> tuple[Path, float]:
-        """The path from which a tensor comes to lie in a way the soonest, and the resharding that takes."""
-        ways = ((path, self._resharded(lying, source)) for lying, path in paths.items())
-        return min(ways, key=lambda way: way[0].seconds + way[1])
+    def _find_fastest_path(self, paths: PlanPaths, source: ShardPlacement) -> tuple[PlanPath, float]:
+        """Return the path with the least time including resharding to placement `source`, and the resharding time."""
+        paths_and_times = (
+            (path, self._predict_resharding_seconds(placement, source)) for placement, path in paths.items()
+        )
+        return min(paths_and_times, key=lambda path_and_time: path_and_time[0].seconds + path_and_time[1])
 
-    def _block(self, paths: Paths, block: Residual) -> Paths:
-        """The body while the input waits, then the shortcut while the body's output waits, then their sum."""
-        found: dict[Lying | None, Path] = {}
-        # the first layer of the body reads the very tensor that the shortcut needs again
-        kept = replace(self.setup, config=replace(self.setup.config, deallocate_activation=False))
-        for lying, path in paths.items():
-            assert lying is not None
-            waiting = shard_bytes(lying, self.setup)
-            body: Paths = {lying: Path(0.0)}
+    def _plan_block(self, paths: PlanPaths, block: ResidualBlock) -> PlanPaths:
+        """Plan a residual block: the body, then the shortcut, then the sum.
+
+        The block's input stays allocated during the body, and the body's output during the shortcut.
+        """
+        extended: dict[ShardPlacement | None, PlanPath] = {}
+        # the body's first layer must not free its input, which the shortcut reads again
+        setup_keeping_input = replace(self.setup, config=replace(self.setup.config, deallocate_activation=False))
+        for placement, path in paths.items():
+            assert placement is not None
+            waiting = count_shard_bytes(placement, self.setup)
+            body: PlanPaths = {placement: PlanPath(0.0)}
             for number, layer in enumerate(block.body):
-                own, unless = (self.setup, None) if number else (kept, lying)
-                body = self._layer(body, layer, own, waiting, unless)
-            for target, way in body.items():
+                setup, shared_input = (self.setup, None) if number else (setup_keeping_input, placement)
+                body = self._plan_layer(body, layer, setup, waiting, shared_input)
+            for target, body_path in body.items():
                 assert target is not None
-                shortcut: Paths = {lying: Path(0.0)}
+                shortcut: PlanPaths = {placement: PlanPath(0.0)}
                 for layer in block.shortcut:
-                    shortcut = self._layer(shortcut, layer, self.setup, shard_bytes(target, self.setup))
+                    shortcut = self._plan_layer(shortcut, layer, self.setup, count_shard_bytes(target, self.setup))
                 if shortcut:
-                    summed = self._sum(shortcut, target, block.name)
-                    _keep(found, target, path.then(*way.steps, *summed.steps))
-        return found
+                    summed = self._plan_sum(shortcut, target, block.name)
+                    _keep_faster_path(extended, target, path.extend(*body_path.steps, *summed.steps))
+        return extended
 
-    def _sum(self, shortcut: Paths, target: Lying, name: str) -> Path:
-        """The cheapest way for a shortcut to come to lie where the sum is taken, and the addition."""
+    def _plan_sum(self, shortcut: PlanPaths, target: ShardPlacement, name: str) -> PlanPath:
+        """Return the fastest path of a shortcut, extended by resharding to the placement `target` and the addition."""
 
-        def summed(lying: Lying | None, path: Path) -> Path:
-            moving = self._resharded(lying, target)
-            return path.then(Step(name=name, kind="add", seconds=added(target, self.setup), resharding=moving))
+        def add_step(placement: ShardPlacement | None, path: PlanPath) -> PlanPath:
+            resharding = self._predict_resharding_seconds(placement, target)
+            return path.extend(
+                NetworkStep(
+                    name=name, kind="add", seconds=predict_addition_seconds(target, self.setup), resharding=resharding
+                )
+            )
 
-        return min((summed(*way) for way in shortcut.items()), key=lambda path: path.seconds)
+        return min((add_step(*item) for item in shortcut.items()), key=lambda path: path.seconds)
 
-    def _average(self, paths: Paths, layer: Layer, batch: int) -> Paths:
-        found: dict[Lying | None, Path] = {}
-        for lying, path in paths.items():
-            assert lying is not None
-            target, seconds = averaged(lying, self.setup, batch)
-            _keep(found, target, path.then(Step(name=layer.name, kind=layer.kind, seconds=seconds)))
-        return found
+    def _plan_global_average(self, paths: PlanPaths, layer: GridLayer, batch: int) -> PlanPaths:
+        extended: dict[ShardPlacement | None, PlanPath] = {}
+        for placement, path in paths.items():
+            assert placement is not None
+            target, seconds = plan_global_pool(placement, self.setup, batch)
+            _keep_faster_path(
+                extended, target, path.extend(NetworkStep(name=layer.name, kind=layer.kind, seconds=seconds))
+            )
+        return extended
 
-    def _resharded(self, source: Lying | None, target: Lying) -> float:
+    def _predict_resharding_seconds(self, source: ShardPlacement | None, target: ShardPlacement) -> float:
         if source is None or source == target:
             return 0.0
-        if source.sticks != target.sticks:  # images that become rows of numbers do so in global memory
-            count = source.sticks * self.setup.config.dtype.row_bytes(source.channels)
-            return 2 * (self.rates.launch + count / self.rates.globally)
-        return self.rates.launch + reshard(source, target).seconds(self.rates, self.setup.config.dtype)
+        if source.sticks != target.sticks:  # flattening images copies them through global memory
+            count = source.sticks * self.setup.config.dtype.count_row_bytes(source.channels)
+            return 2 * (self.rates.launch + count / self.rates.global_bandwidth)
+        return self.rates.launch + compute_reshard_cost(source, target).compute_seconds(
+            self.rates, self.setup.config.dtype
+        )
 
 
-def _keep(paths: dict[Lying | None, Path], lying: Lying, path: Path) -> None:
-    if lying not in paths or path.seconds < paths[lying].seconds:
-        paths[lying] = path
+def _keep_faster_path(paths: dict[ShardPlacement | None, PlanPath], placement: ShardPlacement, path: PlanPath) -> None:
+    if placement not in paths or path.seconds < paths[placement].seconds:
+        paths[placement] = path

@@ -1,4 +1,4 @@
-"""Runs a whole network on a device, layer after layer as planned; what lies on the cores stays there in between."""
+"""Execute a planned network on a device, layer by layer. Activations stay on the cores between layers."""
 
 from __future__ import annotations
 
@@ -11,28 +11,29 @@ from tessera.coregrid.config import SliceConfig
 from tessera.coregrid.device.device import Device
 from tessera.coregrid.device.tensors import Tensor, deallocate, from_torch, reshape, to_torch
 from tessera.coregrid.formats import DataType, bfloat16
-from tessera.coregrid.networks.folding import folded
-from tessera.coregrid.networks.layers import Layer, Part
+from tessera.coregrid.networks.fusion import fold_batch_norms
+from tessera.coregrid.networks.layers import GridLayer, NetworkPart
 from tessera.coregrid.networks.plan import NetworkPlan
 from tessera.coregrid.operations.add import add_
 from tessera.coregrid.operations.conv2d import conv2d
-from tessera.coregrid.operations.global_pool import global_avg_pool2d
-from tessera.coregrid.operations.pools import max_pool2d
+from tessera.coregrid.operations.pools import global_avg_pool2d, max_pool2d
 from tessera.coregrid.planning.plan import ConvPlan
 from tessera.errors import TesseraError
 
 
 class NetworkOnDevice:
-    """A planned network with its weights on a device; call it with images `(N, C, H, W)` for what it makes of them.
+    """A planned network with its weights on a device. Call it with images `(N, C, H, W)`.
 
-    Batch norms are folded into the convolutions before them, activations are applied where the sums are made.
+    Batch norms are folded into the preceding convolutions, activations are fused.
     """
 
     def __init__(self, module: nn.Module, plan: NetworkPlan, device: Device) -> None:
         if device.grid != plan.machine.workers:
-            raise TesseraError("the network is planned for another device", got=device, allowed=plan.machine.name)
+            raise TesseraError(
+                "the device does not match the plan of the network", got=device, allowed=plan.machine.name
+            )
         self.plan, self.device = plan, device
-        self._folded = folded(module)
+        self._folded = fold_batch_norms(module)
         self._plans: dict[str, ConvPlan] = {
             step.name: step.option.plan
             for step in plan.steps
@@ -42,61 +43,63 @@ class NetworkOnDevice:
 
     @property
     def dtype(self) -> DataType:
-        """The format of its activations."""
+        """Number format of the activations."""
         return next(iter(self._plans.values())).config.dtype
 
     @torch.no_grad()
     def __call__(self, images: torch.Tensor) -> torch.Tensor:
-        """The network's output, as float32 on the host."""
-        given = bfloat16 if self.dtype.is_block else self.dtype  # images come row by row, which no block format does
-        value = from_torch(images.permute(0, 2, 3, 1), given)
+        """Run the network and return its output as a float32 host tensor."""
+        dtype = (
+            bfloat16 if self.dtype.is_block else self.dtype
+        )  # images are row-major, so they cannot have a block format
+        value = from_torch(images.permute(0, 2, 3, 1), dtype)
         for part in self.plan.network.parts:
-            value = self._part(part, value)
-        found = to_torch(value).float()
+            value = self._run_part(part, value)
+        output = to_torch(value).float()
         deallocate(value)
-        return found.reshape(len(images), -1)
+        return output.reshape(len(images), -1)
 
-    def _part(self, part: Part, value: Tensor) -> Tensor:
-        if isinstance(part, Layer):
-            return self._layer(part, value, frees=True)
-        # The body goes first and leaves the input for the shortcut, which frees it.
+    def _run_part(self, part: NetworkPart, value: Tensor) -> Tensor:
+        if isinstance(part, GridLayer):
+            return self._run_layer(part, value, free_input=True)
+        # The body runs first and does not free its input. The shortcut reads the same input and frees it.
         body = value
         for number, layer in enumerate(part.body):
-            body = self._layer(layer, body, frees=number > 0)
+            body = self._run_layer(layer, body, free_input=number > 0)
         shortcut = value
         for layer in part.shortcut:
-            shortcut = self._layer(layer, shortcut, frees=True)
+            shortcut = self._run_layer(layer, shortcut, free_input=True)
         summed = add_(body, shortcut, activations=[part.activation])
         deallocate(shortcut)
         return summed
 
-    def _layer(self, layer: Layer, value: Tensor, *, frees: bool) -> Tensor:
-        """One layer; `frees` gives its input back as soon as it is not needed."""
+    def _run_layer(self, layer: GridLayer, value: Tensor, *, free_input: bool) -> Tensor:
+        """Run one layer and return its output. `free_input` deallocates the input as soon as possible."""
         conv = layer.conv
         sizes = conv.batch, conv.height, conv.width, conv.in_channels
         if layer.kind == "max_pool":
             (down, _), (right, _) = conv.padding
             return max_pool2d(
-                value, *sizes, conv.kernel, conv.stride, (down, right), conv.dilation, deallocate_input=frees
+                value, *sizes, conv.kernel, conv.stride, (down, right), conv.dilation, deallocate_input=free_input
             )
         if layer.kind == "global_pool":
-            found = global_avg_pool2d(reshape(value, sizes))
-            if frees:
+            means = global_avg_pool2d(reshape(value, sizes))
+            if free_input:
                 deallocate(value)
-            return found
-        return self._convolution(layer, value, frees=frees)
+            return means
+        return self._run_convolution(layer, value, free_input=free_input)
 
-    def _convolution(self, layer: Layer, value: Tensor, *, frees: bool) -> Tensor:
+    def _run_convolution(self, layer: GridLayer, value: Tensor, *, free_input: bool) -> Tensor:
         conv, plan = layer.conv, self._plans[layer.name]
-        config = replace(plan.config, activation=layer.activation, deallocate_activation=frees)
-        given = reshape(value, (1, 1, conv.inputs, conv.in_channels))
-        if frees and layer.flattened is not None:  # a copy was made of it
+        config = replace(plan.config, activation=layer.activation, deallocate_activation=free_input)
+        flat = reshape(value, (1, 1, conv.input_sticks, conv.in_channels))
+        if free_input and layer.flattened is not None:  # `reshape` has copied `value`
             deallocate(value)
         slices = SliceConfig(axis=plan.slices[0].axis, num_slices=len(plan.slices)) if plan.slices else None
-        weights, bias = self._prepared.get(layer.name) or self._from_module(layer)
+        weights, bias = self._prepared.get(layer.name) or self._load_weights(layer)
         (top, bottom), (left, right) = conv.padding
-        found, [weights, bias] = conv2d(
-            input_tensor=given,
+        result, [weights, bias] = conv2d(
+            input_tensor=flat,
             weight_tensor=weights,
             in_channels=conv.in_channels,
             out_channels=conv.out_channels,
@@ -116,15 +119,15 @@ class NetworkOnDevice:
             return_weights_and_bias=True,
         )
         self._prepared[layer.name] = weights, bias
-        made: Tensor = found
-        return made
+        output: Tensor = result
+        return output
 
-    def _from_module(self, layer: Layer) -> tuple[Tensor, Tensor | None]:
-        """The weights of a layer, those of a linear one as a convolution of 1x1, and its bias, on the host."""
+    def _load_weights(self, layer: GridLayer) -> tuple[Tensor, Tensor | None]:
+        """Return the weights of a layer as host tensor `(Co, Ci / groups, Kh, Kw)`, and the bias."""
         module = self._folded.get_submodule(layer.name)
         assert isinstance(module, nn.Conv2d | nn.Linear)
         weight = module.weight
-        if layer.flattened is not None:  # torch flattens images channel by channel, here they lie pixel by pixel
+        if layer.flattened is not None:  # torch flattens channel by channel, the device stores pixel by pixel
             weight = weight.reshape(-1, *layer.flattened).permute(0, 2, 3, 1).flatten(1)
         if isinstance(module, nn.Linear):
             weight = weight[:, :, None, None]

@@ -1,1 +1,1 @@
-"""What users call: convolutions, pools and what else a network is made of, on tensors of a device."""
+"""Operations on device tensors: convolutions, pools, and the other layers of a network."""

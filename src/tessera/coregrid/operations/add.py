@@ -1,4 +1,4 @@
-"""The sum of two tensors, shard by shard where they lie, with what may follow it: the end of a residual block."""
+"""Addition of two device tensors, shard by shard, with optional activations (the end of a residual block)."""
 
 from __future__ import annotations
 
@@ -6,71 +6,76 @@ from collections.abc import Sequence
 
 import torch
 
-from tessera.coregrid.device.storage import Shards
-from tessera.coregrid.device.tensors import Tensor, deallocate, empty, moved_to, to_memory_config
-from tessera.coregrid.execution.activations import ACTIVATIONS, activate
-from tessera.coregrid.operations.sharded import HEIGHT, put
+from tessera.coregrid.activations import ACTIVATIONS, apply_activation
+from tessera.coregrid.device.memory_config import L1_HEIGHT_SHARDED_MEMORY_CONFIG
+from tessera.coregrid.device.storage import ShardedStorage
+from tessera.coregrid.device.tensors import Tensor, allocate_tensor, deallocate, move_to_config, to_memory_config
+from tessera.coregrid.operations.inputs import write_shard
 from tessera.errors import TesseraError
 
 
 def add(input_tensor_a: Tensor, input_tensor_b: Tensor, *, activations: Sequence[str] = ()) -> Tensor:
-    """The sum, where the first tensor lies; the second is brought there if it lies elsewhere.
+    """Return the sum of two tensors in the memory config of the first. Reshards the second if necessary.
 
-    What lies in global memory comes into that of the cores for it, height-sharded, and its sum goes back.
+    Tensors in global memory are height-sharded for the addition, and the sum is moved back to global memory.
     """
-    _check(input_tensor_a, input_tensor_b, activations)
-    placed = input_tensor_a.placed
+    _check_operands(input_tensor_a, input_tensor_b, activations)
+    allocation = input_tensor_a.allocation
     if not input_tensor_a.is_sharded():
-        brought = to_memory_config(input_tensor_a, HEIGHT)
+        resharded = to_memory_config(input_tensor_a, L1_HEIGHT_SHARDED_MEMORY_CONFIG)
         try:
-            add_(brought, input_tensor_b, activations=activations)
+            add_(resharded, input_tensor_b, activations=activations)
         except BaseException:
-            deallocate(brought)
+            deallocate(resharded)
             raise
-        return moved_to(brought, input_tensor_a.memory_config())
-    made = empty(placed.device, input_tensor_a.matrix, input_tensor_a.shape, placed.config, "sum")
+        return move_to_config(resharded, input_tensor_a.memory_config())
+    total = allocate_tensor(allocation.device, input_tensor_a.matrix, input_tensor_a.shape, allocation.config, "sum")
     try:
-        _sum(input_tensor_a, input_tensor_b, made, activations)
+        _add_shards(input_tensor_a, input_tensor_b, total, activations)
     except BaseException:
-        deallocate(made)
+        deallocate(total)
         raise
-    return made
+    return total
 
 
 def add_(input_tensor_a: Tensor, input_tensor_b: Tensor, *, activations: Sequence[str] = ()) -> Tensor:
-    """The sum in the place of the first tensor."""
-    _check(input_tensor_a, input_tensor_b, activations)
+    """Add the second tensor to the first in place. The first tensor must be sharded."""
+    _check_operands(input_tensor_a, input_tensor_b, activations)
     if not input_tensor_a.is_sharded():
-        raise TesseraError("a sum takes the place of a sharded tensor", got=input_tensor_a, do="use `add`")
-    _sum(input_tensor_a, input_tensor_b, input_tensor_a, activations)
+        raise TesseraError("add_ requires a sharded tensor", got=input_tensor_a, do="use `add`")
+    _add_shards(input_tensor_a, input_tensor_b, input_tensor_a, activations)
     return input_tensor_a
 
 
 @torch.no_grad()
-def _sum(left: Tensor, right: Tensor, made: Tensor, activations: Sequence[str]) -> None:
-    beside = right if right.memory_config() == left.memory_config() else to_memory_config(right, left.memory_config())
+def _add_shards(left: Tensor, right: Tensor, total: Tensor, activations: Sequence[str]) -> None:
+    resharded = (
+        right if right.memory_config() == left.memory_config() else to_memory_config(right, left.memory_config())
+    )
     try:
-        here, there, into = left.storage, beside.storage, made.storage
-        assert isinstance(here, Shards)
-        assert isinstance(there, Shards)
-        assert isinstance(into, Shards)
+        here, there, into = left.storage, resharded.storage, total.storage
+        assert isinstance(here, ShardedStorage)
+        assert isinstance(there, ShardedStorage)
+        assert isinstance(into, ShardedStorage)
         for row in range(here.down):
-            rows = slice(0, len(here.rows(row)))
+            rows = slice(0, len(here.get_rows(row)))
             for column in range(here.across):
-                found = here.numbers(row, column)[rows].float() + there.numbers(row, column)[rows]
+                values = here.read_shard_values(row, column)[rows].float() + there.read_shard_values(row, column)[rows]
                 for name in activations:
-                    activate(found, name)
-                put(into, row, column, found)
+                    apply_activation(values, name)
+                write_shard(into, row, column, values)
     finally:
-        if beside is not right:
-            deallocate(beside)
+        if resharded is not right:
+            deallocate(resharded)
 
 
-def _check(left: Tensor, right: Tensor, activations: Sequence[str]) -> None:
+def _check_operands(left: Tensor, right: Tensor, activations: Sequence[str]) -> None:
     if left.shape != right.shape:
-        raise TesseraError("tensors of one shape are added", got=f"{left.shape} and {right.shape}")
-    if left.placed.device is not right.placed.device:
-        raise TesseraError("tensors of one device are added", got=f"{left.placed.device} and {right.placed.device}")
+        raise TesseraError("add requires tensors of the same shape", got=f"{left.shape} and {right.shape}")
+    if left.allocation.device is not right.allocation.device:
+        raise TesseraError(
+            "add requires tensors on the same device", got=f"{left.allocation.device} and {right.allocation.device}"
+        )
     for name in activations:
         if name and name not in ACTIVATIONS:
             raise TesseraError("unknown activation", got=name, allowed=ACTIVATIONS)

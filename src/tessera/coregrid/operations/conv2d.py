@@ -1,4 +1,4 @@
-"""`conv2d` on a device: planned for the call, executed as planned, its output on the cores that made it."""
+"""`conv2d` on a device: plan the call, execute the plan, and leave the output on the cores."""
 
 from __future__ import annotations
 
@@ -6,23 +6,21 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from tessera.coregrid.config import ComputeConfig, Conv2dConfig, SliceConfig
+from tessera.coregrid.config import ComputeConfig, Conv2dConfig, ShardLayout, SliceConfig
 from tessera.coregrid.convolution import Convolution
 from tessera.coregrid.device.device import Device
 from tessera.coregrid.device.memory_config import DRAM_MEMORY_CONFIG, BufferType, MemoryConfig
-from tessera.coregrid.device.placement import place
-from tessera.coregrid.device.storage import Shards, copy, fill
-from tessera.coregrid.device.tensors import Placed, Tensor, deallocate, moved_to, to_device, to_memory_config
-from tessera.coregrid.execution.execute import execute
-from tessera.coregrid.execution.prepared import Operands
-from tessera.coregrid.execution.program import Program
-from tessera.coregrid.execution.sliced import execute_slices
+from tessera.coregrid.device.placement import allocate_storage
+from tessera.coregrid.device.storage import ShardedStorage, copy_matrix, write_values
+from tessera.coregrid.device.tensors import Allocation, Tensor, deallocate, move_to_config, to_device, to_memory_config
+from tessera.coregrid.execution.execute import execute_program, execute_slices
+from tessera.coregrid.execution.program import ConvProgram
+from tessera.coregrid.execution.weights import ConvOperands
 from tessera.coregrid.formats import DataType
-from tessera.coregrid.operations.images import check_images, paddings, pair
-from tessera.coregrid.planning.choose import plan_call
-from tessera.coregrid.planning.knobs import advice
-from tessera.coregrid.planning.plan import ConvPlan, Setup
-from tessera.coregrid.planning.sharding import ShardLayout
+from tessera.coregrid.operations.inputs import check_images, parse_padding, parse_pair
+from tessera.coregrid.planning.memory_savings import explain_fit
+from tessera.coregrid.planning.plan import ConvPlan, ConvSetup
+from tessera.coregrid.planning.slicing import plan_conv2d_call
 
 
 def conv2d(
@@ -48,12 +46,12 @@ def conv2d(
     return_output_dim: bool = False,
     dtype: DataType | None = None,
 ) -> Any:
-    """Convolve images `(N, H, W, C)` with weights `(Co, Ci / groups, Kh, Kw)`; gives `(1, 1, N*Ho*Wo, Co)`.
+    """Convolve images `(N, H, W, C)` with weights `(Co, Ci / groups, Kh, Kw)`; returns `(1, 1, N*Ho*Wo, Co)`.
 
-    `padding` is (height, width) or (top, bottom, left, right). The output stays in shards on the cores, unless
-    `memory_config` says where it goes; its format is `dtype`, or else the config's. With `return_output_dim` and
+    `padding` is (height, width) or (top, bottom, left, right). The output stays sharded on the cores unless
+    `memory_config` is set. The output format is `dtype`, by default `conv_config.dtype`. With `return_output_dim` and
     `return_weights_and_bias` the result is a list: the output, then `[height, width]`, then `[weights, bias]`, which
-    may be passed again.
+    can be passed to later calls.
     """
     conv = Convolution(
         batch=batch_size,
@@ -61,127 +59,132 @@ def conv2d(
         width=input_width,
         in_channels=in_channels,
         out_channels=out_channels,
-        kernel=pair("kernel_size", kernel_size),
-        stride=pair("stride", stride),
-        padding=paddings(padding),
-        dilation=pair("dilation", dilation),
+        kernel=parse_pair("kernel_size", kernel_size),
+        stride=parse_pair("stride", stride),
+        padding=parse_padding(padding),
+        dilation=parse_pair("dilation", dilation),
         groups=groups,
     )
     check_images(input_tensor, (conv.batch, conv.height, conv.width, conv.in_channels), device)
-    asked = conv_config or Conv2dConfig()
-    # copies, since a program is kept by them, and the caller may assign to theirs
-    config = replace(asked, dtype=dtype or asked.dtype)
+    requested = conv_config or Conv2dConfig()
+    # copy the configs: they are keys of cached programs, and the caller may change the originals
+    config = replace(requested, dtype=dtype or requested.dtype)
     compute = replace(compute_config or ComputeConfig())
-    ready = _ready(conv, input_tensor, device, config, compute, slice_config, bias_tensor is not None)
-    operands = Operands(weight_tensor, bias_tensor, config.weights_dtype, device)
+    ready = _prepare_call(conv, input_tensor, device, config, compute, slice_config, bias_tensor is not None)
+    operands = ConvOperands(weight_tensor, bias_tensor, config.weights_dtype, device)
     first = ready.programs[0].weights
     try:
         if ready.plan.slices:
-            output = _in_slices(ready, device, input_tensor, operands, frees=config.deallocate_activation)
+            output = _run_in_slices(ready, device, input_tensor, operands, free_input=config.deallocate_activation)
         else:
             program = ready.programs[0]
-            output = _on_cores(program, device, input_tensor, operands, frees=config.deallocate_activation)
-        operands.free(but=first if return_weights_and_bias else None)
-        output = moved_to(output, memory_config)
+            output = _run_on_cores(program, device, input_tensor, operands, free_input=config.deallocate_activation)
+        operands.free(except_for=first if return_weights_and_bias else None)
+        output = move_to_config(output, memory_config)
     except BaseException:
         operands.free()
         raise
-    found: list[Any] = [output]
+    results: list[Any] = [output]
     if return_output_dim:
-        found.append(list(conv.output))
+        results.append(list(conv.output_size))
     if return_weights_and_bias:
-        found.append(list(operands.of(first)))
-    return found if len(found) > 1 else output
+        results.append(list(operands.get_prepared(first)))
+    return results if len(results) > 1 else output
 
 
 @dataclass(frozen=True, slots=True)
-class _Ready:
-    """A plan and its programs: one, or one for every slice."""
+class _PreparedCall:
+    """A plan and its executable programs: one program, or one per slice."""
 
     plan: ConvPlan
-    programs: tuple[Program, ...]
+    programs: tuple[ConvProgram, ...]
 
 
-def _ready(
+def _prepare_call(
     conv: Convolution,
-    given: Tensor,
+    tensor: Tensor,
     device: Device,
     config: Conv2dConfig,
     compute: ComputeConfig,
     slices: SliceConfig | None,
     bias: bool,
-) -> _Ready:
-    """Plan a call, or find the plan of a call like it that this device made before."""
-    lies, in_banks = None, not given.is_on_device
-    if given.is_on_device:
-        where = given.memory_config()
+) -> _PreparedCall:
+    """Plan a `conv2d` call, or return the cached plan of an equal call on this device."""
+    input_sharding, in_banks = None, not tensor.is_on_device
+    if tensor.is_on_device:
+        where = tensor.memory_config()
         in_banks = where.buffer_type is BufferType.DRAM
-        lies = ShardLayout(where.memory_layout.value) if where.is_sharded() else None
-    key = (conv, config, compute, given.dtype, given.layout, lies, in_banks, slices, bias)
+        input_sharding = ShardLayout(where.memory_layout.value) if where.is_sharded() else None
+    key = (conv, config, compute, tensor.dtype, tensor.layout, input_sharding, in_banks, slices, bias)
     if key not in device.programs:
-        setup = Setup(
+        setup = ConvSetup(
             machine=device.machine,
             config=config,
             compute=compute,
-            input_dtype=given.dtype,
-            input_layout=given.layout,
+            input_dtype=tensor.dtype,
+            input_layout=tensor.layout,
             bias=bias,
         )
-        plan = plan_call(conv, setup, lies=lies, in_global_memory=in_banks, slices=slices)
+        plan = plan_conv2d_call(conv, setup, input_sharding=input_sharding, in_global_memory=in_banks, slices=slices)
         plans = [part.plan for part in plan.slices] or [plan]
-        alike = {id(part): Program.of(part) for part in plans}  # most slices share a plan
-        device.programs[key] = _Ready(plan, tuple(alike[id(part)] for part in plans))
-    found: _Ready = device.programs[key]
-    return found
+        programs = {id(part): ConvProgram.of(part) for part in plans}  # most slices share a plan
+        device.programs[key] = _PreparedCall(plan, tuple(programs[id(part)] for part in plans))
+    prepared: _PreparedCall = device.programs[key]
+    return prepared
 
 
-def _on_cores(program: Program, device: Device, given: Tensor, operands: Operands, *, frees: bool) -> Tensor:
-    """Run a convolution whose shards fit, after its input is brought to where the plan wants it."""
+def _run_on_cores(
+    program: ConvProgram, device: Device, tensor: Tensor, operands: ConvOperands, *, free_input: bool
+) -> Tensor:
+    """Execute an unsliced convolution, after resharding its input if necessary."""
     plan, released = program.plan, program.plan.config.deallocate_activation
-    weights, bias = operands.pages(program.weights)
-    knobs = f"free other tensors; {advice(plan)}"
-    if given.is_on_device and given.memory_config() == program.input and frees == released:
-        source = given.storage
-        assert isinstance(source, Shards)
-        release = (lambda: deallocate(given)) if frees else None
-        made = execute(program, device, source, weights, bias, release=release, do=knobs)
+    weights, bias = operands.get_pages(program.weights)
+    advice = f"free other tensors; {explain_fit(plan)}"
+    if tensor.is_on_device and tensor.memory_config() == program.input and free_input == released:
+        source = tensor.storage
+        assert isinstance(source, ShardedStorage)
+        release = (lambda: deallocate(tensor)) if free_input else None
+        shards_out = execute_program(program, device, source, weights, bias, release=release, do=advice)
     else:
-        copied = _brought(program, device, given)
+        copied = _shard_input(program, device, tensor)
         try:
-            if frees:
-                deallocate(given)
+            if free_input:
+                deallocate(tensor)
             release = copied.free if released else None
             shards = copied.storage
-            assert isinstance(shards, Shards)
-            made = execute(program, device, shards, weights, bias, release=release, do=knobs)
+            assert isinstance(shards, ShardedStorage)
+            shards_out = execute_program(program, device, shards, weights, bias, release=release, do=advice)
         finally:
             copied.free()
-    shape = 1, 1, plan.conv.outputs, plan.conv.out_channels
-    return Tensor(shape, made.matrix.dtype, made.matrix.layout, placed=Placed(device, program.output, made))
+    shape = 1, 1, plan.conv.output_sticks, plan.conv.out_channels
+    allocation = Allocation(device, program.output, shards_out)
+    return Tensor(shape, shards_out.matrix.dtype, shards_out.matrix.layout, allocation=allocation)
 
 
-def _brought(program: Program, device: Device, given: Tensor) -> Placed:
-    """The input in shards as a plan wants it, from the host or from elsewhere on the device."""
-    storage = place(device, given.matrix, program.input, "input")
-    copied = Placed(device, program.input, storage)
-    if given.is_on_device:
-        device.count(copy(given.storage, storage))
+def _shard_input(program: ConvProgram, device: Device, tensor: Tensor) -> Allocation:
+    """Copy the input from the host or the device into the shards of a program."""
+    storage = allocate_storage(device, tensor.matrix, program.input, "input")
+    copied = Allocation(device, program.input, storage)
+    if tensor.is_on_device:
+        device.add_moved_bytes(copy_matrix(tensor.storage, storage))
     else:
-        fill(storage, given.host.reshape(given.matrix.rows, given.matrix.columns))
+        write_values(storage, tensor.host.reshape(tensor.matrix.rows, tensor.matrix.columns))
     return copied
 
 
-def _in_slices(ready: _Ready, device: Device, given: Tensor, operands: Operands, *, frees: bool) -> Tensor:
-    """Run a convolution slice by slice, with its input in global memory."""
-    source = given
-    if not given.is_on_device:
-        source = to_device(given, device)
-    elif given.memory_config() != DRAM_MEMORY_CONFIG:
-        source = to_memory_config(given, DRAM_MEMORY_CONFIG)
-        if frees:
-            deallocate(given)
+def _run_in_slices(
+    ready: _PreparedCall, device: Device, tensor: Tensor, operands: ConvOperands, *, free_input: bool
+) -> Tensor:
+    """Execute a convolution slice by slice. Input and output are in global memory."""
+    source = tensor
+    if not tensor.is_on_device:
+        source = to_device(tensor, device)
+    elif tensor.memory_config() != DRAM_MEMORY_CONFIG:
+        source = to_memory_config(tensor, DRAM_MEMORY_CONFIG)
+        if free_input:
+            deallocate(tensor)
     try:
         return execute_slices(ready.plan, ready.programs, device, source.storage, operands)
     finally:
-        if source is not given or frees:
+        if source is not tensor or free_input:
             deallocate(source)

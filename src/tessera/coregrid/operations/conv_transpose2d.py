@@ -1,4 +1,4 @@
-"""A transposed convolution as a convolution: over images with zeros between their pixels, with turned weights."""
+"""Transposed convolution as a convolution of zero-stuffed images with flipped weights."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from tessera.coregrid.device.memory_config import MemoryConfig
 from tessera.coregrid.device.tensors import Tensor, deallocate, from_torch
 from tessera.coregrid.formats import DataType
 from tessera.coregrid.operations.conv2d import conv2d
-from tessera.coregrid.operations.images import check_images, paddings, pair
-from tessera.coregrid.operations.resample import with_zeros_between
+from tessera.coregrid.operations.inputs import check_images, parse_padding, parse_pair
+from tessera.coregrid.operations.resample import insert_zeros
 from tessera.errors import TesseraError
 
 
@@ -42,28 +42,35 @@ def conv_transpose2d(
     return_output_dim: bool = False,
     dtype: DataType | None = None,
 ) -> Any:
-    """Transposed convolution of images `(N, H, W, C)` with weights `(Ci, Co / groups, Kh, Kw)`; see `conv2d`."""
+    """Compute the transposed convolution of images `(N, H, W, C)` with weights `(Ci, Co / groups, Kh, Kw)`.
+
+    The other arguments and the result are described in `conv2d`.
+    """
     sizes = batch_size, input_height, input_width, in_channels
     check_images(input_tensor, sizes, device)
-    kernel, apart, steps = pair("kernel_size", kernel_size), pair("dilation", dilation), pair("stride", stride)
-    more = pair("output_padding", output_padding)
+    kernel, apart, steps = (
+        parse_pair("kernel_size", kernel_size),
+        parse_pair("dilation", dilation),
+        parse_pair("stride", stride),
+    )
+    extra_padding = parse_pair("output_padding", output_padding)
     sides: list[int] = []
-    for axis, (before, after) in enumerate(paddings(padding)):
+    for axis, (before, after) in enumerate(parse_padding(padding)):
         reach = apart[axis] * (kernel[axis] - 1)
-        if not 0 <= more[axis] < max(steps[axis], apart[axis]):
-            raise TesseraError("output_padding is less than the stride or the dilation", got=output_padding)
-        around = reach - before, reach - after + more[axis]
+        if not 0 <= extra_padding[axis] < max(steps[axis], apart[axis]):
+            raise TesseraError("output_padding must be less than the stride or the dilation", got=output_padding)
+        around = reach - before, reach - after + extra_padding[axis]
         if min(around) < 0:
             raise TesseraError(
-                "a transposed convolution is padded by its kernel's reach at most",
+                "padding exceeds the extent of the kernel",
                 got=padding,
                 allowed=f"up to {reach}",
             )
         sides += around
     weights = weight_tensor
     if not weights.is_on_device:
-        weights = from_torch(turned(weights.host, groups), weights.dtype, layout=weights.layout)
-    spread = with_zeros_between(input_tensor, sizes, steps, device)
+        weights = from_torch(transpose_weights(weights.host, groups), weights.dtype, layout=weights.layout)
+    spread = insert_zeros(input_tensor, sizes, steps, device)
     if conv_config is not None and conv_config.deallocate_activation:
         deallocate(input_tensor)
     try:
@@ -93,10 +100,10 @@ def conv_transpose2d(
         deallocate(spread)
 
 
-def turned(weight: torch.Tensor, groups: int = 1) -> torch.Tensor:
-    """Weights `(Ci, Co / groups, Kh, Kw)` as `(Co, Ci / groups, Kh, Kw)` of the convolution that does the same."""
+def transpose_weights(weight: torch.Tensor, groups: int = 1) -> torch.Tensor:
+    """Convert weights `(Ci, Co / groups, Kh, Kw)` to convolution weights `(Co, Ci / groups, Kh, Kw)`."""
     inputs, outputs, *kernel = weight.shape
     if inputs % groups:
-        raise TesseraError("channels are divided evenly over the groups", got=f"{inputs} in_channels, {groups} groups")
+        raise TesseraError("in_channels must be divisible by groups", got=f"{inputs} in_channels, {groups} groups")
     by_group = weight.reshape(groups, inputs // groups, outputs, *kernel).transpose(1, 2)
     return by_group.reshape(groups * outputs, inputs // groups, *kernel).flip(-1, -2)

@@ -1,8 +1,10 @@
-"""Pools over height-sharded images, each core over its own run of outputs."""
+"""Max pools and average pools of height-sharded images, and global average pools."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from math import prod
 
 import numpy as np
@@ -11,18 +13,32 @@ from numpy.typing import NDArray
 from torch import Tensor as TorchTensor
 
 from tessera.coregrid.convolution import Pair
+from tessera.coregrid.cores import CoreRangeSet
 from tessera.coregrid.device.device import Device
-from tessera.coregrid.device.memory_config import MemoryConfig
-from tessera.coregrid.device.storage import Matrix
-from tessera.coregrid.device.tensors import Tensor, deallocate, empty, moved_to, on_cores
-from tessera.coregrid.execution.windows import WindowMoves, haloed
-from tessera.coregrid.operations.images import check_images, device_of, paddings, pair
-from tessera.coregrid.operations.sharded import by_height, even_runs, put
+from tessera.coregrid.device.memory_config import BufferType, MemoryConfig, ShardOrientation, ShardSpec
+from tessera.coregrid.device.storage import MatrixSpec, ShardedStorage
+from tessera.coregrid.device.tensors import Tensor, allocate_tensor, deallocate, get_sharded_storage, move_to_config
+from tessera.coregrid.execution.halo import HaloMoves
+from tessera.coregrid.execution.replay import CallRecorder
+from tessera.coregrid.formats import TILE_SIZE
+from tessera.coregrid.operations.inputs import (
+    check_images,
+    choose_device,
+    ensure_height_sharded,
+    parse_padding,
+    parse_pair,
+    plan_height_shards,
+    write_shard,
+)
+from tessera.coregrid.planning.halo import PaddedSticks
+from tessera.coregrid.planning.ledger import Ledger
+from tessera.coregrid.planning.memory import get_sticks_dtype
+from tessera.coregrid.planning.sharding import round_up
 from tessera.errors import TesseraError
 from tessera.geometry import Interval, Window
 
-# The outputs of a core from its haloed sticks, the sticks of every pixel of the window, and which outputs they are.
-Reduce = Callable[[TorchTensor, list[TorchTensor], Interval], TorchTensor]
+# (sticks of the haloed shard, stick positions of every window pixel, outputs of the core) -> output values
+WindowReduction = Callable[[TorchTensor, list[TorchTensor], Interval], TorchTensor]
 
 
 def max_pool2d(
@@ -41,17 +57,17 @@ def max_pool2d(
     memory_config: MemoryConfig | None = None,
     deallocate_input: bool = False,
 ) -> Tensor:
-    """The largest of every window; gives `(1, 1, N*Ho*Wo, C)`. An input on the host needs a device."""
-    window = _window((input_h, input_w), kernel_size, stride, padding, dilation, ceil_mode)
+    """Return the maximum of every window as `(1, 1, N*Ho*Wo, C)`. A host input requires `device`."""
+    window = _build_window((input_h, input_w), kernel_size, stride, padding, dilation, ceil_mode)
 
-    def largest(sticks: TorchTensor, taps: list[TorchTensor], outputs: Interval) -> TorchTensor:
-        found = sticks.index_select(0, taps[0])
+    def reduce_max(sticks: TorchTensor, taps: list[TorchTensor], outputs: Interval) -> TorchTensor:
+        maximum = sticks.index_select(0, taps[0])
         for tap in taps[1:]:
-            torch.maximum(found, sticks.index_select(0, tap), out=found)
-        return found
+            torch.maximum(maximum, sticks.index_select(0, tap), out=maximum)
+        return maximum
 
     shape = batch_size, input_h, input_w, channels
-    return _pooled(input_tensor, shape, window, largest, -torch.inf, device, deallocate_input, memory_config)
+    return _pool_windows(input_tensor, shape, window, reduce_max, -torch.inf, device, deallocate_input, memory_config)
 
 
 def avg_pool2d(
@@ -71,62 +87,66 @@ def avg_pool2d(
     memory_config: MemoryConfig | None = None,
     deallocate_input: bool = False,
 ) -> Tensor:
-    """The mean of every window, padding counted as zeros unless said otherwise; gives `(1, 1, N*Ho*Wo, C)`."""
-    window = _window((input_h, input_w), kernel_size, stride, padding, (1, 1), ceil_mode)
+    """Return the mean of every window as `(1, 1, N*Ho*Wo, C)`. Padding counts as zeros by default."""
+    window = _build_window((input_h, input_w), kernel_size, stride, padding, (1, 1), ceil_mode)
     if divisor_override is not None and divisor_override < 1:
-        raise TesseraError("a divisor is 1 or more", got=divisor_override)
-    counts = torch.from_numpy(np.tile(_counts((input_h, input_w), window, count_include_pad), batch_size))
+        raise TesseraError("divisor_override must be positive", got=divisor_override)
+    counts = torch.from_numpy(
+        np.tile(_count_averaged_pixels((input_h, input_w), window, count_include_pad), batch_size)
+    )
     if divisor_override is not None:
         counts.fill_(divisor_override)
 
-    def mean(sticks: TorchTensor, taps: list[TorchTensor], outputs: Interval) -> TorchTensor:
-        found = sticks.index_select(0, taps[0]).float()
+    def reduce_mean(sticks: TorchTensor, taps: list[TorchTensor], outputs: Interval) -> TorchTensor:
+        total = sticks.index_select(0, taps[0]).float()
         for tap in taps[1:]:
-            found += sticks.index_select(0, tap)
-        return found.div_(counts[outputs.slice, None])
+            total += sticks.index_select(0, tap)
+        return total.div_(counts[outputs.slice, None])
 
     shape = batch_size, input_h, input_w, channels
-    return _pooled(input_tensor, shape, window, mean, 0.0, device, deallocate_input, memory_config)
+    return _pool_windows(input_tensor, shape, window, reduce_mean, 0.0, device, deallocate_input, memory_config)
 
 
 @torch.no_grad()
-def _pooled(
-    given: Tensor,
+def _pool_windows(
+    tensor: Tensor,
     shape: tuple[int, int, int, int],
     window: Window,
-    reduce: Reduce,
+    reduce: WindowReduction,
     padding: float,
     device: Device | None,
-    frees: bool,
+    free_input: bool,
     memory_config: MemoryConfig | None,
 ) -> Tensor:
-    """Make the haloed shards, then on every core its own outputs."""
-    device = device_of(given, device)
-    check_images(given, shape, device)
+    """Pool images: fill the haloed shards, then apply `reduce` to the windows of every core's outputs."""
+    device = choose_device(tensor, device)
+    check_images(tensor, shape, device)
     batch, height, width, channels = shape
-    result = 1, 1, batch * prod(window.output_size((height, width))), channels
-    matrix = Matrix.of(result, given.dtype, given.layout)
-    config, outputs = even_runs(matrix, device)
-    source, shards, frees = by_height(given, device, frees=frees)
-    inputs = [shards.rows(row) for row in range(shards.down)]
+    result = 1, 1, batch * prod(window.compute_output_size((height, width))), channels
+    matrix = MatrixSpec.of(result, tensor.dtype, tensor.layout)
+    config, outputs = plan_height_shards(matrix, device)
+    source, shards, free_input = ensure_height_sharded(tensor, device, free_input=free_input)
+    inputs = [shards.get_rows(row) for row in range(shards.down)]
     key = ("windows", shape, window, shards.height, shards.down)
     if key not in device.programs:
         device.programs[key] = WindowMoves.of((batch, height, width), window, inputs, outputs)
     moves: WindowMoves = device.programs[key]
     try:
-        with haloed(device, source, moves, padding=padding, frees=frees, what="a pool") as sticks:
-            made = empty(device, matrix, result, config, "output of a pool")
-            storage = on_cores(made)
+        with fill_haloed_shards(
+            device, source, moves, padding=padding, free_input=free_input, label="a pool"
+        ) as sticks:
+            output = allocate_tensor(device, matrix, result, config, "output of a pool")
+            storage = get_sharded_storage(output)
             for core, run in enumerate(outputs):
                 if len(run):
-                    put(storage, core, 0, reduce(sticks(core), moves.taps[core], run))
+                    write_shard(storage, core, 0, reduce(sticks(core), moves.taps[core], run))
     finally:
-        if source is not given:  # a copy is left if there was no room for its halo
+        if source is not tensor:  # free the copy if the haloed shards did not fit
             deallocate(source)
-    return moved_to(made, memory_config)
+    return move_to_config(output, memory_config)
 
 
-def _window(
+def _build_window(
     size: Pair,
     kernel: Sequence[int],
     stride: Sequence[int],
@@ -136,29 +156,129 @@ def _window(
 ) -> Window:
     try:
         window = Window(
-            pair("kernel_size", kernel),
-            pair("stride", stride),
-            pair("dilation", dilation),
-            paddings(padding),
+            parse_pair("kernel_size", kernel),
+            parse_pair("stride", stride),
+            parse_pair("dilation", dilation),
+            parse_padding(padding),
             ceil_mode,
         )
-        window.output_size(size)
+        window.compute_output_size(size)
     except ValueError as error:
         raise TesseraError(str(error), do="use a smaller kernel or more padding") from None
     if any(2 * side > length for sides, length in zip(window.padding, window.kernel, strict=True) for side in sides):
-        raise TesseraError("a pool is padded by half its kernel at most", got=padding, allowed=f"half of {kernel}")
+        raise TesseraError("padding exceeds half the kernel", got=padding, allowed=f"half of {kernel}")
     return window
 
 
-def _counts(size: Pair, window: Window, with_padding: bool) -> NDArray[np.float32]:
-    """How many pixels the mean of every output of an image goes over."""
-    found = []
+def _count_averaged_pixels(size: Pair, window: Window, with_padding: bool) -> NDArray[np.float32]:
+    """Return the number of averaged pixels for every output of an image. `with_padding` counts padding as well."""
+    lengths = []
     for axis, length in enumerate(size):
         before, after = window.padding[axis]
-        first = np.arange(window.output_size(size)[axis]) * window.stride[axis] - before
-        last = np.minimum(first + window.kernel[axis], length + after)  # the end of what is padded, in ceil mode
+        first = np.arange(window.compute_output_size(size)[axis]) * window.stride[axis] - before
+        last = np.minimum(
+            first + window.kernel[axis], length + after
+        )  # in ceil mode a window may extend beyond the padding
         if not with_padding:
             first, last = np.maximum(first, 0), np.minimum(last, length)
-        found.append(last - first)
-    counts: NDArray[np.float32] = (found[0][:, None] * found[1]).reshape(-1).astype(np.float32)
+        lengths.append(last - first)
+    counts: NDArray[np.float32] = (lengths[0][:, None] * lengths[1]).reshape(-1).astype(np.float32)
     return counts
+
+
+@dataclass(frozen=True, slots=True)
+class WindowMoves:
+    """Halo exchange for a window as indexed copies, and the positions of every window pixel in each core's shard."""
+
+    halo: HaloMoves
+    taps: list[list[TorchTensor]]
+
+    @classmethod
+    def of(
+        cls, sizes: tuple[int, int, int], window: Window, inputs: list[Interval], outputs: list[Interval]
+    ) -> WindowMoves:
+        sticks = PaddedSticks(sizes, window)
+        halo_runs = sticks.build_halo_runs(inputs, outputs)
+        taps = [
+            [torch.from_numpy(sticks.corners[run.slice] - span.start + tap) for tap in sticks.taps]
+            for run, span in zip(outputs, halo_runs.ranges, strict=True)
+        ]
+        return cls(HaloMoves.of(halo_runs), taps)
+
+
+@contextmanager
+def fill_haloed_shards(
+    device: Device, tensor: Tensor, moves: WindowMoves, *, padding: float, free_input: bool, label: str
+) -> Iterator[Callable[[int], TorchTensor]]:
+    """Fill the haloed shards for a `with` block; yield a function that returns the haloed shard of a core.
+
+    `free_input` deallocates the input once the haloed shards are filled.
+    """
+    source, arena = tensor.storage, device.arena
+    assert isinstance(source, ShardedStorage)
+    dtype, width = get_sticks_dtype(tensor.dtype).torch, source.width
+    buffer = arena.allocate(max(moves.halo.sizes) * width * dtype.itemsize, f"haloed input of {label}")
+    try:
+
+        def view_sticks(core: int) -> TorchTensor:
+            return arena.view(core, buffer, dtype, (moves.halo.sizes[core], width))
+
+        device.add_moved_bytes(
+            moves.halo.exchange(
+                lambda row: source.read_shard_values(row, 0).to(dtype), view_sticks, padding, CallRecorder(keep=False)
+            )
+        )
+        if free_input:
+            deallocate(tensor)
+        yield view_sticks
+    finally:
+        arena.free(buffer)
+
+
+@torch.no_grad()
+def global_avg_pool2d(input_tensor: Tensor) -> Tensor:
+    """Return the mean of every channel over sharded images `(N, H, W, C)` as `(N, 1, 1, C)`.
+
+    Every core sums its own sticks per image. Within each column of shards, the sums are sent as float32 to the core in
+    the first row.
+    """
+    if len(input_tensor.shape) != 4:
+        raise TesseraError("images must have four dims", got=input_tensor.shape, allowed="(N, H, W, C)")
+    batch, height, width, channels = input_tensor.shape
+    source, device = get_sharded_storage(input_tensor), input_tensor.allocation.device
+    shape = batch, 1, 1, channels
+    matrix = MatrixSpec.of(shape, input_tensor.dtype, input_tensor.layout)
+    means = allocate_tensor(
+        device, matrix, shape, _build_first_row_config(input_tensor.memory_config(), source, batch), "mean of images"
+    )
+    target, pixels, ledger = get_sharded_storage(means), height * width, Ledger()
+    for column in range(source.across):
+        sums = torch.zeros(batch, source.width)
+        home = target.get_core(0, column)
+        for row in range(source.down):
+            mine = source.get_rows(row)
+            if not len(mine):
+                continue
+            sticks = source.read_shard_values(row, column)
+            images = Interval(mine.start // pixels, -(-mine.stop // pixels))
+            for image in range(images.start, images.stop):
+                part = (Interval(image * pixels, (image + 1) * pixels) & mine) - mine.start
+                sums[image] += sticks[part.slice].float().sum(0)
+            if source.get_core(row, column) != home:
+                ledger += Ledger(remote=len(images) * source.width * sums.element_size())
+        write_shard(target, 0, column, sums.div_(pixels))
+    device.add_moved_bytes(ledger)
+    return means
+
+
+def _build_first_row_config(config: MemoryConfig, source: ShardedStorage, batch: int) -> MemoryConfig:
+    """Build the memory config of one row per image, on the cores of the first row of shards of `source`."""
+    spec = config.shard_spec
+    assert spec is not None
+    by_rows = spec.orientation is ShardOrientation.ROW_MAJOR
+    if source.down == 1:
+        cores = spec.grid
+    else:
+        cores = CoreRangeSet.of_rectangle(1, source.across) if by_rows else CoreRangeSet.of_rectangle(source.across, 1)
+    shape = round_up(batch, TILE_SIZE), source.width
+    return MemoryConfig(config.memory_layout, BufferType.L1, ShardSpec(cores, shape, spec.orientation))

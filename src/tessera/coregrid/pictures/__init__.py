@@ -1,1 +1,1 @@
-"""Plans as pictures: shards and their halos, the memory of a core, its timeline; SVG, a page, a trace."""
+"""Drawings of a plan: shards and halos, memory, timeline, and an HTML page with all drawings."""

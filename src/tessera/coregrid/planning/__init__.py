@@ -1,1 +1,1 @@
-"""How a convolution lies on the cores: shards, halos, blocks, memory, bytes, slices, and the search among them."""
+"""Plans of a convolution on the core grid: shards, halos, blocks, memory, bytes moved, and slices."""

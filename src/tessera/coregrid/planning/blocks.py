@@ -1,26 +1,29 @@
-"""The blocks in which a core works through its shard, in tiles, and the sub-blocks that its registers hold."""
+"""Sizes of the blocks that a core processes at a time, and of the sub-blocks that fit the core's registers."""
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
+from tessera.coregrid.config import ShardLayout
 from tessera.coregrid.convolution import Convolution
-from tessera.coregrid.formats import TILE, DataType
-from tessera.coregrid.planning.sharding import Sharding, ShardLayout, round_up
+from tessera.coregrid.formats import TILE_SIZE
+from tessera.coregrid.planning.sharding import Sharding, round_up
 from tessera.errors import TesseraError
 
-# Heights and widths of sub-blocks in tiles, in the order in which they are tried.
-SUB_BLOCKS = (
+# Sub-block sizes (height, width) in tiles, in order of preference.
+SUB_BLOCK_SIZES = (
     (2, 4), (4, 2), (1, 8), (8, 1), (1, 7), (7, 1), (2, 3), (3, 2), (1, 6), (6, 1), (1, 5), (5, 1),
     (2, 2), (1, 4), (4, 1), (1, 3), (3, 1), (1, 2), (2, 1), (1, 1),
 )  # fmt: skip
-REGISTERS = 8  # tiles that a core computes at once, half of them with 32-bit accumulation
+REGISTER_TILES = 8  # tiles in the destination registers of a core; half of them with 32-bit accumulation
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Blocks:
-    """Sizes in tiles: of an activation block, of an output block; and how many there are along each dim."""
+class BlockSizes:
+    """Sizes of activation blocks, output blocks and sub-blocks in tiles, and the number of height and inner blocks.
+
+    A height block is a range of a core's output sticks, an inner block a range of the inner dim of the matrix product.
+    """
 
     act_height: int
     act_width: int
@@ -31,7 +34,7 @@ class Blocks:
     sub_width: int
 
 
-def blocks_of(
+def choose_blocks(
     conv: Convolution,
     sharding: Sharding,
     *,
@@ -39,32 +42,37 @@ def blocks_of(
     act_block_w_div: int = 1,
     full_inner: bool = False,
     fp32_accumulation: bool = False,
-) -> Blocks:
-    """The chip's own rule; `act_block_h_override` is in sticks, and falls to the next divisor of the shard."""
-    if act_block_h_override % TILE:
-        raise TesseraError("act_block_h_override is a multiple of 32", got=act_block_h_override)
-    shard = sharding.out_height // TILE
+) -> BlockSizes:
+    """Choose the block sizes of a sharded convolution by the chip's rule.
+
+    `act_block_h_override` is the requested block height in sticks; it is rounded down to a divisor of the shard height.
+    """
+    if act_block_h_override % TILE_SIZE:
+        raise TesseraError("act_block_h_override must be a multiple of 32", got=act_block_h_override)
+    shard = sharding.out_height // TILE_SIZE
     height = shard
     if act_block_h_override and sharding.layout != ShardLayout.WIDTH:
-        height = max(d for d in range(1, min(shard, act_block_h_override // TILE) + 1) if shard % d == 0)
+        height = max(d for d in range(1, min(shard, act_block_h_override // TILE_SIZE) + 1) if shard % d == 0)
     kernel_h, kernel_w = conv.kernel
     if sharding.layout == ShardLayout.HEIGHT:
-        width, inner = round_up(sharding.in_width * kernel_w, TILE) // TILE, kernel_h
+        width, inner = round_up(sharding.in_width * kernel_w, TILE_SIZE) // TILE_SIZE, kernel_h
     elif sharding.layout == ShardLayout.BLOCK:
         taps = kernel_w * (kernel_h if full_inner else 1)
-        width, inner = round_up(sharding.in_width * taps, TILE) // TILE, (1 if full_inner else kernel_h)
+        width, inner = round_up(sharding.in_width * taps, TILE_SIZE) // TILE_SIZE, (1 if full_inner else kernel_h)
     else:
-        whole = sharding.in_width * kernel_h * kernel_w // TILE
+        whole = sharding.in_width * kernel_h * kernel_w // TILE_SIZE
         if whole % act_block_w_div:
             raise TesseraError(
-                "act_block_w_div divides the width of the activation block into whole tiles",
+                "act_block_w_div must divide the width of the activation block in tiles",
                 got=act_block_w_div,
-                allowed=width_parts(conv, sharding),
+                allowed=list_width_divisors(conv, sharding),
             )
         width, inner = whole // act_block_w_div, act_block_w_div
-    out_width = sharding.out_width // TILE
-    sub_height, sub_width = sub_block(height, out_width, REGISTERS // 2 if fp32_accumulation else REGISTERS)
-    return Blocks(
+    out_width = sharding.out_width // TILE_SIZE
+    sub_height, sub_width = choose_sub_block(
+        height, out_width, REGISTER_TILES // 2 if fp32_accumulation else REGISTER_TILES
+    )
+    return BlockSizes(
         act_height=height,
         act_width=width,
         out_width=out_width,
@@ -75,47 +83,21 @@ def blocks_of(
     )
 
 
-def width_parts(conv: Convolution, sharding: Sharding) -> list[int]:
-    """What `act_block_w_div` may be: into how many parts of whole tiles the activation block of WIDTH divides."""
-    tiles = sharding.in_width * conv.kernel[0] * conv.kernel[1] // TILE
+def list_width_divisors(conv: Convolution, sharding: Sharding) -> list[int]:
+    """Return the allowed values of `act_block_w_div`: divisors of the activation block width in tiles (WIDTH)."""
+    tiles = sharding.in_width * conv.kernel[0] * conv.kernel[1] // TILE_SIZE
     return [parts for parts in range(1, tiles + 1) if tiles % parts == 0]
 
 
-def output_block(conv: Convolution, free: int, dtype: DataType) -> tuple[int, int]:
-    """The largest block of the output, in sticks and channels, that a core can make by itself from global memory.
+def choose_sub_block(height: int, width: int, most: int = REGISTER_TILES) -> tuple[int, int]:
+    """Return the preferred sub-block size in tiles for an output block of `height` x `width` tiles.
 
-    Beside it lie the activations and the weights that it needs, so `(bHo * bWo + K * (bHo + bWo)) * size < free` with
-    `K = Kh * Kw * Ci`. Both sides are whole tiles; of two blocks that are as large the wider one takes fewer weights.
+    A sub-block divides the output block, has at most `most` tiles, and is either one row high or as wide as the block.
 
-    >>> from tessera.coregrid.formats import bfloat16
-    >>> conv = Convolution(batch=2, height=16, width=16, in_channels=32, out_channels=64, kernel=(3, 3), stride=(2, 2))
-    >>> output_block(conv, 100_000, bfloat16)
-    (64, 64)
-    """
-    size, inner = dtype.tile_bytes / TILE**2, conv.kernel[0] * conv.kernel[1] * conv.in_channels
-    found = (0, 0)
-    for width in range(TILE, round_up(conv.out_channels, TILE) + 1, TILE):
-        most = (free / size - inner * width) / (width + inner)  # the height has to be below it
-        height = min(round_up(conv.outputs, TILE), (math.ceil(most) - 1) // TILE * TILE)
-        if height > 0:
-            found = max(found, (height, width), key=lambda block: (block[0] * block[1], block[1]))
-    if found == (0, 0):
-        raise TesseraError(
-            "not even a tile of the output fits with what it needs",
-            got=f"{math.ceil((TILE**2 + 2 * inner * TILE) * size):,} bytes",
-            allowed=f"less than {free:,}",
-            do="cut the inner dim as well, as every sharded layout does",
-        )
-    return found
-
-
-def sub_block(height: int, width: int, most: int = REGISTERS) -> tuple[int, int]:
-    """The first sub-block that divides an output block and fits the registers; it is as wide as the block, or a row.
-
-    >>> sub_block(4, 4), sub_block(7, 2), sub_block(4, 4, most=4)
+    >>> choose_sub_block(4, 4), choose_sub_block(7, 2), choose_sub_block(4, 4, most=4)
     ((2, 4), (1, 2), (1, 4))
     """
-    for rows, columns in SUB_BLOCKS:
+    for rows, columns in SUB_BLOCK_SIZES:
         fits = rows * columns <= most and height % rows == 0 and width % columns == 0
         if fits and (columns == width or rows == 1):
             return rows, columns

@@ -1,24 +1,29 @@
-"""What a convolution takes of every core's memory, buffer by buffer, before anything runs."""
+"""Memory that a convolution requires on every core, computed for every buffer before execution."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tessera.coregrid.config import ComputeConfig, Conv2dConfig
+from tessera.coregrid.config import ComputeConfig, Conv2dConfig, ShardLayout
 from tessera.coregrid.convolution import Convolution
-from tessera.coregrid.formats import TILE, DataType, Layout, bfloat16, float32
-from tessera.coregrid.planning.blocks import Blocks
-from tessera.coregrid.planning.sharding import Sharding, ShardLayout
+from tessera.coregrid.formats import TILE_SIZE, DataType, Layout, bfloat16, float32
+from tessera.coregrid.planning.blocks import BlockSizes
+from tessera.coregrid.planning.sharding import Sharding
+from tessera.errors import TesseraError
 
-SCRATCH = 64  # bytes
+SCRATCH_BYTES = 64
+
+
+class OutOfMemory(TesseraError):
+    """Error: a buffer does not fit the memory of a core or the memory banks."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Footprint:
-    """Bytes of one core: the circular buffers, the output shard, the haloed input, and the input shard before it.
+    """Memory of a convolution in bytes per core: circular buffers, output shard, haloed input, and input shard.
 
-    Every core sets aside as much as the one that needs most. A matmul has no haloed copy: its `halo` is the input
-    shard itself, read in place, and its `input` is 0.
+    Every core allocates the size of the largest shard. A matmul has no haloed copy: its `halo` is the input shard,
+    which is read in place, and its `input` is 0.
     """
 
     weights: int
@@ -35,25 +40,25 @@ class Footprint:
 
     @property
     def buffers(self) -> int:
-        """The circular buffers alone; they exist while the convolution runs."""
+        """Total bytes of the circular buffers, which are allocated while the convolution runs."""
         parts = (self.weights, self.act, self.act_tilized, self.act_row_major, self.bias, self.partials, self.scratch)
         return sum(parts)
 
     @property
     def total(self) -> int:
-        """What the convolution itself takes: buffers, output and haloed input."""
+        """Total bytes of circular buffers, output shard and haloed input."""
         return self.buffers + self.output + self.halo
 
     @property
     def high_water(self) -> int:
-        """The most that is allocated at once: while the halo is made, or while the convolution runs.
+        """Peak memory in bytes: the maximum during the halo exchange and during the convolution.
 
-        The input shard is there until the haloed one is made, and to the end unless `deallocate_activation` frees it.
+        With `deallocate_activation`, the input shard is freed after the halo exchange; else it stays allocated.
         """
         return max(self.input + self.halo, self.total + (self.input if self.input_kept else 0))
 
-    def parts(self) -> dict[str, int]:
-        """Every buffer that takes something, by its name, in the order in which they are allocated."""
+    def get_buffer_sizes(self) -> dict[str, int]:
+        """Return the size in bytes of every non-empty buffer by name, in allocation order."""
         named = {
             "input": self.input,
             "haloed input": self.halo,
@@ -69,25 +74,26 @@ class Footprint:
         return {name: size for name, size in named.items() if size}
 
 
-def sticks_dtype(dtype: DataType) -> DataType:
-    """In what format sticks lie row by row: block formats exist in tiles only, so theirs are 16 bits wide."""
+def get_sticks_dtype(dtype: DataType) -> DataType:
+    """Return the format of row-major sticks: `dtype`, or bfloat16 for block formats, which require the tile layout."""
     return float32 if dtype is float32 else bfloat16
 
 
-def partials_dtype(dtype: DataType, compute: ComputeConfig) -> DataType:
-    """In what format partial sums wait in a core's memory: the output's, unless the packer adds them up there.
+def get_partials_dtype(dtype: DataType, compute: ComputeConfig) -> DataType:
+    """Return the format of partial sums in a core's memory, for the output format `dtype`.
 
-    An output of 32 bits is accumulated in 32 bits.
+    The format is `dtype`, unless the packer accumulates in the precision of the registers. A float32 output is always
+    accumulated in float32.
     """
     if not compute.packer_l1_acc or dtype is float32:
         return dtype
     return float32 if compute.fp32_dest_acc_en else bfloat16
 
 
-def footprint(
+def compute_footprint(
     conv: Convolution,
     sharding: Sharding,
-    blocks: Blocks,
+    blocks: BlockSizes,
     halo_sticks: int,
     config: Conv2dConfig,
     compute: ComputeConfig,
@@ -96,13 +102,13 @@ def footprint(
     input_layout: Layout = Layout.TILE,
     bias: bool = False,
 ) -> Footprint:
-    """The chip's own reckoning, tile by tile; `halo_sticks` are those of the largest haloed shard."""
-    dtype, given = config.dtype, input_dtype or config.dtype
-    stored = sticks_dtype(given)
+    """Compute the memory of a convolution by the chip's rule. `halo_sticks` is the size of the largest haloed shard."""
+    dtype, input_format = config.dtype, input_dtype or config.dtype
+    stored = get_sticks_dtype(input_format)
     act = blocks.act_height * blocks.act_width
     weights = blocks.out_width * blocks.act_width * config.weights_dtype.tile_bytes
     if sharding.layout == ShardLayout.HEIGHT and blocks.height_blocks > 1:
-        weights *= conv.kernel[0]  # all of them stay, since every block of the height needs them again
+        weights *= conv.kernel[0]  # weights of all kernel rows stay, because every height block reads them
     elif config.enable_weights_double_buffer:
         weights *= 2
     act_tile = stored if sharding.layout == ShardLayout.HEIGHT else dtype
@@ -111,9 +117,9 @@ def footprint(
         row_major = act * stored.tile_bytes
     elif sharding.layout == ShardLayout.WIDTH:
         row_major = 2 * blocks.act_width * stored.tile_bytes
-    partial = partials_dtype(dtype, compute)
+    partial = get_partials_dtype(dtype, compute)
     aliased = config.output_layout is Layout.TILE and partial is dtype
-    shard = given.bytes_of(sharding.in_height, sharding.in_width, input_layout)
+    shard = input_format.count_bytes(sharding.in_height, sharding.in_width, input_layout)
     return Footprint(
         weights=weights,
         act=act * act_tile.tile_bytes * (2 if config.enable_act_double_buffer else 1),
@@ -121,9 +127,9 @@ def footprint(
         act_row_major=row_major,
         bias=blocks.out_width * config.weights_dtype.tile_bytes if bias else 0,
         partials=0 if aliased else blocks.act_height * blocks.out_width * partial.tile_bytes,
-        scratch=SCRATCH,
-        output=dtype.bytes_of(sharding.out_height, blocks.out_width * TILE, config.output_layout),
-        halo=shard if conv.is_matmul else stored.bytes_of(halo_sticks, sharding.in_width, Layout.ROW_MAJOR),
+        scratch=SCRATCH_BYTES,
+        output=dtype.count_bytes(sharding.out_height, blocks.out_width * TILE_SIZE, config.output_layout),
+        halo=shard if conv.is_matmul else stored.count_bytes(halo_sticks, sharding.in_width, Layout.ROW_MAJOR),
         input=0 if conv.is_matmul else shard,
         input_kept=not config.deallocate_activation,
     )

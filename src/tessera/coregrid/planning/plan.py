@@ -1,31 +1,33 @@
-"""One convolution planned on a grid of cores: shards, blocks, memory and bytes, and whether it fits, before it runs."""
+"""The plan of one convolution on a core grid: shards, blocks, memory, bytes moved, and whether it fits."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
+from typing import Any
 
-from tessera.coregrid.config import ComputeConfig, Conv2dConfig, SliceAxis
+from tessera.coregrid.config import ComputeConfig, Conv2dConfig, ShardLayout, SliceAxis
 from tessera.coregrid.convolution import Convolution
-from tessera.coregrid.formats import TILE, DataType, Layout
-from tessera.coregrid.planning.blocks import Blocks, blocks_of, width_parts
-from tessera.coregrid.planning.haloing import HaloCount, halo_count, haloing_of
-from tessera.coregrid.planning.ledger import Ledger, predicted_ledger
-from tessera.coregrid.planning.memory import Footprint, footprint, partials_dtype, sticks_dtype
-from tessera.coregrid.planning.sharding import Sharding, ShardLayout, sharding_of
-from tessera.coregrid.planning.sticks import Haloing
+from tessera.coregrid.formats import TILE_SIZE, DataType, Layout
+from tessera.coregrid.planning.blocks import BlockSizes, choose_blocks, list_width_divisors
+from tessera.coregrid.planning.halo import HaloCounts, HaloRuns, count_halo, plan_halo_runs
+from tessera.coregrid.planning.ledger import Ledger, predict_ledger
+from tessera.coregrid.planning.memory import Footprint, compute_footprint, get_partials_dtype, get_sticks_dtype
+from tessera.coregrid.planning.sharding import Sharding, shard_convolution
 from tessera.errors import TesseraError
 from tessera.geometry import Interval, Mesh
 from tessera.machine.machine import Machine
+from tessera.tabular import Tabular
 
-MB = 2**20
-ROW_MAJOR_ALIGNMENT = 8  # channels: sixteen bytes of bfloat16, what a core moves at once
+MIB = 2**20
+ROW_MAJOR_CHANNEL_ALIGNMENT = 8  # 8 channels in bfloat16 are 16 bytes, one transfer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Setup:
-    """Where and how a convolution is planned: everything but its shape and its layout.
+class ConvSetup:
+    """Machine and settings of a planned convolution: everything except the shape and the shard layout.
 
-    `grid` is the machine's if none is given, `input_dtype` the config's; `input_layout` is how the input lies.
+    `grid` defaults to the machine's grid, `input_dtype` to the format of the config. `input_layout` is the memory
+    layout of the input.
     """
 
     machine: Machine
@@ -38,38 +40,40 @@ class Setup:
 
     @property
     def dtype(self) -> DataType:
-        """The format of the input."""
+        """Number format of the input."""
         return self.input_dtype or self.config.dtype
 
     @property
     def cores(self) -> Mesh:
-        """The cores that may take part: those that are given, those that the config insists on, or all."""
+        """The available cores: the grid of the setup, else the grid that the config requires, else all cores."""
         device, grid = self.machine.workers, self.grid or self.config.grid or self.machine.workers
         if grid.rows > device.rows or grid.cols > device.cols:
             raise TesseraError(
-                f"a grid larger than {self.machine.name}",
+                f"the grid is larger than {self.machine.name}",
                 got=f"{grid.rows}x{grid.cols}",
                 allowed=f"up to {device.rows}x{device.cols}",
             )
         return grid
 
-    def alignment(self, conv: Convolution, layout: ShardLayout) -> int:
-        """To how many channels a stick is padded: a tile's, or fewer where it lies row by row; WIDTH cuts tiles."""
+    def get_alignment(self, conv: Convolution, layout: ShardLayout) -> int:
+        """Return the multiple to which input channels are padded: 32 for tiles, WIDTH and matmuls, else 8 (default)."""
         if layout == ShardLayout.WIDTH or self.input_layout is Layout.TILE:
-            return TILE
-        if self.config.input_channels_alignment != TILE:
+            return TILE_SIZE
+        if self.config.input_channels_alignment != TILE_SIZE:
             return self.config.input_channels_alignment
-        return TILE if conv.is_matmul else ROW_MAJOR_ALIGNMENT
+        return TILE_SIZE if conv.is_matmul else ROW_MAJOR_CHANNEL_ALIGNMENT
 
-    def laid(self, layout: ShardLayout) -> Setup:
-        """The same with the layout and the cores in the config: a call of `conv2d` with it alone comes to this plan."""
+    def with_layout(self, layout: ShardLayout) -> ConvSetup:
+        """Return a copy whose config requires the layout and the cores, so that `conv2d` makes an equal plan."""
         config = replace(self.config, shard_layout=layout)
-        return replace(self, grid=None, config=config if self.cores == self.machine.workers else config.on(self.cores))
+        return replace(
+            self, grid=None, config=config if self.cores == self.machine.workers else config.with_grid(self.cores)
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Slice:
-    """A part of the output and of the input that it reads, along one dim of the image, with a plan of its own."""
+class PlanSlice:
+    """A slice of a convolution: output range along one image dim, input range that the slice reads, and plan."""
 
     axis: SliceAxis
     output: Interval
@@ -78,23 +82,23 @@ class Slice:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ConvPlan:
-    """What a convolution does on a machine, to be executed to the letter.
+class ConvPlan(Tabular):
+    """The complete plan of a convolution on a machine. The execution follows the plan exactly.
 
-    The input lies sharded over the grid as `sharding` says, the output comes to lie so. If there are `slices`, it goes
-    through global memory instead: each slice has a plan of its own, one after the other, and sharding, blocks and
-    memory here are those of the slice that takes most.
+    Without `slices`, input and output are sharded on the cores as `sharding` describes. With `slices`, input and output
+    are in global memory: the slices run one after the other, every slice has its own plan, and `sharding`, `blocks` and
+    `footprint` describe the largest slice.
     """
 
     conv: Convolution
-    setup: Setup
+    setup: ConvSetup
     grid: Mesh
     sharding: Sharding
-    blocks: Blocks
+    blocks: BlockSizes
     footprint: Footprint
-    halo: HaloCount | None
+    halo: HaloCounts | None
     ledger: Ledger
-    slices: tuple[Slice, ...] = ()
+    slices: tuple[PlanSlice, ...] = ()
 
     @property
     def machine(self) -> Machine:
@@ -117,11 +121,11 @@ class ConvPlan:
         return self.sharding.layout
 
     @property
-    def haloing(self) -> Haloing | None:
-        """The runs that make the haloed shards; None for a matmul, which has none, and for slices, which have own."""
+    def halo_runs(self) -> HaloRuns | None:
+        """The runs that fill the haloed shards; None for a matmul or a sliced plan (every slice has its own runs)."""
         if self.halo is None or self.slices:
             return None
-        return haloing_of(self.conv, self.sharding, self.config.halo_mode)
+        return plan_halo_runs(self.conv, self.sharding, self.config.halo_mode)
 
     @property
     def input_dtype(self) -> DataType:
@@ -141,33 +145,60 @@ class ConvPlan:
 
     @property
     def sticks_dtype(self) -> DataType:
-        """In what format the haloed shard lies."""
-        return sticks_dtype(self.input_dtype)
+        """Number format of the haloed shard."""
+        return get_sticks_dtype(self.input_dtype)
 
     @property
     def partials_dtype(self) -> DataType:
-        """In what format partial sums wait between inner blocks."""
-        return partials_dtype(self.config.dtype, self.compute)
+        """Number format of the partial sums between inner blocks."""
+        return get_partials_dtype(self.config.dtype, self.compute)
 
     @property
     def high_water(self) -> int:
-        """The most bytes that any core has allocated for this convolution at once."""
+        """Peak memory per core of this convolution in bytes."""
         return self.footprint.high_water
 
     @property
-    def have(self) -> int:
-        """The bytes of a core's memory."""
+    def capacity(self) -> int:
+        """Size of a core's memory in bytes."""
         return self.machine.local_memory
 
     @property
     def fits(self) -> bool:
-        return self.high_water <= self.have
+        return self.high_water <= self.capacity
+
+    def to_rows(self) -> list[dict[str, Any]]:
+        """Return a list with one table row for the plan."""
+        return [self.to_dict()]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return layout, cores, memory and moved bytes as a dict of plain values."""
+        return {
+            "layout": str(self.layout),
+            "cores": self.sharding.cores,
+            "grid": f"{self.grid.rows}x{self.grid.cols}",
+            "slices": len(self.slices),
+            "bytes_per_core": self.high_water,
+            "capacity": self.capacity,
+            "fits": self.fits,
+            **{field.name: getattr(self.ledger, field.name) for field in fields(self.ledger)},
+        }
 
     @property
-    def reason(self) -> str:
-        """Whether it fits, in one line; `tessera.coregrid.planning.knobs.advice` adds what would save how much."""
+    def fit_summary(self) -> str:
+        """Whether the plan fits, and the required and available memory, as one line. `explain_fit` adds a remedy."""
         verdict = "fits" if self.fits else "does not fit"
-        return f"{self.layout} {verdict}: needs {self.high_water / MB:.2f} MB per core, has {self.have / MB:.2f}"
+        return f"{self.layout} {verdict}: needs {self.high_water / MIB:.2f} MiB per core, has {self.capacity / MIB:.2f}"
+
+
+def describe_plan(plan: ConvPlan) -> str:
+    """Describe a plan in one line."""
+    conv = plan.conv
+    kernel, stride = (f"{a}x{b}" for a, b in (conv.kernel, conv.stride))
+    return (
+        f"{conv.batch} x {conv.height}x{conv.width}, {conv.in_channels} to {conv.out_channels} channels, "
+        f"kernel {kernel}, stride {stride}: {plan.layout} on {plan.sharding.cores} cores"
+    )
 
 
 def plan_one(
@@ -182,8 +213,8 @@ def plan_one(
     input_layout: Layout = Layout.TILE,
     bias: bool = False,
 ) -> ConvPlan:
-    """Plan a convolution in one layout (the config's if none is given) on one grid; it may turn out not to fit."""
-    setup = Setup(
+    """Plan a convolution in one layout (default: `config.shard_layout`) on one grid. The plan may not fit."""
+    setup = ConvSetup(
         machine=machine,
         config=replace(config or Conv2dConfig()),
         compute=replace(compute or ComputeConfig()),
@@ -195,19 +226,19 @@ def plan_one(
     chosen = layout or setup.config.shard_layout
     if chosen is None:
         raise TesseraError(
-            "a plan needs a layout", allowed=list(ShardLayout), do="set shard_layout, or use plan_conv2d"
+            "plan_one requires a layout", allowed=list(ShardLayout), do="set shard_layout, or use plan_conv2d"
         )
-    return planned(conv, chosen, setup)
+    return plan_layout(conv, chosen, setup)
 
 
-def planned(conv: Convolution, layout: ShardLayout, setup: Setup) -> ConvPlan:
-    """Plan a convolution in one layout; it may turn out not to fit."""
+def plan_layout(conv: Convolution, layout: ShardLayout, setup: ConvSetup) -> ConvPlan:
+    """Plan a convolution in one layout. The plan may not fit."""
     config = setup.config
-    sharding = sharded(conv, layout, setup)
-    blocks = blocked(conv, sharding, setup)
-    halo = None if conv.is_matmul else halo_count(conv, sharding, config.halo_mode)
-    memory = memory_of(conv, sharding, blocks, halo.largest if halo else 0, setup)
-    ledger = predicted_ledger(conv, sharding, blocks, halo, config, input_dtype=setup.dtype, bias=setup.bias)
+    sharding = compute_sharding(conv, layout, setup)
+    blocks = compute_blocks(conv, sharding, setup)
+    halo = None if conv.is_matmul else count_halo(conv, sharding, config.halo_mode)
+    memory = compute_memory(conv, sharding, blocks, halo.largest if halo else 0, setup)
+    ledger = predict_ledger(conv, sharding, blocks, halo, config, input_dtype=setup.dtype, bias=setup.bias)
     return ConvPlan(
         conv=conv,
         setup=setup,
@@ -220,32 +251,32 @@ def planned(conv: Convolution, layout: ShardLayout, setup: Setup) -> ConvPlan:
     )
 
 
-def layouts_for(conv: Convolution, setup: Setup) -> list[ShardLayout]:
-    """The layouts that the settings allow: `act_block_w_div`, which WIDTH alone reads, may not divide its block."""
+def list_layouts(conv: Convolution, setup: ConvSetup) -> list[ShardLayout]:
+    """Return the layouts that the settings allow. WIDTH requires that `act_block_w_div` divides the block width."""
     div = setup.config.act_block_w_div
-    if div == 1 or div in width_parts(conv, sharded(conv, ShardLayout.WIDTH, setup)):
+    if div == 1 or div in list_width_divisors(conv, compute_sharding(conv, ShardLayout.WIDTH, setup)):
         return list(ShardLayout)
     return [layout for layout in ShardLayout if layout != ShardLayout.WIDTH]
 
 
-def sharded(conv: Convolution, layout: ShardLayout, setup: Setup) -> Sharding:
-    """Which cores have what."""
+def compute_sharding(conv: Convolution, layout: ShardLayout, setup: ConvSetup) -> Sharding:
+    """Shard a convolution in a layout with the settings of a setup."""
     config, grid = setup.config, setup.cores
-    return sharding_of(
+    return shard_convolution(
         conv,
         layout,
         grid,
-        multiple=max(1, config.act_block_h_override // TILE),
-        in_alignment=setup.alignment(conv, layout),
+        multiple=max(1, config.act_block_h_override // TILE_SIZE),
+        in_alignment=setup.get_alignment(conv, layout),
         transpose_shards=config.transpose_shards,
         whole_grid=grid == config.grid,
     )
 
 
-def blocked(conv: Convolution, sharding: Sharding, setup: Setup) -> Blocks:
-    """The blocks in which the cores work through it."""
+def compute_blocks(conv: Convolution, sharding: Sharding, setup: ConvSetup) -> BlockSizes:
+    """Choose the block sizes of a sharded convolution with the settings of a setup."""
     config = setup.config
-    return blocks_of(
+    return choose_blocks(
         conv,
         sharding,
         act_block_h_override=config.act_block_h_override,
@@ -255,9 +286,11 @@ def blocked(conv: Convolution, sharding: Sharding, setup: Setup) -> Blocks:
     )
 
 
-def memory_of(conv: Convolution, sharding: Sharding, blocks: Blocks, halo_sticks: int, setup: Setup) -> Footprint:
-    """The memory that it takes."""
-    return footprint(
+def compute_memory(
+    conv: Convolution, sharding: Sharding, blocks: BlockSizes, halo_sticks: int, setup: ConvSetup
+) -> Footprint:
+    """Compute the memory of a sharded convolution with the settings of a setup."""
+    return compute_footprint(
         conv,
         sharding,
         blocks,
@@ -268,3 +301,18 @@ def memory_of(conv: Convolution, sharding: Sharding, blocks: Blocks, halo_sticks
         input_layout=setup.input_layout,
         bias=setup.bias,
     )
+
+
+def plan_default_layout(conv: Convolution, setup: ConvSetup) -> ConvPlan:
+    """Plan a convolution by the chip's default rule: the layout with the smallest memory. The plan may not fit.
+
+    Ties go to the first of HEIGHT, BLOCK, WIDTH. BLOCK requires at least as many cores as the grid has columns. WIDTH
+    requires that the convolution is not a matmul and that the settings allow it.
+    """
+    plans = [plan_layout(conv, ShardLayout.HEIGHT, setup)]
+    block = plan_layout(conv, ShardLayout.BLOCK, setup)
+    if block.sharding.cores >= block.grid.cols:
+        plans.append(block)
+    if not conv.is_matmul and ShardLayout.WIDTH in list_layouts(conv, setup):
+        plans.append(plan_layout(conv, ShardLayout.WIDTH, setup))
+    return min(plans, key=lambda plan: plan.footprint.total)

@@ -1,55 +1,47 @@
-"""How a convolution lies on the grid: which cores have which sticks and which channels."""
+"""Split the sticks and channels of a convolution over the cores of a grid."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import StrEnum
 
+from tessera.coregrid.config import ShardLayout
 from tessera.coregrid.convolution import Convolution
-from tessera.coregrid.formats import TILE
+from tessera.coregrid.formats import TILE_SIZE
 from tessera.geometry import Interval, Mesh
 
 
-class ShardLayout(StrEnum):
-    """What is cut: the sticks (HEIGHT), the channels (WIDTH), or both (BLOCK)."""
-
-    HEIGHT = "HEIGHT"
-    BLOCK = "BLOCK"
-    WIDTH = "WIDTH"
-
-
-LAYOUTS = tuple(ShardLayout)
-
-
 def round_up(value: int, multiple: int) -> int:
-    """
+    """Round a value up to a multiple.
+
     >>> round_up(33, 32)
     64
     """
     return -(-value // multiple) * multiple
 
 
-def cores_for(tiles: int, most: int, multiple: int = 1) -> int:
-    """The most cores that all get something when so many tiles are dealt out evenly, `multiple` at a time.
+def choose_core_count(tiles: int, most: int, multiple: int = 1) -> int:
+    """Return the largest number of cores up to `most` such that every core receives tiles.
 
-    >>> cores_for(98, 64)
+    Every core receives an equal number of tiles (the last core may receive fewer), a multiple of `multiple`.
+
+    >>> choose_core_count(98, 64)
     49
-    >>> cores_for(7, 64)
+    >>> choose_core_count(7, 64)
     7
     """
     for cores in range(most, 0, -1):
-        dealt = round_up(tiles, cores * multiple)
-        if dealt - tiles < dealt // cores:
+        padded = round_up(tiles, cores * multiple)
+        if padded - tiles < padded // cores:
             return cores
     return 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sharding:
-    """Sticks over `rows` cores, input channels over `columns` and output channels over `out_columns` of them.
+    """Split of a convolution: sticks over `rows`, input channels over `columns`, output channels over `out_columns`.
 
-    A height-sharded convolution has one column, a width-sharded one one row. Heights are in sticks, widths in
-    channels, both of one core, padding included.
+    Rows and columns are rows and columns of cores: HEIGHT has one column, WIDTH has one row. Heights (in sticks) and
+    widths (in channels) are sizes of one shard, including padding.
     """
 
     layout: ShardLayout
@@ -63,20 +55,20 @@ class Sharding:
 
     @property
     def cores(self) -> int:
-        """Cores that hold input or output."""
+        """Number of cores that hold a shard of the input or output."""
         return self.rows * max(self.columns, self.out_columns)
 
-    def inputs(self, sticks: int) -> list[Interval]:
-        """The sticks of the input that each row of cores has; the last may have fewer, or none."""
-        return _dealt(sticks, self.rows, self.in_height)
+    def split_inputs(self, sticks: int) -> list[Interval]:
+        """Return the range of input sticks of each row of cores. The last ranges may be shorter or empty."""
+        return _split_sticks(sticks, self.rows, self.in_height)
 
-    def outputs(self, sticks: int) -> list[Interval]:
-        """The sticks of the output that each row of cores makes."""
-        return _dealt(sticks, self.rows, self.out_height)
+    def split_outputs(self, sticks: int) -> list[Interval]:
+        """Return the range of output sticks of each row of cores. The last ranges may be shorter or empty."""
+        return _split_sticks(sticks, self.rows, self.out_height)
 
 
-def most_rows(layout: ShardLayout, grid: Mesh, *, transpose_shards: bool = True) -> int:
-    """Over how many rows of cores a layout may cut the sticks."""
+def count_max_rows(layout: ShardLayout, grid: Mesh, *, transpose_shards: bool = True) -> int:
+    """Return the maximum number of rows of cores over which a layout can split the sticks."""
     if layout == ShardLayout.HEIGHT:
         return grid.size
     if layout == ShardLayout.WIDTH:
@@ -84,40 +76,44 @@ def most_rows(layout: ShardLayout, grid: Mesh, *, transpose_shards: bool = True)
     return grid.rows if transpose_shards else grid.cols
 
 
-def sharding_of(
+def shard_convolution(
     conv: Convolution,
     layout: ShardLayout,
     grid: Mesh,
     *,
     multiple: int = 1,
-    in_alignment: int = TILE,
+    in_alignment: int = TILE_SIZE,
     transpose_shards: bool = True,
     whole_grid: bool = False,
 ) -> Sharding:
-    """The chip's own rule for a layout on a grid.
+    """Shard a convolution in a layout on a grid by the chip's rule.
 
-    `multiple` is the height of an activation block in tiles: it decides how many cores take part, not how high their
-    shards are. BLOCK cuts the sticks over the rows of the grid and the channels over its columns, the other way round
-    without `transpose_shards`. With `whole_grid` every core of the grid takes part, even if it gets nothing.
+    `multiple` is the height of an activation block in tiles. It affects the number of cores, not the height of the
+    shards. BLOCK splits the sticks over the rows of the grid and the channels over its columns; without
+    `transpose_shards`, vice versa. With `whole_grid`, all cores of the grid are used, even if some shards are empty.
     """
-    tiles = -(-conv.outputs // TILE)
-    in_tiles, out_tiles = -(-conv.in_channels // TILE), -(-conv.out_channels // TILE)
-    down = most_rows(layout, grid, transpose_shards=transpose_shards)
+    tiles = -(-conv.output_sticks // TILE_SIZE)
+    in_tiles, out_tiles = -(-conv.in_channels // TILE_SIZE), -(-conv.out_channels // TILE_SIZE)
+    down = count_max_rows(layout, grid, transpose_shards=transpose_shards)
     across = grid.size // down
-    rows, columns = (down, across) if whole_grid else (cores_for(tiles, down, multiple), cores_for(in_tiles, across))
-    out_columns = cores_for(out_tiles, across)
-    alignment = in_alignment if columns == 1 else TILE
+    rows, columns = (
+        (down, across)
+        if whole_grid
+        else (choose_core_count(tiles, down, multiple), choose_core_count(in_tiles, across))
+    )
+    out_columns = choose_core_count(out_tiles, across)
+    alignment = in_alignment if columns == 1 else TILE_SIZE
     return Sharding(
         layout=ShardLayout(layout),
         rows=rows,
         columns=columns,
         out_columns=out_columns,
-        in_height=round_up(conv.inputs, rows * TILE) // rows,
-        out_height=round_up(conv.outputs, rows * TILE) // rows,
+        in_height=round_up(conv.input_sticks, rows * TILE_SIZE) // rows,
+        out_height=round_up(conv.output_sticks, rows * TILE_SIZE) // rows,
         in_width=round_up(conv.in_channels, columns * alignment) // columns,
-        out_width=round_up(conv.out_channels, out_columns * TILE) // out_columns,
+        out_width=round_up(conv.out_channels, out_columns * TILE_SIZE) // out_columns,
     )
 
 
-def _dealt(sticks: int, rows: int, height: int) -> list[Interval]:
+def _split_sticks(sticks: int, rows: int, height: int) -> list[Interval]:
     return [Interval(min(row * height, sticks), min((row + 1) * height, sticks)) for row in range(rows)]

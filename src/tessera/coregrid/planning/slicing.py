@@ -1,192 +1,226 @@
-"""A convolution that goes through global memory in slices, because not even its shards fit the cores.
+"""Plan a convolution in slices through global memory, for convolutions whose shards do not fit the cores.
 
-A slice is a range of output rows or columns; the input that it reads and the padding that it has left make it a
-convolution of its own. Slices are cut as the chip cuts them: as evenly as whole rows (or, in tiles, whole tiles of
-columns) allow, the first ones larger.
+A slice is a range of output rows or columns. It is a smaller convolution of the input range that it reads, with the
+padding at this range. Slices are split as on the chip: as evenly as possible in whole rows or columns (in tile layout,
+whole tiles of columns), with the larger slices first.
 """
 
 from __future__ import annotations
 
-import itertools
 from bisect import bisect_left
 from collections.abc import Iterator
 from dataclasses import replace
 
-from tessera.coregrid.config import Conv2dConfig, SliceAxis, SliceConfig
+from tessera.coregrid.config import Conv2dConfig, ShardLayout, SliceAxis, SliceConfig
 from tessera.coregrid.convolution import Convolution
-from tessera.coregrid.device.arena import OutOfMemory
-from tessera.coregrid.formats import TILE, DataType, Layout
-from tessera.coregrid.planning.autoshard import auto_shard
+from tessera.coregrid.formats import TILE_SIZE, DataType, Layout
 from tessera.coregrid.planning.ledger import Ledger
+from tessera.coregrid.planning.memory import OutOfMemory
+from tessera.coregrid.planning.memory_savings import explain_fit
 from tessera.coregrid.planning.plan import (
-    MB,
+    MIB,
     ConvPlan,
-    Setup,
-    Slice,
-    blocked,
-    layouts_for,
-    memory_of,
-    planned,
-    sharded,
+    ConvSetup,
+    PlanSlice,
+    compute_blocks,
+    compute_memory,
+    compute_sharding,
+    list_layouts,
+    plan_default_layout,
+    plan_layout,
 )
-from tessera.coregrid.planning.sharding import ShardLayout, most_rows, round_up
+from tessera.coregrid.planning.sharding import count_max_rows, round_up
 from tessera.errors import TesseraError
 from tessera.geometry import Interval
+from tessera.geometry.partition import split_evenly
 
-TALL = 3  # times higher than wide: beyond this, rows are cut even where columns have less halo
-NARROW = 200  # columns: below this, whole tiles of columns are too coarse to cut
+# If height / width is larger, slice rows, although slices of columns have a smaller halo.
+MAX_ASPECT_RATIO_FOR_WIDTH_SLICES = 3
+MIN_WIDTH_FOR_WIDTH_SLICES = 200  # with fewer columns, whole tiles of columns are too coarse
 
 
-def guess_axis(height: int, width: int, output_layout: Layout = Layout.TILE) -> SliceAxis:
-    """Along which dim the chip cuts an input of this size first.
+def choose_slice_axis(height: int, width: int, output_layout: Layout = Layout.TILE) -> SliceAxis:
+    """Return the axis that the chip slices first for an image of this size.
 
-    >>> guess_axis(1024, 128), guess_axis(512, 512), guess_axis(512, 512, Layout.ROW_MAJOR)
+    >>> choose_slice_axis(1024, 128), choose_slice_axis(512, 512), choose_slice_axis(512, 512, Layout.ROW_MAJOR)
     (<SliceAxis.HEIGHT: 'height'>, <SliceAxis.WIDTH: 'width'>, <SliceAxis.WIDTH: 'width'>)
     """
     if output_layout is Layout.ROW_MAJOR:
-        return SliceAxis.HEIGHT if height > TALL * width else SliceAxis.WIDTH
-    return SliceAxis.HEIGHT if width < NARROW or height > width else SliceAxis.WIDTH
+        return SliceAxis.HEIGHT if height > MAX_ASPECT_RATIO_FOR_WIDTH_SLICES * width else SliceAxis.WIDTH
+    return SliceAxis.HEIGHT if width < MIN_WIDTH_FOR_WIDTH_SLICES or height > width else SliceAxis.WIDTH
 
 
-def cut(size: int, count: int, unit: int = 1) -> list[Interval]:
-    """A length in so many parts of whole units, the first ones larger; fewer parts if there are not as many units.
+def split_into_slices(size: int, count: int, unit: int = 1) -> list[Interval]:
+    """Split a length into `count` ranges of whole units, larger ranges first; fewer ranges if there are too few units.
 
-    >>> cut(10, 3), cut(80, 2, 32)
+    >>> split_into_slices(10, 3), split_into_slices(80, 2, 32)
     ([Interval(0:4), Interval(4:7), Interval(7:10)], [Interval(0:64), Interval(64:80)])
     """
-    least, more = divmod(-(-size // unit), count)
-    edges = [0]
-    for part in range(count):
-        edges.append(min(size, edges[-1] + unit * (least + (part < more))))
-    return [Interval(a, b) for a, b in itertools.pairwise(edges) if b > a]
+    return [part for part in split_evenly(size, count, unit) if len(part)]
 
 
-def part_of(conv: Convolution, axis: SliceAxis, output: Interval) -> tuple[Convolution, Interval]:
-    """The convolution that makes these rows (columns) of the output, and the rows (columns) of the input it reads."""
+def slice_convolution(conv: Convolution, axis: SliceAxis, output: Interval) -> tuple[Convolution, Interval]:
+    """Return the convolution that computes the output rows or columns `output`, and the input range that it reads."""
     dim = 0 if axis is SliceAxis.HEIGHT else 1
     size, (before, _) = (conv.height, conv.width)[dim], conv.padding[dim]
     start = output.start * conv.stride[dim] - before
-    stop = (output.stop - 1) * conv.stride[dim] - before + conv.window.reach[dim]
-    taken = Interval(max(0, start), min(size, stop))
-    if taken.stop <= taken.start:
-        raise TesseraError("a slice that reads nothing but padding", got=conv.padding, do="use fewer slices")
-    pads = (taken.start - start, stop - taken.stop)
+    stop = (output.stop - 1) * conv.stride[dim] - before + conv.window.extent[dim]
+    input_range = Interval(max(0, start), min(size, stop))
+    if input_range.stop <= input_range.start:
+        raise TesseraError("a slice would read only padding", got=conv.padding, do="use fewer slices")
+    pads = (input_range.start - start, stop - input_range.stop)
     padding = (pads, conv.padding[1]) if dim == 0 else (conv.padding[0], pads)
     if dim == 0:
-        return replace(conv, height=len(taken), padding=padding), taken
-    return replace(conv, width=len(taken), padding=padding), taken
+        return replace(conv, height=len(input_range), padding=padding), input_range
+    return replace(conv, width=len(input_range), padding=padding), input_range
 
 
 def plan_sliced(
-    conv: Convolution, setup: Setup, slices: SliceConfig | None = None, *, layout: ShardLayout | None = None
+    conv: Convolution, setup: ConvSetup, slices: SliceConfig | None = None, *, layout: ShardLayout | None = None
 ) -> ConvPlan:
-    """Plan a convolution from and to global memory; in as many slices as are asked for, or as it takes to fit.
+    """Plan a convolution with input and output in global memory, in slices.
 
-    The number of slices counts up from one along the axis that is guessed (or given), then along the other one if it
-    was guessed. One slice that fits is the whole convolution: the plan then has no slices.
+    The number of slices is `slices.num_slices`, or the smallest number with which all slices fit. Increasing numbers of
+    slices are tried along the requested axis, or along the guessed axis and then the other axis. If a single slice
+    fits, the plan has no slices.
     """
-    # a slice's shard belongs to the operation, which frees it as soon as the haloed one is made
+    # the input shard of a slice is temporary and is freed once the haloed shard is filled
     config = replace(setup.config, deallocate_activation=True)
     setup, slices = replace(setup, config=config), slices or SliceConfig()
     layout = layout or config.shard_layout
-    guessed = guess_axis(conv.height, conv.width, config.output_layout)
+    guessed = choose_slice_axis(conv.height, conv.width, config.output_layout)
     axes = [slices.axis] if slices.axis else [guessed, *(axis for axis in SliceAxis if axis is not guessed)]
     if slices.num_slices:
-        return _joined(conv, list(_parts(conv, axes[0], slices.num_slices, setup, layout)))
-    least = []
+        return _join_slices(conv, list(_iter_slices(conv, axes[0], slices.num_slices, setup, layout)))
+    min_memory = []
     for axis in axes:
-        most = _most(conv, axis, config)
-        for count in range(_fewest(conv, axis, setup, layout), most + 1):
+        most = _count_max_slices(conv, axis, config)
+        for count in range(_find_min_slices(conv, axis, setup, layout), most + 1):
             parts = []
-            for part in _parts(conv, axis, count, setup, layout):
+            for part in _iter_slices(conv, axis, count, setup, layout):
                 parts.append(part)
-                if not part.plan.fits:  # the others need not be planned
-                    least.append(part.plan.high_water)
+                if not part.plan.fits:  # if one slice does not fit, this number of slices is too small
+                    min_memory.append(part.plan.high_water)
                     break
             else:
-                return _joined(conv, parts)
-        least.append(_floor(conv, axis, most, setup, layout))
+                return _join_slices(conv, parts)
+        min_memory.append(_compute_min_memory(conv, axis, most, setup, layout))
     raise OutOfMemory(
-        "no slice of this convolution fits",
-        got=f"{min(least) / MB:.2f} MB per core at least",
-        allowed=f"up to {setup.machine.local_memory / MB:.2f} MB",
+        "no slice of this convolution fits the memory of a core",
+        got=f"{min(min_memory) / MIB:.2f} MiB per core at least",
+        allowed=f"up to {setup.machine.local_memory / MIB:.2f} MiB",
         do="use smaller blocks (act_block_h_override), bfloat8_b weights, or another layout",
     )
 
 
-def _fewest(conv: Convolution, axis: SliceAxis, setup: Setup, layout: ShardLayout | None) -> int:
-    """With fewer slices than these the first is too large already, whatever is read twice.
+def _find_min_slices(conv: Convolution, axis: SliceAxis, setup: ConvSetup, layout: ShardLayout | None) -> int:
+    """Return a lower bound of the number of slices that fit, by bisection over `_compute_min_memory`.
 
-    What a slice takes without that only grows with its size, so the number is found by halving.
+    Bisection is possible because this memory, which omits the halo between cores, decreases with the number of slices.
     """
-    counts = range(1, _most(conv, axis, setup.config) + 1)
-    have = setup.machine.local_memory
-    return 1 + bisect_left(counts, True, key=lambda count: _floor(conv, axis, count, setup, layout) <= have)
+    counts = range(1, _count_max_slices(conv, axis, setup.config) + 1)
+    capacity = setup.machine.local_memory
+    return 1 + bisect_left(
+        counts, True, key=lambda count: _compute_min_memory(conv, axis, count, setup, layout) <= capacity
+    )
 
 
-def _floor(conv: Convolution, axis: SliceAxis, count: int, setup: Setup, layout: ShardLayout | None) -> int:
-    """What the first of so many slices takes of a core's memory at least: spread over all cores, no stick on two."""
-    size = conv.output[0 if axis is SliceAxis.HEIGHT else 1]
-    part, _ = part_of(conv, axis, cut(size, count, _unit(axis, setup.config))[0])
+def _compute_min_memory(
+    conv: Convolution, axis: SliceAxis, count: int, setup: ConvSetup, layout: ShardLayout | None
+) -> int:
+    """Return a lower bound of the memory of the first of `count` slices, if all cores are used and share no sticks."""
+    size = _get_output_size(conv, axis)
+    part, _ = slice_convolution(conv, axis, split_into_slices(size, count, _get_unit(axis, setup.config))[0])
     whole = replace(setup, config=replace(setup.config, act_block_h_override=0))
-    every = all(step <= reach for step, reach in zip(part.stride, part.window.reach, strict=True))  # stick is read
-    found = []
-    for tried in [layout] if layout else layouts_for(part, whole):
-        rows = most_rows(tried, setup.cores, transpose_shards=setup.config.transpose_shards)
+    reads_all = all(step <= extent for step, extent in zip(part.stride, part.window.extent, strict=True))
+    peaks = []
+    for candidate in [layout] if layout else list_layouts(part, whole):
+        rows = count_max_rows(candidate, setup.cores, transpose_shards=setup.config.transpose_shards)
         sharding = replace(
-            sharded(part, tried, whole),
+            compute_sharding(part, candidate, whole),
             rows=rows,
-            in_height=round_up(part.inputs, rows * TILE) // rows,
-            out_height=round_up(part.outputs, rows * TILE) // rows,
+            in_height=round_up(part.input_sticks, rows * TILE_SIZE) // rows,
+            out_height=round_up(part.output_sticks, rows * TILE_SIZE) // rows,
         )
-        blocks = blocked(part, sharding, whole)
-        if setup.config.act_block_h_override and tried != ShardLayout.WIDTH:
+        blocks = compute_blocks(part, sharding, whole)
+        if setup.config.act_block_h_override and candidate != ShardLayout.WIDTH:
             blocks = replace(blocks, act_height=1)
-        haloed = -(-part.inputs // rows) if every else 0
-        found.append(memory_of(part, sharding, blocks, haloed, setup).high_water)
-    return min(found)
+        haloed = -(-part.input_sticks // rows) if reads_all else 0
+        peaks.append(compute_memory(part, sharding, blocks, haloed, setup).high_water)
+    return min(peaks)
 
 
-def _most(conv: Convolution, axis: SliceAxis, config: Conv2dConfig) -> int:
-    size = conv.output[0 if axis is SliceAxis.HEIGHT else 1]
-    return -(-size // _unit(axis, config))
+def _count_max_slices(conv: Convolution, axis: SliceAxis, config: Conv2dConfig) -> int:
+    return -(-_get_output_size(conv, axis) // _get_unit(axis, config))
 
 
-def _unit(axis: SliceAxis, config: Conv2dConfig) -> int:
-    """Columns of an output in tiles are cut by whole tiles."""
-    return TILE if axis is SliceAxis.WIDTH and config.output_layout is Layout.TILE else 1
+def _get_output_size(conv: Convolution, axis: SliceAxis) -> int:
+    return conv.output_size[0 if axis is SliceAxis.HEIGHT else 1]
 
 
-def _parts(conv: Convolution, axis: SliceAxis, count: int, setup: Setup, layout: ShardLayout | None) -> Iterator[Slice]:
-    size = conv.output[0 if axis is SliceAxis.HEIGHT else 1]
-    plans: dict[Convolution, ConvPlan] = {}  # all slices but the outer ones are alike
-    for output in cut(size, count, _unit(axis, setup.config)):
-        part, taken = part_of(conv, axis, output)
+def _get_unit(axis: SliceAxis, config: Conv2dConfig) -> int:
+    """Return the unit of the slice size: 32 columns (a tile) of a tiled output, else one row or column."""
+    return TILE_SIZE if axis is SliceAxis.WIDTH and config.output_layout is Layout.TILE else 1
+
+
+def _iter_slices(
+    conv: Convolution, axis: SliceAxis, count: int, setup: ConvSetup, layout: ShardLayout | None
+) -> Iterator[PlanSlice]:
+    size = _get_output_size(conv, axis)
+    plans: dict[Convolution, ConvPlan] = {}  # slices of equal shape share a plan
+    for output in split_into_slices(size, count, _get_unit(axis, setup.config)):
+        part, input_range = slice_convolution(conv, axis, output)
         if part not in plans:
-            plans[part] = planned(part, layout, setup) if layout else auto_shard(part, setup)
-        yield Slice(axis=axis, output=output, input=taken, plan=plans[part])
+            plans[part] = plan_layout(part, layout, setup) if layout else plan_default_layout(part, setup)
+        yield PlanSlice(axis=axis, output=output, input=input_range, plan=plans[part])
 
 
-def _joined(conv: Convolution, parts: list[Slice]) -> ConvPlan:
-    """One plan of all slices: the memory of the largest, the bytes of all, and those from and to global memory."""
-    if len(parts) == 1 and parts[0].plan.conv == conv:  # a slice leaves out what no window reads
+def _join_slices(conv: Convolution, parts: list[PlanSlice]) -> ConvPlan:
+    """Combine slices into one plan with the memory of the largest slice and the bytes moved by all slices."""
+    if len(parts) == 1 and parts[0].plan.conv == conv:  # a slice omits sticks that no window reads
         return parts[0].plan
     largest = max((part.plan for part in parts), key=lambda plan: plan.high_water)
     ledger = Ledger()
     for part in parts:
-        ledger += part.plan.ledger + global_ledger(part.plan)
+        ledger += part.plan.ledger + count_global_bytes(part.plan)
     return replace(largest, conv=conv, slices=tuple(parts), ledger=ledger)
 
 
-def global_ledger(plan: ConvPlan) -> Ledger:
-    """The sticks that a slice reads from global memory, and those that it writes."""
+def count_global_bytes(plan: ConvPlan) -> Ledger:
+    """Return the bytes that a slice reads from and writes to global memory."""
     conv = plan.conv
     return Ledger(
-        global_read=conv.inputs * _stick(plan.input_dtype, conv.in_channels, plan.input_layout),
-        global_written=conv.outputs * _stick(plan.output_dtype, conv.out_channels, plan.config.output_layout),
+        global_read=conv.input_sticks * _count_stick_bytes(plan.input_dtype, conv.in_channels, plan.input_layout),
+        global_written=conv.output_sticks
+        * _count_stick_bytes(plan.output_dtype, conv.out_channels, plan.config.output_layout),
     )
 
 
-def _stick(dtype: DataType, channels: int, layout: Layout) -> int:
-    """The bytes of a stick in global memory; in tiles its channels are whole ones."""
-    return dtype.row_bytes(round_up(channels, TILE) if layout is Layout.TILE else channels)
+def _count_stick_bytes(dtype: DataType, channels: int, layout: Layout) -> int:
+    """Return the size of a stick in global memory in bytes. In tile layout, channels are padded to whole tiles."""
+    return dtype.count_row_bytes(round_up(channels, TILE_SIZE) if layout is Layout.TILE else channels)
+
+
+def plan_conv2d_call(
+    conv: Convolution,
+    setup: ConvSetup,
+    *,
+    input_sharding: ShardLayout | None = None,
+    in_global_memory: bool = False,
+    slices: SliceConfig | None = None,
+) -> ConvPlan:
+    """Return the plan that a call of `conv2d` executes. Raises OutOfMemory with advice if the plan does not fit.
+
+    The layout is set by the config, else by the input (unless it may be resharded), else by the chip's default rule. A
+    convolution is sliced if `slices` is set, or if the input is in global memory and the shards do not fit.
+    """
+    layout = setup.config.shard_layout or (None if setup.config.reshard_if_not_optimal else input_sharding)
+    if slices is not None:
+        plan = plan_sliced(conv, setup, slices, layout=layout)
+    else:
+        plan = plan_layout(conv, layout, setup) if layout else plan_default_layout(conv, setup)
+        if not plan.fits and in_global_memory:
+            plan = plan_sliced(conv, setup, layout=layout)
+    if not plan.fits:
+        raise OutOfMemory(f"out of memory: {explain_fit(plan)}")
+    return plan

@@ -1,1 +1,1 @@
-"""Which operator the time of a network goes to, measured in place, and how far each is from the machine's limits."""
+"""Per-operator profiling of a network (`--by-operator`), compared with the machine's roofline."""

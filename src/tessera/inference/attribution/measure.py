@@ -1,78 +1,89 @@
-"""A case that asks where the time goes: one replica, timed whole and operator by operator."""
+"""Measure a case with `--by-operator`: one replica, timed as a whole and operator by operator."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tessera.inference.attribution.shares import Attribution, Least, Operator, counted
-from tessera.inference.measures.figures import rate_metrics, readiness_metrics
+from tessera.inference.attribution.shares import OperatorAttribution, Roofline, TimedOperator, group_operators
+from tessera.inference.measures.figures import compute_rate_metrics, compute_readiness_metrics
 from tessera.inference.measures.throughput import sample_windows
-from tessera.inference.replicas.crew import Replicas
+from tessera.inference.replicas.replica_pool import ReplicaPool
 from tessera.inference.task import Task
-from tessera.machine.hosts import load_host
-from tessera.measure.environment import host_fingerprint
+from tessera.launch.worker import RunContext
+from tessera.machine.catalogue import load_host
+from tessera.measure.environment import compute_host_fingerprint
 from tessera.measure.samples import Samples, Sampling
-from tessera.measure.statistics import median_interval
+from tessera.measure.statistics import estimate_median
 from tessera.report.figures import format_percent, format_seconds
-from tessera.results.record import Case, Metric, Record
+from tessera.results.metrics import make_metrics
+from tessera.results.record import Case, Record
 
-VERSION = "1"
-UNCALIBRATED = "no roofline: calibrate this machine once with `tessera doctor --calibrate`"
-EIGHT_BITS = "int8: bytes and roofline are left out, since only the engine knows which tensors it keeps in eight bits"
+BENCHMARK_VERSION = "1"
+NO_ROOFLINE_NOTE = "no roofline: calibrate this machine once with `tessera doctor --calibrate`"
+INT8_NOTE = "int8: no bytes and no roofline, because only the engine knows which tensors it keeps in 8 bits"
 
 
-def attributed(case: Case, task: Task, sampling: Sampling, told: tuple[str, ...] = ()) -> Record:
-    """The seconds of a batch, whole, and what each kind of operator and each layer takes of them."""
-    with Replicas(task.placement) as replicas:
-        on = replicas.load(task.settings)
-        taken = sample_windows(on, sampling, batches=task.settings.device_iterations)
-        if taken.error is not None:
-            raise taken.error
-        operators, witness = replicas.run("tessera.inference.attribution.inside:by_operator", on.name)[0]
-        (end,) = on.aftermath()
-    latencies = tuple(one for window in taken.windows for one in window.latencies)
-    whole = median_interval(latencies).value
-    found = Attribution(operators=tuple(operators), whole=whole, witness=witness)
-    least = least_time(on.loaded[0].compute_dtype, task.placement.cores, end.environment)
-    kinds, layers = (counted(found.operators, by, least) for by in ("kind", "layer"))
-    missing = without_roofline(found.operators, least, task.settings.precision)
-    said = (f"operators timed by {witness}", difference(found))
-    times = {"time": whole, "operators": found.sum, "between": found.between}
+def measure_by_operator(
+    context: RunContext, case: Case, task: Task, sampling: Sampling, notes: tuple[str, ...] = ()
+) -> Record:
+    """Measure the seconds per batch, and the share of this time by kind of operator and by layer."""
+    with ReplicaPool(task.placement, context.launch) as pool:
+        network = pool.load(task.settings)
+        series = sample_windows(network, sampling, batches=task.settings.device_iterations)
+        if series.error is not None:
+            raise series.error
+        operators, timed_by = pool.run("tessera.inference.attribution.worker:time_by_operator", network.name)[0]
+        (summary,) = network.summarise()
+    latencies = tuple(latency for window in series.windows for latency in window.latencies)
+    whole = estimate_median(latencies).value
+    attribution = OperatorAttribution(operators=tuple(operators), whole=whole)
+    roofline = load_roofline(network.reports[0].compute_dtype, task.placement.cores, summary.environment)
+    kinds, layers = (group_operators(attribution.operators, by, roofline) for by in ("kind", "layer"))
+    missing = explain_missing_roofline(attribution.operators, roofline, task.settings.precision)
+    remarks = (f"operators timed by {timed_by}", format_difference(attribution))
+    times = {"time": whole, "operators": attribution.operator_seconds, "between": attribution.seconds_between}
     return Record(
         case=case,
-        version=VERSION,
-        launches=(Samples(values=latencies, stopped_by=taken.stopped_by),),
-        metrics={name: Metric(value, "s", "lower") for name, value in times.items()}
-        | rate_metrics(taken, task.placement.cores)
-        | readiness_metrics(on.loaded),
-        environment=end.environment,
-        conditions={"kinds": [one.to_json() for one in kinds], "layers": [one.to_json() for one in layers]},
-        notes=tuple(dict.fromkeys([*told, *on.loaded[0].notes, *end.notes, *missing, *said])),
+        version=BENCHMARK_VERSION,
+        launches=(Samples(values=latencies, stopped_by=series.stopped_by),),
+        metrics=make_metrics(times)
+        | compute_rate_metrics(series, task.placement.cores)
+        | compute_readiness_metrics(network.reports),
+        environment=summary.environment,
+        details={
+            "kinds": [share.to_json() for share in kinds],
+            "layers": [share.to_json() for share in layers],
+            "remarks": list(remarks),
+        },
+        notes=tuple(dict.fromkeys([*notes, *network.reports[0].notes, *summary.notes, *missing, *remarks])),
     )
 
 
-def difference(found: Attribution) -> str:
-    """The sum of the operators beside the whole, and what lies between."""
-    share = format_percent(abs(found.between) / found.whole)
-    said = f"operators {format_seconds(found.sum)} of {format_seconds(found.whole)} for the whole batch"
-    if found.between >= 0:
-        return f"{said}: {share} lies between them, in the framework and in preparing input"
-    return f"{said}: timing each one costs {share} more than lies between them"
+def format_difference(attribution: OperatorAttribution) -> str:
+    """Format the sum of the operator times, the time of the whole batch, and the difference of the two."""
+    share = format_percent(abs(attribution.seconds_between) / attribution.whole)
+    operators, whole = format_seconds(attribution.operator_seconds), format_seconds(attribution.whole)
+    totals = f"operators {operators} of {whole} for the whole batch"
+    if attribution.seconds_between >= 0:
+        return f"{totals}: {share} is between operators, in the framework and in preparing input"
+    return f"{totals}: the overhead of timing each operator exceeds the time between operators by {share}"
 
 
-def without_roofline(operators: Sequence[Operator], least: Least | None, precision: str) -> tuple[str, ...]:
-    """Why operators whose work is known have no distance to the roofline; nothing to tell where they have one."""
-    if all(operator.flops is None for operator in operators):  # of an ONNX file, which nothing would change
+def explain_missing_roofline(
+    operators: Sequence[TimedOperator], roofline: Roofline | None, precision: str
+) -> tuple[str, ...]:
+    """Return a note if operators have known FLOPs but this host has no calibrated roofline."""
+    if all(operator.flops is None for operator in operators):  # an ONNX file: without FLOPs there is never a roofline
         return ()
     if precision == "int8":
-        return (EIGHT_BITS,)
-    return (UNCALIBRATED,) if least is None else ()
+        return (INT8_NOTE,)
+    return (NO_ROOFLINE_NOTE,) if roofline is None else ()
 
 
-def least_time(dtype: str, cores: int, seen: Mapping[str, Any]) -> Least | None:
-    """The limits of this host for a number format; None where they were not calibrated."""
-    host = load_host(host_fingerprint(seen))
+def load_roofline(dtype: str, cores: int, environment: Mapping[str, Any]) -> Roofline | None:
+    """Return the roofline of this host for a dtype, or None if it is not calibrated."""
+    host = load_host(compute_host_fingerprint(environment))
     if host is None or dtype not in host.flops or "global" not in host.links:
         return None
-    return Least(host.rate(dtype, workers=cores), host.bandwidth("global", workers=cores))
+    return Roofline(host.get_rate(dtype, workers=cores), host.get_bandwidth("global", workers=cores))

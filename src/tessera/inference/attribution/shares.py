@@ -1,4 +1,4 @@
-"""Operators with their times, counted together: by kind, by layer, and what is left of the whole."""
+"""Group timed operators by kind or layer, with their share of the time and their roofline fraction."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import Any
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Operator:
-    """One operator of a pass over a batch: the layer it is of, its kind, its seconds, its FLOPs and the bytes it moves.
+class TimedOperator:
+    """One operator of a pass over a batch: its layer, kind, seconds, FLOPs and bytes moved.
 
-    FLOPs and bytes are None where nothing says them, as of a kernel that an engine made up itself.
+    FLOPs and bytes are None if they are unknown, as for a kernel that the engine added itself.
     """
 
     layer: str
@@ -22,11 +22,11 @@ class Operator:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Share:
-    """Operators counted together: how many, their seconds, their part of all operators, the roofline.
+class EngineOperatorShare:
+    """A group of operators: number of calls, seconds, share of the time of all operators, roofline fraction.
 
-    `roofline` is the time that the calibrated machine would need at least, over the time taken: 1 is no slower than the
-    machine allows. None where this host is not calibrated, or the work is not known.
+    `roofline` is the minimum time on the calibrated machine over the measured time; 1 is as fast as the machine allows.
+    It is None if this host is not calibrated or the work is unknown.
     """
 
     name: str
@@ -42,74 +42,83 @@ class Share:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Attribution:
-    """All operators of a pass, with the seconds of the whole pass when nobody looks on.
+class OperatorAttribution:
+    """All operators of a pass, with the seconds of the whole pass measured without timing operators.
 
-    The operators add up to less than the whole by what happens between them (Python, the framework's dispatch), or to
-    more by what looking at each one costs.
+    The sum of the operators is less than the whole by the time between them (Python, dispatch of the framework), or
+    more by the overhead of timing each operator.
     """
 
-    operators: tuple[Operator, ...]
+    operators: tuple[TimedOperator, ...]
     whole: float
-    witness: str
 
     @property
-    def sum(self) -> float:
+    def operator_seconds(self) -> float:
+        """The sum of the seconds of all operators."""
         return sum(operator.seconds for operator in self.operators)
 
     @property
-    def between(self) -> float:
-        """What is left of the whole beside the operators; negative where looking on cost more than lies between."""
-        return self.whole - self.sum
+    def seconds_between(self) -> float:
+        """Seconds of the whole pass minus the sum of the operators.
+
+        Negative if the overhead of timing operators exceeds the time between operators.
+        """
+        return self.whole - self.operator_seconds
 
 
-def counted(operators: Sequence[Operator], by: str, least_time: Least | None = None) -> list[Share]:
-    """Operators counted together by `kind` or by `layer`, the most expensive first.
+def group_operators(
+    operators: Sequence[TimedOperator], by: str, roofline: Roofline | None = None
+) -> list[EngineOperatorShare]:
+    """Group operators by `kind` or by `layer`, the most expensive group first.
 
-    >>> found = counted([Operator(layer="a", kind="conv", seconds=3.0), Operator(layer="b", kind="relu", seconds=1.0),
-    ...                  Operator(layer="b", kind="conv", seconds=2.0)], "kind")
-    >>> [(one.name, one.calls, one.seconds, round(one.share, 2)) for one in found]
+    >>> shares = group_operators([
+    ...     TimedOperator(layer="a", kind="conv", seconds=3.0), TimedOperator(layer="b", kind="relu", seconds=1.0),
+    ...     TimedOperator(layer="b", kind="conv", seconds=2.0)], "kind")
+    >>> [(share.name, share.calls, share.seconds, round(share.share, 2)) for share in shares]
     [('conv', 2, 5.0, 0.83), ('relu', 1, 1.0, 0.17)]
     """
-    groups: dict[str, list[Operator]] = {}
+    groups: dict[str, list[TimedOperator]] = {}
     for operator in operators:
         groups.setdefault(str(getattr(operator, by)), []).append(operator)
     whole = sum(operator.seconds for operator in operators)
-    found = [_share(name, group, whole, least_time) for name, group in groups.items()]
-    return sorted(found, key=lambda share: share.seconds, reverse=True)
+    shares = [_build_share(name, group, whole, roofline) for name, group in groups.items()]
+    return sorted(shares, key=lambda share: share.seconds, reverse=True)
 
 
-def _share(name: str, group: Sequence[Operator], whole: float, least_time: Least | None) -> Share:
-    seconds = sum(one.seconds for one in group)
-    flops = [one.flops for one in group if one.flops is not None]
-    moved = [one.moved for one in group if one.moved is not None]
-    return Share(
+def _build_share(
+    name: str, group: Sequence[TimedOperator], whole: float, roofline: Roofline | None
+) -> EngineOperatorShare:
+    seconds = sum(operator.seconds for operator in group)
+    flops = [operator.flops for operator in group if operator.flops is not None]
+    moved = [operator.moved for operator in group if operator.moved is not None]
+    return EngineOperatorShare(
         name=name,
         calls=len(group),
         seconds=seconds,
         share=seconds / whole if whole else 0.0,
         flops=sum(flops) if flops else None,
         moved=sum(moved) if moved else None,
-        roofline=_roofline(group, least_time) if least_time else None,
+        roofline=_compute_roofline_share(group, roofline) if roofline else None,
     )
 
 
-def _roofline(group: Sequence[Operator], least_time: Least) -> float | None:
-    """The least time over the time of those whose work is known: the others would make the rest look slow."""
-    best = taken = 0.0
-    for one in group:
-        if one.flops is not None and one.moved is not None:
-            best += least_time.seconds(one.flops, one.moved)
-            taken += one.seconds
-    return best / taken if best and taken else None
+def _compute_roofline_share(group: Sequence[TimedOperator], roofline: Roofline) -> float | None:
+    """Return the roofline time over the measured time of the operators with known FLOPs and bytes."""
+    best = seconds = 0.0
+    for operator in group:
+        if operator.flops is not None and operator.moved is not None:
+            best += roofline.compute_seconds(operator.flops, operator.moved)
+            seconds += operator.seconds
+    return best / seconds if best and seconds else None
 
 
 @dataclass(frozen=True, slots=True)
-class Least:
-    """The least time of work on a machine: FLOP/s and bytes/s of the cores that are used."""
+class Roofline:
+    """The peak FLOP/s and bytes/s of the cores in use."""
 
     flops: float
     bandwidth: float
 
-    def seconds(self, flops: float, moved: float) -> float:
+    def compute_seconds(self, flops: float, moved: float) -> float:
+        """Return the roofline time in seconds of `flops` FLOPs and `moved` bytes."""
         return max(flops / self.flops, moved / self.bandwidth)

@@ -1,4 +1,4 @@
-"""The input pipeline: images, made into what the engine takes, ahead of time unless prefetching is off."""
+"""The input pipeline: convert images to the engine's input format, with or without prefetching."""
 
 from __future__ import annotations
 
@@ -10,32 +10,41 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from tessera.inference.arrays import Array
-from tessera.inference.data.pixels import Pixels
-from tessera.inference.engines.engine import Layout, Session
+from tessera.inference.arrays import Array, Layout
+from tessera.inference.data.pixels import PixelFormat
 
 
-class Source(Protocol):
-    """Where images come from."""
+class InputTarget(Protocol):
+    """The part of the `Session` interface that the input feed uses: memory layout and conversion of a batch."""
 
-    def raw(self) -> Array:
-        """The next batch: uint8, N x C x H x W in its shape; it is never written again."""
+    layout: Layout
+
+    def prepare_input(self, batch: Array) -> Any:
+        """Return the batch as the engine's own input tensor."""
+        ...
+
+
+class ImageSource(Protocol):
+    """A source of image batches."""
+
+    def read_batch(self) -> Array:
+        """Return the next batch: uint8, shape N x C x H x W. The source does not modify the returned array."""
         ...
 
     def notes(self) -> tuple[str, ...]:
-        """What is to be told of the images, such as files that are broken."""
+        """Return notes for the record, such as the number of broken files."""
         ...
 
     def close(self) -> None: ...
 
 
-class Feed(Protocol):
-    """What the loop that is timed asks for input. `resident`: it lies in the engine's memory and costs nothing."""
+class InputFeed(Protocol):
+    """The input of the timed loop. `resident` is True if one batch stays in the engine's memory and is reused."""
 
     resident: bool
 
-    def next(self) -> Any:
-        """The next batch as the session holds it, for `Session.run`."""
+    def next_batch(self) -> Any:
+        """Return the next batch as the input of `Session.run`."""
         ...
 
     def notes(self) -> tuple[str, ...]: ...
@@ -43,20 +52,20 @@ class Feed(Protocol):
     def close(self) -> None: ...
 
 
-class Resident:
-    """One batch that is in the engine's memory already."""
+class ResidentFeed:
+    """A feed that always returns one fixed batch, so that input preparation is not timed."""
 
     resident = True
 
-    def __init__(self, session: Session, source: Source, pixels: Pixels) -> None:
-        raw = source.raw()
-        self._batch = buffer(raw.shape, pixels, session.layout)  # kept: the session reads its memory
-        pixels.converted(raw, self._batch)
-        self._held = session.input(self._batch)
+    def __init__(self, session: InputTarget, source: ImageSource, pixels: PixelFormat) -> None:
+        raw = source.read_batch()
+        self._batch = allocate_batch(raw.shape, pixels, session.layout)  # keeps the memory alive that the session reads
+        pixels.convert(raw, self._batch)
+        self._input = session.prepare_input(self._batch)
         source.close()
 
-    def next(self) -> Any:
-        return self._held
+    def next_batch(self) -> Any:
+        return self._input
 
     def notes(self) -> tuple[str, ...]:
         return ()
@@ -65,60 +74,66 @@ class Resident:
         pass
 
 
-class Pipeline:
-    """Batches from a source, converted into buffers that are used in turn.
+class PipelineFeed:
+    """A feed that converts the batches of a source into reused buffers.
 
-    With `threads`, so many prepare batches ahead of the one that is asked for. Without, a batch is prepared when it is
-    asked for: less throughput, and the shortest time from image to answer. A batch stays as it is until `in_use` more
-    were asked for.
+    `threads` threads prefetch batches. With `threads` 0 a batch is prepared on request: lower throughput, but the
+    shortest latency from image to result. A batch stays valid until `in_use` further batches were requested.
     """
 
     resident = False
 
     def __init__(
-        self, session: Session, source: Source, pixels: Pixels, *, shape: tuple[int, ...], threads: int, in_use: int = 1
+        self,
+        session: InputTarget,
+        source: ImageSource,
+        pixels: PixelFormat,
+        *,
+        shape: tuple[int, ...],
+        threads: int,
+        in_use: int = 1,
     ) -> None:
         self._session, self._source, self._pixels = session, source, pixels
-        self._taking = Lock()
-        self._buffers = cycle([buffer(shape, pixels, session.layout) for _ in range(2 * threads + in_use)])
-        self._ahead: deque[Future[Array]] = deque()
+        self._source_lock = Lock()
+        self._buffers = cycle([allocate_batch(shape, pixels, session.layout) for _ in range(2 * threads + in_use)])
+        self._prefetched: deque[Future[Array]] = deque()
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="input") if threads else None
         if self._pool is not None:
-            self._ahead.extend(self._started() for _ in range(2 * threads))
+            self._prefetched.extend(self._submit() for _ in range(2 * threads))
 
-    def next(self) -> Any:
+    def next_batch(self) -> Any:
         if self._pool is None:
-            return self._session.input(self._prepared(next(self._buffers)))
-        batch = self._ahead.popleft().result()
-        self._ahead.append(self._started())
-        return self._session.input(batch)
+            return self._session.prepare_input(self._prepare(next(self._buffers)))
+        batch = self._prefetched.popleft().result()
+        self._prefetched.append(self._submit())
+        return self._session.prepare_input(batch)
 
     def notes(self) -> tuple[str, ...]:
         return self._source.notes()
 
     def close(self) -> None:
         if self._pool is not None:
-            self._pool.shutdown(wait=True, cancel_futures=True)  # what is under way is finished first
+            self._pool.shutdown(wait=True, cancel_futures=True)  # running conversions finish first
         self._source.close()
 
-    def _started(self) -> Future[Array]:
+    def _submit(self) -> Future[Array]:
         assert self._pool is not None
-        return self._pool.submit(self._prepared, next(self._buffers))  # buffers go round in the order of the batches
+        return self._pool.submit(self._prepare, next(self._buffers))  # buffers are reused in the order of the batches
 
-    def _prepared(self, batch: Array) -> Array:
-        with self._taking:
-            raw = self._source.raw()
-        self._pixels.converted(raw, batch)
+    def _prepare(self, batch: Array) -> Array:
+        with self._source_lock:
+            raw = self._source.read_batch()
+        self._pixels.convert(raw, batch)
         return batch
 
 
-def buffer(shape: tuple[int, ...], pixels: Pixels, layout: Layout) -> Array:
-    """Memory for a batch: N x C x H x W in its shape, in the layout of the engine in its memory.
+def allocate_batch(shape: tuple[int, ...], pixels: PixelFormat, layout: Layout) -> Array:
+    """Allocate a batch of shape N x C x H x W with the engine's memory layout.
 
-    >>> buffer((1, 3, 4, 4), Pixels(channels=3, element="uint8", normalised_on="none"), "NHWC").strides
+    >>> allocate_batch((1, 3, 4, 4), PixelFormat(channels=3, dtype="uint8", normalised_on="none"), "NHWC").strides
     (48, 1, 12, 3)
     """
     n, c, h, w = shape
     if layout == "NHWC":
-        return np.empty((n, h, w, c), pixels.element).transpose(0, 3, 1, 2)
-    return np.empty((n, c, h, w), pixels.element)
+        return np.empty((n, h, w, c), pixels.dtype).transpose(0, 3, 1, 2)
+    return np.empty((n, c, h, w), pixels.dtype)

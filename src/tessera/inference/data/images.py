@@ -1,49 +1,77 @@
-"""Images that are drawn rather than taken: random, and yet unlike one another as photographs are.
+"""Generated random images that differ from one another about as much as photographs.
 
-White noise looks the same to a network whatever its seed: every answer is nearly the same answer, and nothing can be
-said about whether two engines give the same one. So an image is of one of a number of kinds, each with coarse shapes
-and colours of its own, and differs from others of its kind in brightness, contrast and grain.
+A network gives nearly the same scores to every image of white noise, so white noise cannot show whether two engines
+agree. A generated image therefore belongs to one of 32 kinds, each with its own coarse shapes and colours, and differs
+from other images of its kind in brightness, contrast and pixel noise.
 """
 
 from __future__ import annotations
 
+from itertools import cycle
+
 import numpy as np
 
-from tessera.inference.arrays import Array
-from tessera.inference.data.resize import interpolation
+from tessera.inference.arrays import Array, Layout
+from tessera.inference.data.pixels import compute_resize_weights
 
-KINDS = 32
-# points of the grids, along each side, whose values are spread over the image, and how strong each is, of 255
-TINT, COARSE, FINE = (1, 40.0), (3, 45.0), (12, 30.0)
-CONTRAST, BRIGHTNESS, GRAIN = 0.05, 4.0, 3.0  # how far images of a kind differ; the last two of 255
-
-
-def kinds_of(count: int, first: int = 0) -> Array:
-    """The kind of each of so many images: one after the other, all over again."""
-    return (first + np.arange(count)) % KINDS
+IMAGE_KINDS = 32  # number of kinds
+# Grids that are interpolated over the image: points per side, and amplitude in units of 1/255.
+TINT_GRID, COARSE_GRID, FINE_GRID = (1, 40.0), (3, 45.0), (12, 30.0)
+# Variation within a kind; brightness and noise in units of 1/255.
+CONTRAST_VARIATION, BRIGHTNESS_VARIATION, PIXEL_NOISE = 0.05, 4.0, 3.0
 
 
-def drawn_images(count: int, shape: tuple[int, int, int], *, seed: int) -> Array:
-    """So many images of a shape (channels, height, width), uint8; equal seeds draw equal images."""
+def get_image_kinds(count: int, first: int = 0) -> Array:
+    """Return the kinds of `count` consecutive images from number `first` on; kinds repeat cyclically."""
+    return (first + np.arange(count)) % IMAGE_KINDS
+
+
+def generate_images(count: int, shape: tuple[int, int, int], *, seed: int) -> Array:
+    """Generate `count` uint8 images of a shape (channels, height, width); equal seeds give equal images."""
     channels, height, width = shape
     rng = np.random.default_rng([1, seed])
-    kinds = kinds_of(count)
-    patterns = {int(kind): _pattern(int(kind), shape) for kind in set(kinds)}
+    kinds = get_image_kinds(count)
+    patterns = {int(kind): _draw_pattern(int(kind), shape) for kind in set(kinds)}
     images = np.empty((count, *shape), np.uint8)
     for image, kind in zip(images, kinds, strict=True):
-        contrast, brightness = rng.uniform(1 - CONTRAST, 1 + CONTRAST), rng.uniform(-BRIGHTNESS, BRIGHTNESS)
+        contrast, brightness = (
+            rng.uniform(1 - CONTRAST_VARIATION, 1 + CONTRAST_VARIATION),
+            rng.uniform(-BRIGHTNESS_VARIATION, BRIGHTNESS_VARIATION),
+        )
         grain = rng.standard_normal((channels, height, width), dtype=np.float32)
-        drawn = 128 + brightness + contrast * patterns[int(kind)] + GRAIN * grain
+        drawn = 128 + brightness + contrast * patterns[int(kind)] + PIXEL_NOISE * grain
         image[:] = np.clip(drawn, 0, 255).astype(np.uint8)
     return images
 
 
-def _pattern(kind: int, shape: tuple[int, int, int]) -> Array:
-    """The shapes and colours of a kind, about zero: the same whatever else is drawn."""
+def _draw_pattern(kind: int, shape: tuple[int, int, int]) -> Array:
+    """Return the zero-centred pattern of a kind; it does not depend on the seed of the images."""
     channels, height, width = shape
     rng = np.random.default_rng([0, kind])
     pattern = np.zeros(shape, np.float32)
-    for points, strength in (TINT, COARSE, FINE):
+    for points, strength in (TINT_GRID, COARSE_GRID, FINE_GRID):
         grid = rng.standard_normal((channels, points, points)).astype(np.float32)
-        pattern += strength * (interpolation(points, height) @ grid @ interpolation(points, width).T)
+        pattern += strength * (compute_resize_weights(points, height) @ grid @ compute_resize_weights(points, width).T)
     return pattern
+
+
+DISTINCT_BATCHES = 2  # number of batches to cycle through; more would only use memory
+
+
+class GeneratedImages:
+    """An image source that alternates two generated batches, in the memory layout of decoded image files."""
+
+    def __init__(self, batch_size: int, image_shape: tuple[int, int, int], layout: Layout, *, seed: int) -> None:
+        images = generate_images(DISTINCT_BATCHES * batch_size, image_shape, seed=seed)
+        if layout == "NHWC":
+            images = np.ascontiguousarray(images.transpose(0, 2, 3, 1)).transpose(0, 3, 1, 2)
+        self._batches = cycle(np.split(images, DISTINCT_BATCHES))
+
+    def read_batch(self) -> Array:
+        return next(self._batches)
+
+    def notes(self) -> tuple[str, ...]:
+        return ()
+
+    def close(self) -> None:
+        pass

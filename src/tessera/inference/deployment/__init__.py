@@ -1,1 +1,1 @@
-"""A network made ready for engines: how its numbers are kept, and the files that engines are given."""
+"""Prepare a network for an inference engine: precision, quantisation and exported model files."""

@@ -1,15 +1,14 @@
-"""Post-training quantisation to int8: ONNX Runtime's own, calibrated on drawn images.
+"""Post-training quantisation to int8 with ONNX Runtime's quantiser, calibrated on generated images.
 
-Weights are symmetric int8 by output channel, activations uint8. ONNX Runtime computes in int8 where both what goes into
-an operator and what comes out is quantised. OpenVINO needs the inputs alone, and fuses what lies between two
-convolutions, such as a swish, into the first one in float32: one rounding less, and far faster on EfficientNets.
+Weights are symmetric int8 by output channel, activations uint8. ONNX Runtime computes an operator in int8 only if both
+its inputs and its outputs are quantised. OpenVINO requires quantised inputs only. It fuses operators that follow a
+convolution, such as SiLU, into that convolution in float32, which saves a rounding and is far faster on EfficientNets.
 
-On processors that add up pairs of products in sixteen bits (AVX2 and AVX-512 without VNNI), full weights can overflow
-there; they get seven bits then.
+Processors without VNNI (AVX2, early AVX-512) add pairs of products in 16 bits, which can overflow with 8-bit weights.
+On these processors weights are quantised to seven bits.
 
-Ranges are the least and the largest number that calibration saw, but for networks with sigmoids, whose swishes have
-long tails: there a hundredth of a per cent is cut off, half of it at either end, which halves the error of
-EfficientNet-B4.
+Activation ranges are the minimum and maximum over the calibration images. In networks with sigmoids, whose activations
+have long tails, the range covers 99.99 % of the values instead, which halves the error of EfficientNet-B4.
 """
 
 from __future__ import annotations
@@ -26,39 +25,44 @@ import numpy as np
 import onnx
 
 from tessera.inference.arrays import Array
-from tessera.inference.data.images import drawn_images
-from tessera.inference.deployment.deployed import Deployment
-from tessera.inference.networks.onnx_files import image_input
+from tessera.inference.data.images import generate_images
+from tessera.inference.deployment.deployment import Deployment
+from tessera.inference.networks.onnx_files import get_image_input
 
-IMAGES = 32  # one of every kind
-BATCH = 8
-SEED = 4_321  # other images than those that agreement is measured on
-# What gains from int8 in ONNX Runtime. A swish in between in float32 would take longer than the convolutions.
-OPERATORS = (
+CALIBRATION_IMAGES = 32  # one image of every kind
+CALIBRATION_BATCH_SIZE = 8
+CALIBRATION_SEED = 4_321  # differs from the seed of the agreement check
+# Operators to quantise for ONNX Runtime, with their outputs. A float32 SiLU between them would take longer than the
+# convolutions.
+QUANTISED_OPERATORS = (
     "Conv", "Gemm", "MatMul", "Add", "Mul", "Concat", "Sigmoid", "Relu", "Clip",
     "MaxPool", "AveragePool", "GlobalAveragePool",
 )  # fmt: skip
-LONG_TAILED, KEPT = ("Sigmoid", "HardSigmoid", "HardSwish"), 99.99  # per cent of the numbers that a range covers there
-INPUTS_ONLY = ("Conv", "Gemm", "MatMul")  # for OpenVINO
+INPUT_QUANTISED_OPERATORS = ("Conv", "Gemm", "MatMul")  # operators to quantise for OpenVINO, without their outputs
+LONG_TAILED_OPERATORS = ("Sigmoid", "HardSigmoid", "HardSwish")
+RANGE_PERCENTILE = 99.99  # per cent of the values that the activation range of a network with these operators covers
 
 
-def quantise(source: Path, target: Path, deployment: Deployment, *, outputs: bool) -> None:
-    """Write the int8 network of a float32 one; `outputs` of operators are quantised as well, or their inputs alone."""
-    operators = list(OPERATORS if outputs else INPUTS_ONLY)
+def quantise_file(source: Path, target: Path, deployment: Deployment, *, outputs: bool) -> None:
+    """Quantise the float32 ONNX file `source` to int8 and write it to `target`.
+
+    With `outputs`, the outputs of operators are quantised too. `deployment` provides the calibration images.
+    """
+    operators = list(QUANTISED_OPERATORS if outputs else INPUT_QUANTISED_OPERATORS)
     options: dict[str, Any] = {"OpTypesToExcludeOutputQuantization": [] if outputs else operators}
-    with _imported() as quantization:
+    with _import_quantization() as quantization:
         model = onnx.load(source)
-        # it is folded already; else it asks for that to be done
+        # The export has optimised the graph already; without this metadata entry the quantiser prints a warning.
         quantization.quant_utils.add_pre_process_metadata(model)
         method = quantization.CalibrationMethod.MinMax
-        if any(node.op_type in LONG_TAILED for node in model.graph.node):
+        if any(node.op_type in LONG_TAILED_OPERATORS for node in model.graph.node):
             method = quantization.CalibrationMethod.Percentile
-            # histograms of a batch at a time, in spite of the name: else all activations of all images are kept
-            options |= {"CalibPercentile": KEPT, "CalibStridedMinMax": 1}
+            # Despite its name, this option computes histograms batch by batch instead of storing all activations.
+            options |= {"CalibPercentile": RANGE_PERCENTILE, "CalibStridedMinMax": 1}
         quantization.quantize_static(
             model,
             target,
-            _Images(image_input(model), deployment),
+            _CalibrationReader(get_image_input(model), deployment),
             calibrate_method=method,
             op_types_to_quantize=operators,
             per_channel=True,
@@ -70,38 +74,38 @@ def quantise(source: Path, target: Path, deployment: Deployment, *, outputs: boo
 
 
 def has_vnni() -> bool:
-    """Whether the processor adds up products of 8 bits in 32 at once."""
+    """Return whether the processor accumulates 8-bit products in 32 bits (VNNI)."""
     flags = Path("/proc/cpuinfo").read_text().partition("flags")[2].partition("\n")[0].split()
     return bool({"avx512_vnni", "avx_vnni"} & set(flags))
 
 
-class _Images:
-    """Calibration data as ONNX Runtime reads it: so many batches, or some of them at a time."""
+class _CalibrationReader:
+    """Generated calibration images, with the interface of ONNX Runtime's CalibrationDataReader."""
 
     def __init__(self, images: onnx.ValueInfoProto, deployment: Deployment) -> None:
-        batch = images.type.tensor_type.shape.dim[0].dim_value or BATCH
-        count = -(-IMAGES // batch) * batch
-        raw = drawn_images(count, deployment.network.image_shape, seed=SEED)
-        made = np.empty(raw.shape, deployment.pixels.element)
-        deployment.pixels.converted(raw, made)
+        batch = images.type.tensor_type.shape.dim[0].dim_value or CALIBRATION_BATCH_SIZE
+        count = -(-CALIBRATION_IMAGES // batch) * batch
+        raw = generate_images(count, deployment.network.image_shape, seed=CALIBRATION_SEED)
+        converted = np.empty(raw.shape, deployment.pixels.dtype)
+        deployment.pixels.convert(raw, converted)
         self._name = images.name
-        self._batches: list[Array] = np.split(made, count // batch)
+        self._batches: list[Array] = np.split(converted, count // batch)
         self.set_range(0, len(self))
 
     def __len__(self) -> int:
         return len(self._batches)
 
     def set_range(self, start_index: int, end_index: int) -> None:
-        self._left = iter(self._batches[start_index:end_index])
+        self._remaining = iter(self._batches[start_index:end_index])
 
     def get_next(self) -> dict[str, Array] | None:
-        batch = next(self._left, None)
+        batch = next(self._remaining, None)
         return None if batch is None else {self._name: batch}
 
 
 @contextmanager
-def _imported() -> Iterator[Any]:
-    """ONNX Runtime's quantisation, without the folder that it leaves on the path and without its advice."""
+def _import_quantization() -> Iterator[Any]:
+    """Import ONNX Runtime's quantiser without its messages, and restore sys.path, which the import changes."""
     os.environ["ORT_DISABLE_TELEMETRY"] = "1"
     before = list(sys.path)
     from onnxruntime import quantization
@@ -110,7 +114,7 @@ def _imported() -> Iterator[Any]:
     level = logging.getLogger().level
     logging.getLogger().setLevel(logging.ERROR)
     try:
-        with redirect_stdout(None):  # it prints what it is about
+        with redirect_stdout(None):  # the quantiser prints its progress
             yield quantization
     finally:
         logging.getLogger().setLevel(level)

@@ -1,106 +1,136 @@
-"""The engines that networks run in, by name; none is imported before it is asked for."""
+"""Registry of the inference engines. An engine's framework is imported only when the engine is loaded."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from importlib.util import find_spec
+from typing import Literal
 
-from tessera.errors import MissingExtra, Refused, TesseraError, did_you_mean
-from tessera.inference.engines.engine import Engine
-from tessera.launch.fresh import resolve
+from tessera.errors import MissingExtra, Refused, TesseraError, suggest_similar
+from tessera.inference.engines.engine import EngineRequest, Session
+from tessera.launch.fresh import load_object
 
-FLOATS = ("32.32", "16.32", "16.16")
+FLOAT_PRECISIONS = ("32.32", "16.32", "16.16")
+SessionBuilder = Callable[[EngineRequest], Session]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Entry:
-    """An engine as it can be listed without importing its framework.
+class EngineEntry:
+    """The traits of an engine, readable without importing its framework.
 
-    `implementation` is `module:class`, `packages` what it imports, `extra` what brings them. `files` says whether it
-    can run an ONNX file (an engine of torch needs a module), `hints` whether it has hints and streams, `float16`
-    whether it computes in float16 where the processor can.
+    - `build`: the function that builds a session, as `module:function`, of type `BuildSession`.
+    - `precisions`: supported precisions, names from `precision.PRECISIONS`.
+    - `packages` and `extra`: the packages that the engine imports, and the extra of Tessera that installs them.
+    - `files`: whether the engine runs ONNX files (otherwise only torch modules).
+    - `hints`: whether the engine supports `--hint` and `--streams`.
+    - `float16`: whether the engine computes in float16 on processors that support it.
+    - `operator_times`: the method of `--by-operator`: hooks in torch, the engine's own profiler, or empty if it is
+      not supported.
+    - `slow_start`: whether building a session takes long; tuning tries such engines last.
+    - `tuning_order`: rank in the order in which tuning tries engines, lowest first.
     """
 
     title: str
-    implementation: str
+    build: str
     precisions: tuple[str, ...]
     packages: tuple[str, ...] = ("torch",)
     extra: str = ""
     files: bool = False
     hints: bool = False
     float16: bool = True
+    operator_times: Literal["hooks", "engine", ""] = ""
+    slow_start: bool = False
+    tuning_order: int = 100
 
-    def missing(self) -> str:
-        """Why the engine cannot run here, with what brings it; empty where it can."""
-        absent = [package for package in self.packages if find_spec(package) is None]
-        return str(MissingExtra(absent[0], self.extra)) if absent else ""
+    def explain_missing(self) -> str:
+        """Return why the engine cannot run here, with the extra that installs it; empty if it can run."""
+        return next((str(MissingExtra(name, self.extra)) for name in self.packages if find_spec(name) is None), "")
 
     def check(self, *, precision: str, hint: str, streams: int) -> None:
-        """Refuse what means nothing to this engine."""
+        """Raise an error for a precision, hint or number of streams that this engine does not support."""
         if precision not in self.precisions:
-            able = [name for name, entry in ENGINES.items() if precision in entry.precisions]
-            raise Refused(f"{self.title} does not compute in {precision}", do=f"it is in {', '.join(able)}")
+            alternatives = format_matching_engines(lambda entry: precision in entry.precisions)
+            raise Refused(f"{self.title} does not compute in {precision}", do=f"use --engine {alternatives}")
         if not self.hints and (hint != "latency" or streams != 1):
-            able = [name for name, entry in ENGINES.items() if entry.hints]
-            raise Refused(f"{self.title} has neither hints nor streams", do=f"they are in {', '.join(able)}")
+            alternatives = format_matching_engines(lambda entry: entry.hints)
+            raise Refused(f"{self.title} does not support --hint and --streams", do=f"use --engine {alternatives}")
 
 
 ENGINES = {
-    "torch-eager": Entry(
+    "torch-eager": EngineEntry(
         title="PyTorch, eager",
-        implementation="tessera.inference.engines.torch_eager:TorchEager",
-        precisions=(*FLOATS, "bf16"),
+        build="tessera.inference.engines.pytorch:build_eager",
+        precisions=(*FLOAT_PRECISIONS, "bf16"),
+        operator_times="hooks",
+        tuning_order=4,
     ),
-    "torch-channels-last": Entry(
+    "torch-channels-last": EngineEntry(
         title="PyTorch, channels last",
-        implementation="tessera.inference.engines.torch_channels_last:TorchChannelsLast",
-        precisions=(*FLOATS, "bf16"),
+        build="tessera.inference.engines.pytorch:build_channels_last",
+        precisions=(*FLOAT_PRECISIONS, "bf16"),
+        operator_times="hooks",
+        tuning_order=3,
     ),
-    "torch-compile": Entry(
+    "torch-compile": EngineEntry(
         title="torch.compile, frozen",
-        implementation="tessera.inference.engines.torch_compile:TorchCompile",
-        precisions=(*FLOATS, "bf16"),
+        build="tessera.inference.engines.torch_compile:build_session",
+        precisions=(*FLOAT_PRECISIONS, "bf16"),
+        slow_start=True,
     ),
-    "onnxruntime": Entry(
+    "onnxruntime": EngineEntry(
         title="ONNX Runtime",
-        implementation="tessera.inference.engines.onnxruntime:OnnxRuntime",
-        precisions=(*FLOATS, "int8"),
+        build="tessera.inference.engines.onnxruntime:build_session",
+        precisions=(*FLOAT_PRECISIONS, "int8"),
         packages=("onnx", "onnxruntime"),
         extra="onnxruntime",
         files=True,
         float16=False,
+        operator_times="engine",
+        tuning_order=1,
     ),
-    "openvino": Entry(
+    "openvino": EngineEntry(
         title="OpenVINO",
-        implementation="tessera.inference.engines.openvino:OpenVino",
-        precisions=(*FLOATS, "bf16", "int8"),
+        build="tessera.inference.engines.openvino:build_session",
+        precisions=(*FLOAT_PRECISIONS, "bf16", "int8"),
         packages=("openvino", "onnx"),
         extra="openvino",
         files=True,
         hints=True,
+        operator_times="engine",
+        tuning_order=2,
     ),
 }
 
 
-def available(name: str) -> str | None:
-    """None where an engine can run, else the reason with the extra that brings it."""
-    return entry(name).missing() or None
+def format_matching_engines(matches: Callable[[EngineEntry], bool]) -> str:
+    """Return the names of the engines for which `matches` is true, as text such as "onnxruntime or openvino"."""
+    return " or ".join(name for name, entry in ENGINES.items() if matches(entry))
 
 
-def entry(name: str) -> Entry:
-    """An engine by name; the nearest names for one that does not exist."""
+def explain_missing(name: str) -> str | None:
+    """Return why an engine cannot run here, with the extra that installs it; None if it can run."""
+    return get_engine_entry(name).explain_missing() or None
+
+
+def get_engine_entry(name: str) -> EngineEntry:
+    """Return the entry of an engine; the error for an unknown name suggests similar ones."""
     if name not in ENGINES:
-        raise TesseraError("unknown engine", got=name, allowed=ENGINES, do=did_you_mean(name, ENGINES))
+        raise TesseraError("unknown engine", got=name, allowed=ENGINES, do=suggest_similar(name, ENGINES))
     return ENGINES[name]
 
 
 @cache
-def engine(name: str) -> Engine:
-    """An engine ready to work in this process; one that is not installed names what brings it."""
-    found = entry(name)
-    for package in found.packages:
+def load_engine(name: str) -> SessionBuilder:
+    """Import an engine's framework and return the function that builds its sessions.
+
+    Raises:
+        MissingExtra: a package of the engine is not installed.
+    """
+    entry = get_engine_entry(name)
+    for package in entry.packages:
         if find_spec(package) is None:
-            raise MissingExtra(package, found.extra)
-    made: Engine = resolve(found.implementation)()
-    return made
+            raise MissingExtra(package, entry.extra)
+    build: SessionBuilder = load_object(entry.build)
+    return build

@@ -1,27 +1,28 @@
-"""What an engine is: something that makes a network ready and then runs batches through it, with nothing in between."""
+"""The interface of an engine: a function that builds a `Session` from an `EngineRequest`."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
+
+from tessera.errors import Refused
 
 if TYPE_CHECKING:
-    from tessera.inference.arrays import Array
+    from tessera.inference.arrays import Array, Layout
     from tessera.inference.deployment.artefacts import Artefacts
-    from tessera.inference.deployment.deployed import Deployment
+    from tessera.inference.deployment.deployment import Deployment
 
-Layout = Literal["NCHW", "NHWC"]
-Done = Callable[[], None]
+DoneCallback = Callable[[], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Request:
-    """What an engine is asked for: a network as it is deployed, for batches of one size, on so many threads.
+class EngineRequest:
+    """A request to build a session: the network, one batch size, and the number of threads.
 
-    Threads run where the process is pinned; no engine moves them elsewhere. With `streams` above 1 an engine computes
-    so many batches at a time and divides its threads among them.
+    Threads run on the cores to which the process is pinned; an engine must not change their affinity. An engine
+    computes `streams` batches concurrently and divides its threads among them.
     """
 
     deployment: Deployment
@@ -33,8 +34,8 @@ class Request:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Step:
-    """One operator of the graph that an engine really runs: its name and kind there, and its seconds in one batch."""
+class OperatorTime:
+    """One node of the graph that an engine runs: its name and kind in that graph, and its seconds per batch."""
 
     name: str
     kind: str
@@ -42,62 +43,63 @@ class Step:
 
 
 class Session(Protocol):
-    """A network ready to run in an engine.
+    """A network that is ready to run in an engine.
 
-    `input` gives a batch of images (NCHW in its shape, in `layout` in its memory) as the engine holds it; what it gives
-    may be run any number of times while the array lives. `run` is one batch, waited for: the engine's own call and
-    nothing else. `outputs` are those of a run as arrays, good until the next run. `compute` is the type of its numbers.
+    `layout` is the memory layout of a batch, `depth` the number of batches that may be in flight, `compute` the dtype
+    of the arithmetic.
     """
 
     layout: Layout
     depth: int
     compute: str
 
-    def input(self, batch: Array) -> Any: ...
+    def prepare_input(self, batch: Array) -> Any:
+        """Return a batch of images (shape NCHW, memory in `layout`) as the engine's own input tensor.
 
-    def run(self, held: Any) -> Any: ...
+        The tensor can be passed to `run` any number of times as long as the array `batch` is alive.
+        """
+        ...
 
-    def outputs(self, result: Any) -> tuple[Array, ...]: ...
+    def run(self, inputs: Any) -> Any:
+        """Compute one batch and wait for the result. This call is timed, so it contains only the engine's own call."""
+        ...
 
-    def submit(self, held: Any, done: Done) -> None:
-        """Start a batch as soon as one of the `depth` places is free; `done` is called when it is computed."""
+    def read_outputs(self, result: Any) -> tuple[Array, ...]:
+        """Return the outputs of a run as float32 arrays; the next run may overwrite them."""
+        ...
+
+    def submit(self, inputs: Any, done: DoneCallback) -> None:
+        """Wait until fewer than `depth` batches are in flight, start a batch, and call `done` when it is computed."""
         ...
 
     def drain(self) -> None:
-        """Wait for all batches that were submitted."""
+        """Wait for all submitted batches."""
         ...
 
-    def profile(self, held: Any, repeats: int) -> list[Step]:
-        """Seconds of every operator of the graph that the engine runs, as the engine itself measures them."""
+    def profile(self, inputs: Any, repeats: int) -> list[OperatorTime]:
+        """Return the mean seconds of every operator over `repeats` runs, measured by the engine's own profiler."""
         ...
 
-    def close(self) -> None: ...
-
-
-class Engine(Protocol):
-    """A framework at work in this process."""
-
-    def preload(self) -> None:
-        """Import what a session needs, without computing: processes are forked after this."""
-        ...
-
-    def build(self, request: Request) -> Session:
-        """Make a network ready; what the engine cannot do is refused."""
+    def close(self) -> None:
+        """Free the network."""
         ...
 
 
-class OneAtATime(ABC):
-    """The part of a session that engines share which compute one batch after the other."""
+class SequentialSession(ABC):
+    """Base class of sessions that compute batches sequentially and have no profiler of their own."""
 
     depth = 1
 
     @abstractmethod
-    def run(self, held: Any) -> Any: ...
+    def run(self, inputs: Any) -> Any: ...
 
-    def submit(self, held: Any, done: Done) -> None:
-        self.run(held)
+    def submit(self, inputs: Any, done: DoneCallback) -> None:
+        self.run(inputs)
         done()
 
     def drain(self) -> None:
-        """There is nothing under way: every batch was computed when it was submitted."""
+        """Return immediately, because `submit` returns only after its batch is computed."""
         return
+
+    def profile(self, inputs: Any, repeats: int) -> list[OperatorTime]:
+        raise Refused("this engine does not support per-operator profiling", do="omit --by-operator")

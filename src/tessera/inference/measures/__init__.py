@@ -1,1 +1,1 @@
-"""What is measured of replicas at work: windows, rates, latencies, memory, energy."""
+"""Measurements of replicas: throughput windows, metrics, energy."""

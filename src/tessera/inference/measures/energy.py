@@ -1,25 +1,25 @@
-"""Energy of the processor packages, where the kernel lets this process read their counters (RAPL)."""
+"""Energy of the processor packages, read from the kernel's RAPL counters if this process has permission."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
 
-POWERCAP = Path("/sys/class/powercap")
-PACKAGE = "package"  # how the kernel names the domain of a processor package, as in package-0
+POWERCAP_FOLDER = Path("/sys/class/powercap")
+PACKAGE_DOMAIN_PREFIX = "package"  # prefix of the name of a processor package's domain, as in package-0
 
 
 @dataclass(frozen=True, slots=True)
-class Counters:
-    """The packages' energy counters at one moment, in microjoules, and where each starts again from zero."""
+class EnergyCounters:
+    """A reading of the energy counters of all packages in microjoules, with the wrap-around value of each counter."""
 
     energy: tuple[int, ...]
     wraps_at: tuple[int, ...]
 
-    def joules_until(self, later: Counters) -> float:
-        """Joules between two readings; a counter that fell has started again, once.
+    def compute_joules(self, later: EnergyCounters) -> float:
+        """Return the joules between this reading and `later`. A counter that decreased has wrapped around once.
 
-        >>> Counters((900,), (1000,)).joules_until(Counters((100,), (1000,)))
+        >>> EnergyCounters((900,), (1000,)).compute_joules(EnergyCounters((100,), (1000,)))
         0.0002
         """
         spent = 0
@@ -28,22 +28,22 @@ class Counters:
         return spent / 1e6
 
 
-def read_counters(root: Path = POWERCAP) -> Counters | None:
-    """The counters of all packages; None where there are none, or they may not be read.
+def read_energy_counters(root: Path = POWERCAP_FOLDER) -> EnergyCounters | None:
+    """Read the counters of all packages; return None if there are no counters or this process may not read them.
 
-    A package's own counter holds all of its parts, which have names with two colons, and the platform's (`psys`) holds
-    the packages: either would count twice.
+    Sub-domains of a package (names with two colons) and the platform domain (`psys`) are skipped: their energy is
+    already part of, or includes, the package counters, and would be counted twice.
     """
     domains = sorted(path for path in root.glob("*-rapl:*") if path.name.count(":") == 1)
     try:
-        packages = [path for path in domains if (path / "name").read_text().startswith(PACKAGE)]
-        readings = [(_number(path / "energy_uj"), _number(path / "max_energy_range_uj")) for path in packages]
+        packages = [path for path in domains if (path / "name").read_text().startswith(PACKAGE_DOMAIN_PREFIX)]
+        readings = [(_read_int(path / "energy_uj"), _read_int(path / "max_energy_range_uj")) for path in packages]
     except (OSError, ValueError):
         return None
     if not readings:
         return None
-    return Counters(tuple(energy for energy, _ in readings), tuple(limit for _, limit in readings))
+    return EnergyCounters(tuple(energy for energy, _ in readings), tuple(limit for _, limit in readings))
 
 
-def _number(path: Path) -> int:
+def _read_int(path: Path) -> int:
     return int(path.read_text())

@@ -1,4 +1,4 @@
-"""The figures of an inference record: rate, latencies, memory, cores in use, and how near the peak that is."""
+"""The metrics of an inference record: throughput, latencies, memory, CPU utilisation, fraction of peak FLOP/s."""
 
 from __future__ import annotations
 
@@ -9,81 +9,81 @@ from typing import Any
 
 import numpy as np
 
-from tessera.inference.measures.throughput import Taken
-from tessera.inference.replicas.loaded import Aftermath, Loaded
-from tessera.machine.hosts import load_host
-from tessera.measure.environment import host_fingerprint
-from tessera.measure.statistics import Interval
-from tessera.results.record import Metric
+from tessera.inference.measures.throughput import WindowSeries
+from tessera.inference.replicas.replica_pool import LoadReport, ReplicaSummary
+from tessera.machine.catalogue import load_host
+from tessera.measure.environment import compute_host_fingerprint
+from tessera.measure.statistics import Estimate
+from tessera.results.metrics import Metric, make_metrics
 
-LATENCIES = ("min", "mean", "p50", "p90", "p99", "max")
+LATENCY_STATISTICS = ("min", "mean", "p50", "p90", "p99", "max")
 
 
-def latency_metrics(seconds: Sequence[float]) -> dict[str, Metric]:
-    """The latency of a batch, or of a question, by its usual names."""
+def compute_latency_metrics(seconds: Sequence[float]) -> dict[str, Metric]:
+    """Return minimum, mean, percentiles and maximum of latencies in seconds, one per batch or query."""
     values = np.asarray(seconds)
     p50, p90, p99 = np.quantile(values, [0.5, 0.9, 0.99])
-    found = (values.min(), values.mean(), p50, p90, p99, values.max())
-    return {f"latency_{name}": Metric(float(value), "s", "lower") for name, value in zip(LATENCIES, found, strict=True)}
+    statistics = (values.min(), values.mean(), p50, p90, p99, values.max())
+    return make_metrics(
+        {f"latency_{name}": float(value) for name, value in zip(LATENCY_STATISTICS, statistics, strict=True)}
+    )
 
 
-def rate_metrics(taken: Taken, cores: int) -> dict[str, Metric]:
-    """What windows tell: images per second, latencies, how well replicas scale, how busy their cores were, energy."""
-    latencies = [one for window in taken.windows for one in window.latencies]
-    busy = float(np.median([window.utilisation for window in taken.windows])) / cores
-    found = {"throughput": Metric(taken.rate, "images/s", "higher")} | latency_metrics(latencies)
-    found["cpu_utilisation"] = Metric(busy, "", "higher")
-    if taken.efficiency is not None:
-        found |= with_bounds("efficiency", taken.efficiency)
-    if taken.joules:
-        found["energy_per_image"] = Metric(taken.joules / taken.images, "J", "lower")
-    return found
+def compute_rate_metrics(series: WindowSeries, cores: int) -> dict[str, Metric]:
+    """Return throughput, latencies, scaling efficiency, CPU utilisation and energy of a series of windows."""
+    latencies = [latency for window in series.windows for latency in window.latencies]
+    busy = float(np.median([window.utilisation for window in series.windows])) / cores
+    metrics = make_metrics({"throughput": series.rate, "cpu_utilisation": busy}) | compute_latency_metrics(latencies)
+    if series.efficiency is not None:
+        metrics |= build_interval_metrics("efficiency", series.efficiency)
+    if series.joules:
+        metrics |= make_metrics({"energy_per_image": series.joules / series.images})
+    return metrics
 
 
-def with_bounds(name: str, interval: Interval) -> dict[str, Metric]:
-    """A share and, where they are known, the bounds of its interval."""
-    found = {name: Metric(interval.value, "", "higher")}
+def build_interval_metrics(name: str, interval: Estimate) -> dict[str, Metric]:
+    """Return a metric and the bounds of its confidence interval, if the bounds are finite."""
+    values = {name: interval.value}
     if math.isfinite(interval.low) and math.isfinite(interval.high):
-        found |= {f"{name}_low": Metric(interval.low), f"{name}_high": Metric(interval.high)}
-    return found
+        values |= {f"{name}_low": interval.low, f"{name}_high": interval.high}
+    return make_metrics(values)
 
 
-def readiness_metrics(loaded: Sequence[Loaded]) -> dict[str, Metric]:
-    """Time to the first answer, of the slowest replica, with its steps; and how far the engine agrees with torch."""
-    slowest = max(loaded, key=lambda one: one.first_batch)
-    found = {"first_batch": Metric(slowest.first_batch, "s", "lower")}
-    found |= {f"first_batch_{step}": Metric(took, "s", "lower") for step, took in slowest.steps.items()}
-    for one in loaded:
-        if one.agreement is not None:
-            found["top1_agreement"] = Metric(float(one.agreement["top1"]), "", "higher")
-            found["output_error"] = Metric(float(one.agreement["error"]), "", "lower")
-    return found
+def compute_readiness_metrics(reports: Sequence[LoadReport]) -> dict[str, Metric]:
+    """Return the time to the first answer and its steps, for the slowest replica, and the agreement with torch."""
+    slowest = max(reports, key=lambda report: report.first_batch)
+    values = {"first_batch": slowest.first_batch}
+    values |= {f"first_batch_{step}": took for step, took in slowest.first_batch_steps.items()}
+    for agreement in (report.agreement for report in reports):
+        if agreement is not None:
+            values |= {"top1_agreement": float(agreement["top1"]), "output_error": float(agreement["error"])}
+    return make_metrics(values)
 
 
-def memory_metrics(ends: Sequence[Aftermath]) -> dict[str, Metric]:
-    """Bytes that were resident at most, all replicas together."""
-    return {"peak_memory": Metric(sum(end.peak for end in ends), "B", "lower")}
+def compute_memory_metrics(summaries: Sequence[ReplicaSummary]) -> dict[str, Metric]:
+    """Return the sum of the peak memory of all replicas in bytes."""
+    return make_metrics({"peak_memory": sum(summary.peak_rss for summary in summaries)})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Work:
-    """The arithmetic of one image, and the format that the engine computes in."""
+class ImageWork:
+    """The FLOPs of one image, and the dtype of the engine's arithmetic."""
 
     flops_per_image: float
     dtype: str
 
-    def against_peak(
-        self, rate: float, cores: int, seen: Mapping[str, Any]
+    def compare_with_peak(
+        self, rate: float, cores: int, environment: Mapping[str, Any]
     ) -> tuple[dict[str, Metric], dict[str, Metric]]:
-        """What a rate is in FLOP/s and as a share of the calibrated matrix product on as many cores; and the rate that
-        the whole of it would be: metrics and predictions.
+        """Return metrics and predictions for a measured rate in images/s.
 
-        Without a calibration of this host, or for a format that it does not hold, there is no share.
+        The metrics are GFLOP/s and the fraction of the peak, which is the calibrated FLOP/s of a matrix product on
+        `cores` cores. The prediction is the rate at that peak. If this host is not calibrated for the dtype, only
+        GFLOP/s are returned.
         """
-        metrics = {"gflops": Metric(self.flops_per_image * rate / 1e9, "GFLOP/s", "higher")}
-        host = load_host(host_fingerprint(seen))
+        metrics = make_metrics({"gflops": self.flops_per_image * rate / 1e9})
+        host = load_host(compute_host_fingerprint(environment))
         if host is None or self.dtype not in host.flops:
             return metrics, {}
-        most = host.rate(self.dtype, workers=cores) / self.flops_per_image
-        metrics["peak_fraction"] = Metric(rate / most, "", "higher")
-        return metrics, {"throughput": Metric(most, "images/s", "higher")}
+        most = host.get_rate(self.dtype, workers=cores) / self.flops_per_image
+        return metrics | make_metrics({"peak_fraction": rate / most}), make_metrics({"throughput": most})

@@ -1,9 +1,9 @@
-"""Windows of replicas, one after the other, until the rate is known: how images per second are sampled.
+"""Sample the throughput of replicas in windows.
 
-A window starts at a barrier, and its rate is that of all replicas while all of them work (see `windows`). The rate of
-a run is the median over its windows, with an interval between order statistics, as for every other figure. Between the
-windows of all replicas the first one runs a few alone: what they reach together, over what it reaches alone, is how
-well the replicas scale, and the machine's mood is the same for both.
+A window starts at a barrier. Its rate is the sum of the rates of all replicas over the time in which all of them
+compute (see `windows`). The rate of a run is the median over its windows, with a confidence interval from order
+statistics. Windows of all replicas are interleaved with windows of the first replica alone, so that machine noise
+affects both equally. The ratio of the two rates gives the scaling efficiency.
 """
 
 from __future__ import annotations
@@ -14,42 +14,43 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from tessera.errors import BenchmarkFailed
-from tessera.inference.measures.energy import Counters, read_counters
-from tessera.inference.measures.windows import Window
-from tessera.measure.interleave import paired_ratio
+from tessera.inference.measures.energy import EnergyCounters, read_energy_counters
+from tessera.inference.replicas.windows import ThroughputWindow
+from tessera.measure.interleave import estimate_paired_ratio
 from tessera.measure.samples import Samples, Sampling
-from tessera.measure.statistics import Interval, median_interval
+from tessera.measure.statistics import Estimate, estimate_median
+from tessera.measure.stopping import StoppingRule, WarmUp, sample_until, warm_up
 
-WARMUPS = 2  # windows that enter no figure, unless told otherwise
-LEAST_WINDOWS = 3  # even where one takes longer than the budget
-ENOUGH_WINDOWS = 6  # fewer give no interval of 95 %
-WINDOWS_IN_BUDGET = 20
-PAIRS = 8  # windows of one replica alone, each beside one of all
-MOST_VOID = 5  # windows in a row without a moment at which all replicas worked
-LONGER = 4  # what such a window is lengthened by when it is taken again
+WARMUP_WINDOWS = 2  # default number of warm-up windows, which are not counted
+MIN_WINDOWS = 3  # minimum number of windows, even if they exceed the budget
+MIN_WINDOWS_FOR_INTERVAL = 6  # fewer windows give no interval at 95 % confidence
+WINDOWS_IN_BUDGET = 20  # number of windows that fill the budget
+MAX_PAIRS = 8  # maximum number of windows of the first replica alone, each next to a window of all replicas
+MAX_EMPTY_WINDOWS = 5  # maximum number of consecutive windows in which the replicas did not overlap
+RETRY_FACTOR = 4  # a window without overlap is repeated with this many times the duration
 
 
-class Crew(Protocol):
-    """Replicas that are ready to work."""
+class WindowSource(Protocol):
+    """Interface of replicas that are ready to compute windows."""
 
     @property
     def size(self) -> int:
-        """How many there are."""
+        """The number of replicas."""
 
-    def window(self, *, batches: int, seconds: float, alone: bool = False) -> Window:
-        """One window: at least so many batches and at least so long; `alone` is the first replica by itself."""
+    def run_window(self, *, batches: int, seconds: float, alone: bool = False) -> ThroughputWindow:
+        """Run a window of at least `batches` batches and `seconds` seconds; with `alone`, on the first replica only."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Taken:
-    """The windows of a run, those of the warm-up apart; `pairs` are one of all replicas beside one of the first alone.
+class WindowSeries:
+    """The windows of a run. Each pair is a window of all replicas and the next window of the first replica alone.
 
-    `error` is what ended the run before its time, such as a replica that died: the windows before that are whole.
+    `error` is the error that ended the run early, for example the death of a replica; all stored windows are complete.
     """
 
-    windows: tuple[Window, ...]
-    warmups: tuple[Window, ...] = ()
-    pairs: tuple[tuple[Window, Window], ...] = ()
+    windows: tuple[ThroughputWindow, ...]
+    warmups: tuple[ThroughputWindow, ...] = ()
+    pairs: tuple[tuple[ThroughputWindow, ThroughputWindow], ...] = ()
     joules: float | None = None
     stopped_by: str = "count"
     error: BenchmarkFailed | None = None
@@ -57,105 +58,115 @@ class Taken:
     @property
     def rate(self) -> float:
         """Images per second: the median over the windows."""
-        return median_interval([window.rate for window in self.windows]).value
+        return estimate_median([window.rate for window in self.windows]).value
 
     @property
-    def efficiency(self) -> Interval | None:
-        """What all replicas reach over as many times what one reaches alone; None where there is but one."""
+    def efficiency(self) -> Estimate | None:
+        """Scaling efficiency: rate of all n replicas over n times the rate of one replica alone; None if n is 1."""
         if not self.pairs:
             return None
-        size = len(self.pairs[0][0].stretches)
+        size = len(self.pairs[0][0].replicas)
         together = tuple(every.rate for every, _ in self.pairs)
-        found = paired_ratio(together, tuple(alone.rate for _, alone in self.pairs))
-        return Interval(found.value / size, found.low / size, found.high / size)
+        ratio = estimate_paired_ratio(together, tuple(alone.rate for _, alone in self.pairs))
+        return Estimate(ratio.value / size, ratio.low / size, ratio.high / size)
 
     @property
     def images(self) -> float:
-        """Images of all batches in the windows, whether or not all replicas were at work."""
-        return sum(window.batch * len(stretch.begun) for window in self.windows for stretch in window.stretches)
+        """Number of images in all windows, including batches that ran while other replicas were idle."""
+        return sum(window.batch * len(stretch.starts) for window in self.windows for stretch in window.replicas)
 
     def samples(self) -> Samples:
-        """The rates as samples: of all replicas together, and beside them each replica's own."""
+        """Return the rates of the windows as samples: `values` are sums over replicas, `ranks` the rates by replica."""
         rates = tuple(window.rate for window in self.windows)
-        own = tuple(zip(*(window.rates for window in self.windows), strict=True))
-        interval = median_interval(rates).relative if len(rates) >= ENOUGH_WINDOWS else None
+        rank_rates = tuple(zip(*(window.rates for window in self.windows), strict=True))
+        interval = estimate_median(rates).relative if len(rates) >= MIN_WINDOWS_FOR_INTERVAL else None
         return Samples(
             values=rates,
-            cpu=tuple(sum(stretch.cpu for stretch in window.stretches) / 1e9 for window in self.windows),
+            cpu=tuple(sum(stretch.cpu_ns for stretch in window.replicas) / 1e9 for window in self.windows),
             warmups=tuple(window.rate for window in self.warmups),
             stopped_by=self.stopped_by,
             interval=interval,
-            ranks=own if len(own) > 1 else (),
-            joined_by="sum over ranks" if len(own) > 1 else "",
+            ranks=rank_rates if len(rank_rates) > 1 else (),
+            joined_by="sum over ranks" if len(rank_rates) > 1 else "",
         )
 
 
 def sample_windows(
-    crew: Crew,
+    source: WindowSource,
     sampling: Sampling,
     *,
     batches: int = 1,
     clock: Callable[[], float] = time.monotonic,
-    counters: Callable[[], Counters | None] = read_counters,
-) -> Taken:
-    """Take windows until the median of their rates is known to the target or the budget is spent.
+    counters: Callable[[], EnergyCounters | None] = read_energy_counters,
+) -> WindowSeries:
+    """Run windows until the confidence interval of the median rate meets the target or the budget is spent.
 
-    A fixed number of iterations makes each window one iteration of `batches` batches on every replica; otherwise a
-    window lasts a twentieth of the budget, or one batch where that takes longer.
+    With a fixed number of iterations each window is one iteration of `batches` batches on every replica. Otherwise a
+    window takes a twentieth of the budget, or one batch if a batch takes longer.
     """
     seconds = sampling.budget / WINDOWS_IN_BUDGET if sampling.iterations is None else 0.0
     at_least = 1 if sampling.iterations is None else batches
-    warmups = [_window(crew, at_least, seconds) for _ in range(WARMUPS if sampling.warmup is None else sampling.warmup)]
-    windows: list[Window] = []
-    pairs: list[tuple[Window, Window]] = []
-    spent: float | None = 0.0
+    warmups: list[ThroughputWindow] = []
+    windows: list[ThroughputWindow] = []
+    pairs: list[tuple[ThroughputWindow, ThroughputWindow]] = []
+    joules: float | None = 0.0
+
+    def warm_up_window() -> int:
+        warmups.append(_run_overlapping_window(source, at_least, seconds))
+        return round(clock() * 1e9)
+
+    def take_window() -> int:
+        nonlocal joules
+        before = counters()
+        windows.append(_run_overlapping_window(source, at_least, seconds))
+        after = counters()
+        joules = None if joules is None or before is None or after is None else joules + before.compute_joules(after)
+        if source.size > 1 and len(pairs) < MAX_PAIRS:
+            pairs.append((windows[-1], _run_overlapping_window(source, at_least, seconds, alone=True)))
+        return round(clock() * 1e9)
+
+    def count_precise() -> int:
+        rate = estimate_median([window.rate for window in windows], sampling.confidence)
+        return len(windows) if rate.relative <= sampling.target else 0
+
+    start = round(clock() * 1e9)
+    warm_up(WarmUp(count=WARMUP_WINDOWS if sampling.warmup is None else sampling.warmup), warm_up_window, start)
+    rule = StoppingRule(
+        budget_ns=sampling.budget * 1e9,
+        count=sampling.iterations,
+        min_samples=MIN_WINDOWS_FOR_INTERVAL,
+        min_samples_over_budget=MIN_WINDOWS,
+    )
     error: BenchmarkFailed | None = None
-    deadline, stopped_by = clock() + sampling.budget, "count"
     try:
-        while sampling.iterations is None or len(windows) < sampling.iterations:
-            before = counters()
-            windows.append(_window(crew, at_least, seconds))
-            after = counters()
-            spent = None if spent is None or before is None or after is None else spent + before.joules_until(after)
-            if crew.size > 1 and len(pairs) < PAIRS:
-                pairs.append((windows[-1], _window(crew, at_least, seconds, alone=True)))
-            if sampling.iterations is None:
-                stopped_by = _verdict(windows, sampling, late=clock() >= deadline)
-                if stopped_by:
-                    break
-    except BenchmarkFailed as failed:
+        reason = sample_until(rule, take_window, round(clock() * 1e9), precise=count_precise).reason
+    except BenchmarkFailed as failure:
         if not windows:
             raise
-        error = failed
-    return Taken(
+        error, reason = failure, "failure"
+    return WindowSeries(
         windows=tuple(windows),
         warmups=tuple(warmups),
         pairs=tuple(pairs),
-        joules=spent,
-        stopped_by="failure" if error else stopped_by,
+        joules=joules,
+        stopped_by=reason,
         error=error,
     )
 
 
-def _verdict(windows: list[Window], sampling: Sampling, *, late: bool) -> str:
-    """Why to stop now; empty to go on."""
-    if len(windows) >= ENOUGH_WINDOWS:
-        rates = [window.rate for window in windows]
-        if median_interval(rates, sampling.confidence).relative <= sampling.target:
-            return "target"
-    return "budget" if late and len(windows) >= LEAST_WINDOWS else ""
+def _run_overlapping_window(
+    source: WindowSource, batches: int, seconds: float, *, alone: bool = False
+) -> ThroughputWindow:
+    """Run a window in which the computations of all replicas overlap in time.
 
-
-def _window(crew: Crew, batches: int, seconds: float, *, alone: bool = False) -> Window:
-    """A window with a moment at which all of its replicas worked; one without is taken again, four times as long.
-
-    Batches shorter than what a busy machine takes to wake the next replica would otherwise miss each other every time.
+    A window without overlap is repeated with four times the duration: on a busy machine a replica may start so late
+    that short windows of the other replicas are already over.
     """
-    for void in range(MOST_VOID):
-        window = crew.window(batches=batches * LONGER**void, seconds=seconds, alone=alone)
+    for attempt in range(MAX_EMPTY_WINDOWS):
+        window = source.run_window(batches=batches * RETRY_FACTOR**attempt, seconds=seconds, alone=alone)
         if window.seconds > 0:
             return window
     raise BenchmarkFailed(
-        f"in {MOST_VOID} windows in a row the replicas never worked at the same time",
+        f"in {MAX_EMPTY_WINDOWS} windows in a row the replicas never computed at the same time",
         do="make iterations longer with --device-iterations, or use fewer replicas",
     )

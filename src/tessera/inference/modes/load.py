@@ -1,52 +1,100 @@
-"""What is asked of a network: which mode, at what rate, within what time."""
+"""The options of a load mode, and the outcome of its measurement."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
-from tessera.errors import TesseraError
+from tessera.axes import check_fields, collect_params, declare_axis
+from tessera.errors import BenchmarkFailed, TesseraError
+from tessera.inference.parsing import parse_latency, parse_rate
+from tessera.measure.samples import Samples
+from tessera.results.record import Direction, Metric
 
-MODES = {
-    "offline": "batches one after the other, on all replicas: the most images per second",
-    "single-stream": "one batch at a time, the next when the last is answered: the latency",
-    "server": "images arrive at random at a rate, and have to be answered in time: the highest rate that is held",
+MODE_DESCRIPTIONS = {
+    "offline": "maximum throughput: all replicas compute one batch after the other",
+    "single-stream": "latency: one batch at a time, the next after the answer",
+    "server": "highest rate of randomly arriving images that are answered within --max-latency",
 }
-GENERATORS = ("auto", "tessera", "loadgen")
+LOAD_GENERATORS = ("auto", "tessera", "loadgen")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Load:
-    """A mode with its terms: images per second (0: the highest rate that is held) within so many seconds.
+    """A load mode with its options: `target_rate` in images/s (0: search for the highest), `max_latency` in seconds.
 
-    `generator` is who lets the questions of a server arrive: MLPerf LoadGen, or Tessera itself; `auto` is LoadGen where
-    it is installed and there is one replica.
+    `generator` selects the generator of queries in mode server: MLPerf LoadGen or Tessera. `auto` is LoadGen if it is
+    installed and there is one replica, else Tessera.
 
     >>> Load(mode="server", max_latency=0.1).params()
     {'mode': 'server', 'max_latency': 0.1}
     """
 
-    mode: str = "offline"
-    target_rate: float = 0.0
-    max_latency: float = 0.0
-    generator: str = "auto"
+    mode: str = declare_axis(
+        "offline",
+        choices=tuple(MODE_DESCRIPTIONS),
+        group="load",
+        help="offline (throughput), single-stream (latency) or server (random arrivals)",
+    )
+    target_rate: float = declare_axis(
+        0.0,
+        parse=parse_rate,
+        minimum=0,
+        metavar="RATE",
+        default_text="highest rate within --max-latency",
+        group="load",
+        help="arrival rate of --mode server in images per second",
+    )
+    max_latency: float = declare_axis(
+        0.0,
+        parse=parse_latency,
+        minimum=0,
+        metavar="TIME",
+        default_text="none",
+        group="load",
+        help="latency bound of --mode server and --tune, for example 50ms",
+    )
+    generator: str = declare_axis(
+        "auto",
+        option="--load-generator",
+        choices=LOAD_GENERATORS,
+        group="load",
+        help="generator of the queries in --mode server",
+    )
 
     def __post_init__(self) -> None:
-        for name, value, allowed in (("mode", self.mode, MODES), ("load-generator", self.generator, GENERATORS)):
-            if value not in allowed:
-                raise TesseraError(f"--{name}", got=value, allowed=allowed)
-        for name in ("target_rate", "max_latency"):
-            value = getattr(self, name)
-            if not isinstance(value, int | float) or value < 0:
-                raise TesseraError(f"--{name.replace('_', '-')}", got=value, allowed="above 0")
+        check_fields(self)
         if self.mode == "server" and not self.max_latency:
-            raise TesseraError("a server answers in time: what is that?", do="add --max-latency, for example 50ms")
+            raise TesseraError("--mode server requires --max-latency", do="add --max-latency, for example 50ms")
         if self.mode != "server":
-            given = {"target-rate": self.target_rate, "max-latency": self.max_latency, "load-generator": self.generator}
-            for name, term in given.items():
-                if term not in (0, "auto"):
-                    raise TesseraError(f"--{name} is of --mode server", got=f"--mode {self.mode}")
+            options = {
+                "target-rate": self.target_rate,
+                "max-latency": self.max_latency,
+                "load-generator": self.generator,
+            }
+            for name, value in options.items():
+                if value not in (0, "auto"):
+                    raise TesseraError(f"--{name} applies only to --mode server", got=f"--mode {self.mode}")
 
     def params(self) -> dict[str, Any]:
-        """The parameters of a case; what is as usual is left out."""
-        return {one.name: value for one in fields(self) if (value := getattr(self, one.name)) != one.default}
+        """Return the case parameters of this load: all options that differ from their defaults."""
+        return collect_params(self)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModeOutcome:
+    """The outcome of a load mode.
+
+    `rate` (images/s) is compared with the machine's peak. `error` is the error that ended the run early, if any.
+    """
+
+    samples: Samples
+    unit: str
+    direction: Direction
+    rate: float
+    metrics: Mapping[str, Metric]
+    chosen: Mapping[str, Any] = field(default_factory=dict)
+    details: Mapping[str, Any] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+    error: BenchmarkFailed | None = None

@@ -1,65 +1,64 @@
-"""Batches one after the other: the most images per second, or, as a single stream, the latency of each."""
+"""The load modes offline (throughput) and single-stream (latency of sequential batches)."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-from tessera.inference.measures.figures import rate_metrics
-from tessera.inference.measures.throughput import Taken, sample_windows
-from tessera.inference.modes.outcome import Outcome
-from tessera.inference.replicas.crew import OnReplicas
-from tessera.inference.task import Task
+from tessera.inference.measures.figures import compute_rate_metrics
+from tessera.inference.measures.throughput import WindowSeries, sample_windows
+from tessera.inference.modes.load import Load, ModeOutcome
+from tessera.inference.replicas.replica_pool import LoadedNetwork
 from tessera.measure.samples import Sampling
-from tessera.measure.statistics import median_interval
-from tessera.results.record import Metric
+from tessera.measure.statistics import estimate_median
+from tessera.results.metrics import make_metrics
 
 
-def offline(on: OnReplicas, task: Task, sampling: Sampling) -> Outcome:
-    """Images per second, window by window."""
-    taken = _windows(on, task, sampling)
-    return Outcome(
-        samples=taken.samples(),
+def measure_offline(network: LoadedNetwork, load: Load, sampling: Sampling) -> ModeOutcome:
+    """Measure the throughput in images/s, in windows that all replicas start together."""
+    series = _sample_network(network, sampling)
+    return ModeOutcome(
+        samples=series.samples(),
         unit="images/s",
         direction="higher",
-        rate=taken.rate,
-        metrics=rate_metrics(taken, task.placement.cores),
-        notes=_notes(taken),
-        error=taken.error,
+        rate=series.rate,
+        metrics=compute_rate_metrics(series, network.pool.placement.cores),
+        notes=_format_failure(series),
+        error=series.error,
     )
 
 
-def single_stream(on: OnReplicas, task: Task, sampling: Sampling) -> Outcome:
-    """The seconds of every batch: the next begins when the last is answered."""
-    taken = _windows(on, task, sampling)
-    latencies = tuple(one for window in taken.windows for one in window.latencies)
-    metrics = rate_metrics(taken, task.placement.cores)
-    known = median_interval(latencies)
-    return Outcome(
+def measure_single_stream(network: LoadedNetwork, load: Load, sampling: Sampling) -> ModeOutcome:
+    """Measure the latency of every batch in seconds; a batch starts when the batch before it has ended."""
+    series = _sample_network(network, sampling)
+    latencies = tuple(latency for window in series.windows for latency in window.latencies)
+    metrics = compute_rate_metrics(series, network.pool.placement.cores)
+    median = estimate_median(latencies)
+    return ModeOutcome(
         samples=replace(
-            taken.samples(),
+            series.samples(),
             values=latencies,
             cpu=(),
-            warmups=tuple(one for window in taken.warmups for one in window.latencies),
-            interval=known.relative if len(latencies) > 5 else None,
+            warmups=tuple(latency for window in series.warmups for latency in window.latencies),
+            interval=median.relative if len(latencies) > 5 else None,
             ranks=(),
             joined_by="",
         ),
         unit="s",
         direction="lower",
-        rate=taken.rate,
-        metrics={"time": Metric(known.value, "s", "lower"), **metrics},
-        notes=_notes(taken),
-        error=taken.error,
+        rate=series.rate,
+        metrics=make_metrics({"time": median.value}) | metrics,
+        notes=_format_failure(series),
+        error=series.error,
     )
 
 
-def _windows(on: OnReplicas, task: Task, sampling: Sampling) -> Taken:
-    return sample_windows(on, sampling, batches=task.settings.device_iterations)
+def _sample_network(network: LoadedNetwork, sampling: Sampling) -> WindowSeries:
+    return sample_windows(network, sampling, batches=network.settings.device_iterations)
 
 
-def _notes(taken: Taken) -> tuple[str, ...]:
-    """What became of a run that did not end as it should."""
-    if taken.error is None:
+def _format_failure(series: WindowSeries) -> tuple[str, ...]:
+    """Return notes about the error that ended the run early; empty if there was none."""
+    if series.error is None:
         return ()
-    kept = len(taken.windows)
-    return (f"broken off: {kept} window{'s' if kept > 1 else ''} of all replicas before the failure kept",)
+    count = len(series.windows)
+    return (f"ended early: only the {count} window{'s' if count > 1 else ''} of all replicas before the failure count",)

@@ -1,4 +1,4 @@
-"""The highest rate at which a server still answers in time, by halving what is not known."""
+"""Find the highest rate at which a server meets its latency bound, by bisection."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ import numpy as np
 
 from tessera.errors import BenchmarkFailed
 
-QUANTILE = 0.99  # of the answers that have to be in time
-CLOSE = 1.03  # a rate that is held and one that is not, this near: no need to look further
-LOWEST = 1 / 32  # of the capacity: below it no rate is held
-MOST_TRIALS = 12
+LATENCY_QUANTILE = 0.99  # fraction of the queries that must be answered within the latency bound
+RATE_RESOLUTION = 1.03  # the search ends when the lowest failing rate is this close to the highest passing rate
+MIN_CAPACITY_SHARE = 1 / 32  # lowest rate to try, as a fraction of the capacity
+MAX_TRIALS = 12
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Trial:
-    """What came of one rate: the seconds from arrival to answer of every question, and the answers per second."""
+class RateTrial:
+    """A trial at one arrival rate: the latency of every query in seconds, and the answered queries per second."""
 
     rate: float
     latencies: tuple[float, ...]
@@ -26,53 +26,54 @@ class Trial:
 
     @property
     def latency(self) -> float:
-        """Seconds within which 99 of 100 questions were answered."""
-        return float(np.quantile(self.latencies, QUANTILE))
+        """The 99th percentile of the query latencies in seconds."""
+        return float(np.quantile(self.latencies, LATENCY_QUANTILE))
 
     @property
-    def held(self) -> bool:
+    def meets_bound(self) -> bool:
+        """Whether the 99th percentile of the latencies is within the latency bound."""
         return self.latency <= self.bound
 
     @property
-    def hopeless(self) -> bool:
-        """Whether even the quickest answer, which hardly waited, came too late: then no rate is low enough."""
+    def exceeds_bound_always(self) -> bool:
+        """Whether the minimum latency exceeds the latency bound, so that no rate can meet it."""
         return min(self.latencies) > self.bound
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
-    """The trials of a search in their order; `error` is what ended it early, such as a replica that died."""
+class RateSearch:
+    """The trials of a search in order. `error` is the error that ended it early, for example the death of a replica."""
 
-    trials: tuple[Trial, ...]
+    trials: tuple[RateTrial, ...]
     error: BenchmarkFailed | None = None
 
     @property
-    def best(self) -> Trial | None:
-        """The highest rate that was held; None where none was."""
-        held = [trial for trial in self.trials if trial.held]
+    def best(self) -> RateTrial | None:
+        """The trial with the highest rate that meets the latency bound, or None."""
+        held = [trial for trial in self.trials if trial.meets_bound]
         return max(held, key=lambda trial: trial.rate) if held else None
 
 
-def highest_rate(trial: Callable[[float], Trial], capacity: float) -> Found:
-    """Find the highest rate that is held, up to the capacity: the rate without any bound.
+def find_highest_rate(trial: Callable[[float], RateTrial], capacity: float) -> RateSearch:
+    """Find the highest rate that meets the latency bound, up to `capacity` (images/s without a latency bound).
 
-    Questions that arrive at random at the full capacity wait ever longer, so the capacity itself is never held; the
-    search begins at half of it. A trial that fails ends it; those before are kept.
+    At full capacity the queue of random arrivals grows without limit, so the search starts at half the capacity. A
+    trial that raises an error ends the search; earlier trials are kept.
     """
-    trials: list[Trial] = []
+    trials: list[RateTrial] = []
     low, high, rate = 0.0, capacity, capacity / 2
-    while len(trials) < MOST_TRIALS and rate >= LOWEST * capacity:
+    while len(trials) < MAX_TRIALS and rate >= MIN_CAPACITY_SHARE * capacity:
         try:
             trials.append(trial(rate))
         except BenchmarkFailed as failed:
             if not trials:
                 raise
-            return Found(trials=tuple(trials), error=failed)
-        if trials[-1].held:
+            return RateSearch(trials=tuple(trials), error=failed)
+        if trials[-1].meets_bound:
             low = rate
         else:
             high = rate
-        if high / low < CLOSE if low else trials[-1].hopeless:
+        if high / low < RATE_RESOLUTION if low else trials[-1].exceeds_bound_always:
             break
         rate = (low + high) / 2
-    return Found(trials=tuple(trials))
+    return RateSearch(trials=tuple(trials))

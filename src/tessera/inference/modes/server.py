@@ -1,4 +1,4 @@
-"""Images that arrive at random and have to be answered in time: the highest rate at which 99 of 100 are."""
+"""The load mode server: images arrive at random times, and 99 % must be answered within a latency bound."""
 
 from __future__ import annotations
 
@@ -6,114 +6,122 @@ from importlib.metadata import version
 from importlib.util import find_spec
 
 from tessera.errors import MissingExtra, TesseraError
-from tessera.inference.measures.figures import latency_metrics
+from tessera.inference.measures.figures import compute_latency_metrics
 from tessera.inference.measures.throughput import sample_windows
-from tessera.inference.modes.load import Load
-from tessera.inference.modes.loadgen import MODULE
-from tessera.inference.modes.outcome import Outcome
-from tessera.inference.modes.search import QUANTILE, Found, Trial, highest_rate
-from tessera.inference.replicas.crew import OnReplicas
-from tessera.inference.task import Task
+from tessera.inference.modes.load import Load, ModeOutcome
+from tessera.inference.modes.loadgen import LOADGEN_MODULE
+from tessera.inference.modes.search import LATENCY_QUANTILE, RateSearch, RateTrial, find_highest_rate
+from tessera.inference.replicas.replica_pool import LoadedNetwork
 from tessera.measure.samples import Samples, Sampling
 from tessera.report.figures import format_rate, format_seconds
-from tessera.results.record import Metric
+from tessera.results.metrics import make_metrics
 
-LEAST_QUESTIONS = 64  # of a trial: the 99th percentile of fewer says nothing
-TRIALS_IN_BUDGET = 4
-CAPACITY_SHARE = 0.2  # of the budget, to find out what the network reaches without any bound
-SERVING = "tessera.inference.modes.serving"
-PACKAGE, EXTRA = "mlcommons-loadgen", "loadgen"
+MIN_QUERIES = 64  # minimum queries per trial; fewer queries do not determine a 99th percentile
+TRIALS_IN_BUDGET = 4  # number of trials that fill the budget
+CAPACITY_BUDGET_SHARE = 0.2  # fraction of the budget for measuring the capacity (rate without a latency bound)
+WORKER_MODULE = "tessera.inference.modes.serving_worker"
+LOADGEN_PACKAGE, LOADGEN_EXTRA = "mlcommons-loadgen", "loadgen"
 
 
-def server(on: OnReplicas, task: Task, sampling: Sampling) -> Outcome:
-    """The highest rate that is held, or whether the rate that is asked for is."""
-    load = task.load
-    brief = Sampling(target=sampling.target, budget=CAPACITY_SHARE * sampling.budget, warmup=sampling.warmup)
-    taken = sample_windows(on, brief)
-    if taken.error is not None:  # no question was asked yet: there is nothing of a server to keep
-        raise taken.error
-    capacity = taken.rate
-    loadgen = uses_loadgen(load, on.size)
+def measure_server(network: LoadedNetwork, load: Load, sampling: Sampling) -> ModeOutcome:
+    """Find the highest rate that meets the latency bound, or run one trial at the rate of `--target-rate`."""
+    brief = Sampling(target=sampling.target, budget=CAPACITY_BUDGET_SHARE * sampling.budget, warmup=sampling.warmup)
+    series = sample_windows(network, brief)
+    if series.error is not None:  # no trial was made yet, so there is no partial result
+        raise series.error
+    capacity = series.rate
+    loadgen = should_use_loadgen(load, network.size)
     seconds = sampling.budget / TRIALS_IN_BUDGET
 
-    def trial(rate: float) -> Trial:
-        # of a rate far beyond what is reached, as many as take longer than the bound allows, and no more
+    def run_trial(rate: float) -> RateTrial:
+        # Limit the queries: far above the capacity this many already exceed the bound, and more only take longer.
         most = 2 * capacity * (seconds + load.max_latency)
-        questions = max(LEAST_QUESTIONS, round(min(rate * seconds, most)))
-        return by_loadgen(on, rate, questions, load) if loadgen else by_tessera(on, rate, questions, load)
+        queries = max(MIN_QUERIES, round(min(rate * seconds, most)))
+        run = run_loadgen_trial if loadgen else run_own_trial
+        return run(network, rate, queries, load)
 
-    found = Found(trials=(trial(load.target_rate),)) if load.target_rate else highest_rate(trial, capacity)
-    shown = found.best or min(found.trials, key=lambda one: one.rate)
-    metrics = {
-        "throughput": Metric(shown.rate if shown.held else 0.0, "images/s", "higher"),
-        "achieved": Metric(shown.achieved, "images/s", "higher"),
-        "capacity": Metric(capacity, "images/s", "higher"),
-        "max_latency": Metric(load.max_latency, "s"),
-        "held": Metric(float(shown.held), "", "higher"),
-    }
-    who = f"MLPerf LoadGen {version(PACKAGE)}" if loadgen else "Tessera's own arrivals"
-    return Outcome(
-        samples=Samples(values=(metrics["throughput"].value,), stopped_by="failure" if found.error else "search"),
+    if load.target_rate:
+        search = RateSearch(trials=(run_trial(load.target_rate),))
+    else:
+        search = find_highest_rate(run_trial, capacity)
+    shown = search.best or min(search.trials, key=lambda trial: trial.rate)
+    metrics = make_metrics(
+        {
+            "throughput": shown.rate if shown.meets_bound else 0.0,
+            "achieved": shown.achieved,
+            "capacity": capacity,
+            "max_latency": load.max_latency,
+            "held": float(shown.meets_bound),
+        }
+    )
+    generator = f"MLPerf LoadGen {version(LOADGEN_PACKAGE)}" if loadgen else "Tessera's own arrivals"
+    return ModeOutcome(
+        samples=Samples(values=(metrics["throughput"].value,), stopped_by="failure" if search.error else "search"),
         unit="images/s",
         direction="higher",
         rate=shown.achieved,
-        metrics=metrics | latency_metrics(shown.latencies),
-        conditions={"load_generator": who, "trials": [_plain(one) for one in found.trials]},
-        notes=(f"questions by {who}", _verdict(shown), *_broken_off(found)),
-        error=found.error,
+        metrics=metrics | compute_latency_metrics(shown.latencies),
+        chosen={"load_generator": generator},
+        details={"trials": [_trial_to_json(trial) for trial in search.trials]},
+        notes=(f"load generator: {generator}", _format_verdict(shown), *_format_failure(search)),
+        error=search.error,
     )
 
 
-def uses_loadgen(load: Load, replicas: int) -> bool:
-    """Whether MLPerf LoadGen lets the questions arrive: asked for, or at hand; it asks one replica only."""
-    installed = find_spec(MODULE) is not None
+def should_use_loadgen(load: Load, replicas: int) -> bool:
+    """Return whether to use MLPerf LoadGen: if it is requested, or if it is installed and there is one replica."""
+    installed = find_spec(LOADGEN_MODULE) is not None
     if load.generator == "loadgen":
         if not installed:
-            raise MissingExtra(PACKAGE, EXTRA)
+            raise MissingExtra(LOADGEN_PACKAGE, LOADGEN_EXTRA)
         if replicas > 1:
-            raise TesseraError("MLPerf LoadGen asks one replica", got=replicas, do="add --load-generator tessera")
+            raise TesseraError(
+                "MLPerf LoadGen supports only one replica", got=replicas, do="use --load-generator tessera"
+            )
     return load.generator != "tessera" and installed and replicas == 1
 
 
-def by_tessera(on: OnReplicas, rate: float, questions: int, load: Load) -> Trial:
-    """A trial with arrivals of our own, each replica with its share of them.
+def run_own_trial(network: LoadedNetwork, rate: float, queries: int, load: Load) -> RateTrial:
+    """Run a trial in which each replica generates its own Poisson arrivals.
 
-    A random choice of replica makes of one Poisson stream as many of the same kind.
+    Splitting a Poisson process at random over replicas gives an independent Poisson process on each replica.
     """
-    count = -(-questions // on.size)
-    found = on.replicas.run(f"{SERVING}:serve", on.name, rate / on.size, count)
-    latencies = tuple(one for own, _ in found for one in own)
-    achieved = sum(len(own) / took for own, took in found)
-    return Trial(rate=rate, latencies=latencies, achieved=achieved, bound=load.max_latency)
+    count = -(-queries // network.size)
+    replicas = network.pool.run(f"{WORKER_MODULE}:serve_poisson", network.name, rate / network.size, count)
+    latencies = tuple(latency for replica_latencies, _ in replicas for latency in replica_latencies)
+    achieved = sum(len(replica_latencies) / seconds for replica_latencies, seconds in replicas)
+    return RateTrial(rate=rate, latencies=latencies, achieved=achieved, bound=load.max_latency)
 
 
-def by_loadgen(on: OnReplicas, rate: float, questions: int, load: Load) -> Trial:
-    """A trial of MLPerf LoadGen in the one replica."""
-    (found,) = on.replicas.run(f"{SERVING}:serve_loadgen", on.name, rate, questions, load.max_latency)
-    latencies, took = found
-    return Trial(rate=rate, latencies=tuple(latencies), achieved=len(latencies) / took, bound=load.max_latency)
+def run_loadgen_trial(network: LoadedNetwork, rate: float, queries: int, load: Load) -> RateTrial:
+    """Run a trial with MLPerf LoadGen, which supports one replica only."""
+    target = f"{WORKER_MODULE}:serve_loadgen"
+    ((latencies, seconds),) = network.pool.run(target, network.name, rate, queries, load.max_latency)
+    return RateTrial(rate=rate, latencies=tuple(latencies), achieved=len(latencies) / seconds, bound=load.max_latency)
 
 
-def _plain(trial: Trial) -> dict[str, float | int | bool]:
-    """A trial as it is kept in a record."""
+def _trial_to_json(trial: RateTrial) -> dict[str, float | int | bool]:
+    """Return a trial as JSON values for the record."""
     return {
         "rate": trial.rate,
         "questions": len(trial.latencies),
         "achieved": trial.achieved,
         "latency_p99": trial.latency,
-        "held": trial.held,
+        "held": trial.meets_bound,
     }
 
 
-def _broken_off(found: Found) -> tuple[str, ...]:
-    """What became of a search that did not end as it should."""
-    if found.error is None:
+def _format_failure(search: RateSearch) -> tuple[str, ...]:
+    """Return notes about the error that ended the search early; empty if there was none."""
+    if search.error is None:
         return ()
-    kept = len(found.trials)
-    return (f"broken off: {kept} trial{'s' if kept > 1 else ''} before the failure kept",)
+    count = len(search.trials)
+    return (f"ended early: only the {count} trial{'s' if count > 1 else ''} before the failure count",)
 
 
-def _verdict(trial: Trial) -> str:
-    answered = f"{QUANTILE:.0%} answered within {format_seconds(trial.latency)}"
-    held = "held" if trial.held else "not held"
-    return f"{format_rate(trial.rate, 'images/s')} {held}: {answered} of {format_seconds(trial.bound)} allowed"
+def _format_verdict(trial: RateTrial) -> str:
+    verdict = "meets" if trial.meets_bound else "does not meet"
+    return (
+        f"{format_rate(trial.rate, 'images/s')} {verdict} the latency bound of {format_seconds(trial.bound)}: "
+        f"{LATENCY_QUANTILE:.0%} of the queries were answered within {format_seconds(trial.latency)}"
+    )

@@ -1,5 +1,5 @@
-"""The networks that are run, and where they come from: registered names, one's own modules, timm, ONNX files."""
+"""Loading of networks: registered names, `module:callable`, timm names, ONNX files."""
 
-from tessera.inference.networks.loading import Network, build_network, load_network, network_info
+from tessera.inference.networks.loading import InferenceNetwork, build_network, compute_network_info, load_network
 
-__all__ = ["Network", "build_network", "load_network", "network_info"]
+__all__ = ["InferenceNetwork", "build_network", "compute_network_info", "load_network"]

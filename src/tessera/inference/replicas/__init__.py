@@ -1,1 +1,1 @@
-"""Copies of a network in pinned processes of their own: where they are, what they do, and who tells them."""
+"""Replicas: copies of a network, each in its own process that is pinned to its own cores."""

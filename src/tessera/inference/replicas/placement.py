@@ -1,80 +1,100 @@
-"""Where replicas run: how many there are, on how many cores each, and what they find in their environment."""
+"""The placement of replicas: their number, their cores, and their environment variables."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from contextvars import ContextVar
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
+from tessera.axes import check_fields, declare_axis
 from tessera.errors import Refused, TesseraError
+from tessera.inference.parsing import parse_sizes
 from tessera.launch import LaunchConfig
-
-# How the run at hand launches: pinning, allocator, what is shown of the replicas' output. Replicas are not workers of
-# the run but are started by its cases, which are told here; see `cases.launch`.
-ASKED: ContextVar[LaunchConfig] = ContextVar("asked", default=LaunchConfig())  # noqa: B039
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Placement:
-    """So many replicas, each a process of its own that is pinned to cores of its own, with a thread on each core.
+    """The number of replicas and of cores per replica. A replica is a pinned process with one thread per core.
 
-    `env` has the last word on what the replicas find in their environment. `force` runs more replicas than there are
-    cores for.
+    `env` overrides environment variables of the replicas. `force` allows replicas to share cores if there are too few.
 
     >>> Placement(num_replicas=2).params()
     {'num_replicas': 2, 'cores_per_replica': 1}
     """
 
-    num_replicas: int = 1
-    cores_per_replica: int = 1
-    env: Mapping[str, str] = field(default_factory=dict)
-    force: bool = False
+    num_replicas: int = declare_axis(
+        1,
+        in_key="always",
+        several=True,
+        parse_list=parse_sizes,
+        minimum=1,
+        group="replicas",
+        help="number of copies of the network, each in its own process",
+    )
+    cores_per_replica: int = declare_axis(
+        1,
+        in_key="always",
+        aliases=("--ipus-per-replica", "--threads"),
+        several=True,
+        parse_list=parse_sizes,
+        minimum=1,
+        group="replicas",
+        help="number of cores that a replica is pinned to, with one thread per core",
+    )
+    env: Mapping[str, str] = declare_axis(
+        default_factory=dict,
+        option="-x",
+        action="append",
+        metavar="NAME[=VALUE]",
+        group="replicas",
+        help="environment variable of the replicas; repeatable",
+    )
+    force: bool = declare_axis(
+        False, action="flag", group="replicas", help="replicas that share cores, if there are too few cores"
+    )
 
     def __post_init__(self) -> None:
-        for name in ("num_replicas", "cores_per_replica"):
-            value = getattr(self, name)
-            if type(value) is not int or value < 1:
-                raise TesseraError(f"--{name.replace('_', '-')}", got=value, allowed="1 or more")
+        check_fields(self)
 
     @property
     def cores(self) -> int:
-        """Cores that all replicas together ask for."""
+        """The total number of cores of all replicas."""
         return self.num_replicas * self.cores_per_replica
 
     def params(self) -> dict[str, Any]:
-        """The parameters of a case; what is as usual is left out."""
-        said: dict[str, Any] = {"num_replicas": self.num_replicas, "cores_per_replica": self.cores_per_replica}
+        """Return the case parameters of this placement: both numbers, and other fields that are not defaults."""
+        params: dict[str, Any] = {"num_replicas": self.num_replicas, "cores_per_replica": self.cores_per_replica}
         if self.env:
-            said["env"] = dict(self.env)
-        if self.force and self.beyond(cores_here()):  # where it changes nothing it is not part of what is measured
-            said["force"] = True
-        return said
+            params["env"] = dict(self.env)
+        # If there are enough cores, `force` has no effect and is not part of the case.
+        if self.force and self.explain_oversubscription(count_cores()):
+            params["force"] = True
+        return params
 
-    def beyond(self, available: int) -> str:
-        """What is wrong with so many cores; empty where nothing is.
+    def explain_oversubscription(self, available: int) -> str:
+        """Return a message if the replicas require more than `available` cores, else an empty string.
 
-        >>> Placement(num_replicas=4).beyond(2)
-        '4 replicas of 1 core each on 2 cores: they share cores, and take turns rather than add up'
+        >>> Placement(num_replicas=4).explain_oversubscription(2)
+        '4 replicas of 1 core each on 2 cores: they share cores, so their rates do not add up'
         """
         if self.cores <= available:
             return ""
         cores = "1 core" if self.cores_per_replica == 1 else f"{self.cores_per_replica} cores"
         return (
             f"{self.num_replicas} replicas of {cores} each on {available} cores: "
-            "they share cores, and take turns rather than add up"
+            "they share cores, so their rates do not add up"
         )
 
     def check(self, available: int | None = None) -> tuple[str, ...]:
-        """Refuse more replicas than there are cores for, unless forced; then give the warning as a note."""
-        wrong = self.beyond(cores_here() if available is None else available)
-        if wrong and not self.force:
-            raise Refused(wrong, do="use fewer, or --force to run them all the same")
-        return (wrong,) if wrong else ()
+        """Raise Refused if there are too few cores; with `force`, return the message as a note instead."""
+        message = self.explain_oversubscription(count_cores() if available is None else available)
+        if message and not self.force:
+            raise Refused(message, do="use fewer replicas, or add --force")
+        return (message,) if message else ()
 
-    def launch(self, base: LaunchConfig) -> LaunchConfig:
-        """The launch of these replicas, pinned and tagged as the run was asked to."""
+    def build_launch(self, base: LaunchConfig) -> LaunchConfig:
+        """Return the launch configuration of the replicas, with the pinning and allocator of `base`."""
         return replace(
             base,
             spawn="processes",
@@ -84,23 +104,23 @@ class Placement:
         )
 
 
-def cores_here() -> int:
-    """The cores that this process may use."""
+def count_cores() -> int:
+    """Return the number of cores that this process may use."""
     return len(os.sched_getaffinity(0))
 
 
-def passed_on(names: Sequence[str], env: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """What `-x NAME` and `-x NAME=VALUE` give the replicas; a name that is not set here is a mistake.
+def parse_env_options(names: Sequence[str], env: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """Return the environment variables of `-x NAME` and `-x NAME=VALUE`; the value of a bare NAME comes from `env`.
 
-    >>> passed_on(["A", "B=2"], {"A": "1"})
+    >>> parse_env_options(["A", "B=2"], {"A": "1"})
     {'A': '1', 'B': '2'}
     """
-    found = {}
+    variables = {}
     for item in names:
         name, equals, value = item.partition("=")
         if not name:
-            raise TesseraError("-x", got=item, allowed="NAME or NAME=VALUE")
+            raise TesseraError("-x requires the name of a variable", got=item, allowed="NAME or NAME=VALUE")
         if not equals and name not in env:
-            raise TesseraError("-x names a variable that is not set", got=name, do=f"set it, or -x {name}=VALUE")
-        found[name] = value if equals else env[name]
-    return found
+            raise TesseraError("-x names a variable that is not set", got=name, do=f"set it, or use -x {name}=VALUE")
+        variables[name] = value if equals else env[name]
+    return variables

@@ -1,1 +1,1 @@
-"""The parts of the inference section of the report, each from records alone."""
+"""The inference section of the report. Its parts are built from records only."""

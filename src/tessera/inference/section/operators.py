@@ -1,4 +1,4 @@
-"""Where the time of a network goes: the shares of its kinds of operators, and the layers that take most."""
+"""Report part on `--by-operator`: share of the time by kind of operator, and the most expensive layers."""
 
 from __future__ import annotations
 
@@ -6,66 +6,65 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tessera.report.blocks import Block, Cell, Column, Heading, Plot, Row, Section, Table, Text
-from tessera.report.cells import NONE, figure, share
-from tessera.report.naming import Names, case_names
-from tessera.report.rows import row_layout, value_axis
+from tessera.report.cells import EMPTY_CELL, make_share_cell, make_value_cell
+from tessera.report.naming import CaseNames, name_cases
+from tessera.report.plots import make_row_layout, make_value_axis
 from tessera.results.record import Record
 
-MOST_KINDS = 6  # with a colour of their own
-MOST_LAYERS = 30
+MAX_KINDS = 6  # maximum number of operator kinds with their own colour in the plot
+MAX_LAYERS = 30
 
 
-def operators_section(records: Sequence[Record]) -> Section | None:
-    """Networks that were timed operator by operator; None without one."""
-    found = [r for r in records if r.status == "ok" and r.case.params.get("by_operator") and r.conditions.get("kinds")]
-    if not found:
+def build_operators_section(records: Sequence[Record]) -> Section | None:
+    """Build the report part on networks timed by operator; None if there are none."""
+    timed = [r for r in records if r.status == "ok" and r.case.params.get("by_operator") and r.details.get("kinds")]
+    if not timed:
         return None
-    names = case_names([record.case for record in found])
+    names = name_cases([record.case for record in timed])
     intro = (
-        "Every operator timed where it runs, by hooks around those of torch or by the engine. The roofline is the "
-        "least time that the calibrated machine needs for the FLOPs and bytes, over the time taken."
+        "Every operator is timed in place, by hooks in torch or by the engine's profiler. The roofline is the minimum "
+        "time of the calibrated machine for the FLOPs and bytes, over the measured time."
     )
-    blocks: list[Block] = [_beside_the_whole(record, names) for record in found]
+    blocks: list[Block] = [_summarise_totals(record, names) for record in timed]
     blocks += [
-        Plot(_plot(found, names), "The part of all operators that each kind takes."),
-        _table(found, names, "kinds", "Operator", "Every kind of operator"),
-        _table(found, names, "layers", "Layer", f"The {MOST_LAYERS} layers of each that take most"),
+        Plot(_plot_shares(timed, names), "Share of each kind of operator in the time of all operators."),
+        _build_table(timed, names, "kinds", "Operator", "Every kind of operator"),
+        _build_table(timed, names, "layers", "Layer", f"The {MAX_LAYERS} most expensive layers of each case"),
     ]
     return Section("Operators' shares", intro, blocks)
 
 
-def _beside_the_whole(record: Record, names: Names) -> Text:
-    """Who took the times, and what the operators add up to."""
-    said = [note for note in record.notes if note.startswith("operators ")]
-    return Text(f"`{names[record.case.key].short}`: {'; '.join(said)}.")
+def _summarise_totals(record: Record, names: CaseNames) -> Text:
+    """Return a text with the timing method and the sum of the operator times."""
+    return Text(f"`{names[record.case.key].short}`: {'; '.join(record.details.get('remarks', ()))}.")
 
 
-def _plot(records: Sequence[Record], names: Names) -> dict[str, Any]:
-    """A bar for each record, its parts the kinds that take most; the rest is one part."""
+def _plot_shares(records: Sequence[Record], names: CaseNames) -> dict[str, Any]:
+    """Plot a stacked bar for each record: the most expensive kinds of operators, and all other kinds as one segment."""
     total: dict[str, float] = {}
     for record in records:
-        for one in record.conditions["kinds"]:
-            total[one["name"]] = total.get(one["name"], 0.0) + one["share"]
-    kinds = sorted(total, key=lambda kind: total[kind], reverse=True)[:MOST_KINDS]
+        for group in record.details["kinds"]:
+            total[group["name"]] = total.get(group["name"], 0.0) + group["share"]
+    kinds = sorted(total, key=lambda kind: total[kind], reverse=True)[:MAX_KINDS]
     labels = [names[record.case.key].words for record in records]
     traces = [
-        _bars(kind, [_share_of(record, kind) for record in records], labels, f"var(--series-{number % 6 + 1})")
+        _build_bars(kind, [_get_share(record, kind) for record in records], labels, f"var(--series-{number % 6 + 1})")
         for number, kind in enumerate(kinds)
     ]
-    rest = [1 - sum(_share_of(record, kind) for kind in kinds) for record in records]
+    rest = [1 - sum(_get_share(record, kind) for kind in kinds) for record in records]
     if max(rest) > 0.001:
-        traces.append(_bars("all others", rest, labels, "var(--muted)"))
-    layout = row_layout(labels, 1, legend=True)
+        traces.append(_build_bars("all others", rest, labels, "var(--muted)"))
+    layout = make_row_layout(labels, 1, legend=True)
     layout["legend"] |= {"traceorder": "normal"}
-    layout |= {"barmode": "stack", "xaxis": value_axis(" %", logarithmic=False) | {"range": [0, 100]}}
+    layout |= {"barmode": "stack", "xaxis": make_value_axis(" %", logarithmic=False) | {"range": [0, 100]}}
     return {"data": traces, "layout": layout}
 
 
-def _share_of(record: Record, kind: str) -> float:
-    return sum(float(one["share"]) for one in record.conditions["kinds"] if one["name"] == kind)
+def _get_share(record: Record, kind: str) -> float:
+    return sum(float(group["share"]) for group in record.details["kinds"] if group["name"] == kind)
 
 
-def _bars(name: str, shares: Sequence[float], labels: Sequence[str], colour: str) -> dict[str, Any]:
+def _build_bars(name: str, shares: Sequence[float], labels: Sequence[str], colour: str) -> dict[str, Any]:
     return {
         "type": "bar",
         "orientation": "h",
@@ -77,7 +76,7 @@ def _bars(name: str, shares: Sequence[float], labels: Sequence[str], colour: str
     }
 
 
-def _table(records: Sequence[Record], names: Names, what: str, heading: str, caption: str) -> Table:
+def _build_table(records: Sequence[Record], names: CaseNames, grouping: str, heading: str, caption: str) -> Table:
     columns: list[Heading] = [
         Column("Case", quick=True),
         heading,
@@ -86,23 +85,23 @@ def _table(records: Sequence[Record], names: Names, what: str, heading: str, cap
         Column("Share", "number", hint="of all operators"),
         Column("FLOP", "number"),
         Column("Bytes", "number", hint="read and written"),
-        Column("Of roofline", "number", hint="the least time the machine allows, over the time taken"),
+        Column("Of roofline", "number", hint="minimum time of the machine over measured time"),
     ]
     rows = [
-        [names[record.case.key].cell, *_row(one)]
+        [names[record.case.key].cell, *_build_row(group)]
         for record in records
-        for one in record.conditions[what][: MOST_LAYERS if what == "layers" else None]
+        for group in record.details[grouping][: MAX_LAYERS if grouping == "layers" else None]
     ]
     return Table(columns, rows, caption)
 
 
-def _row(one: Mapping[str, Any]) -> Row:
+def _build_row(group: Mapping[str, Any]) -> Row:
     return [
-        str(one["name"]),
-        Cell(str(one["calls"]), int(one["calls"])),
-        figure(float(one["seconds"]), "s"),
-        share(float(one["share"])),
-        figure(one["flops"], "FLOP") if one["flops"] else NONE,
-        figure(one["moved"], "B") if one["moved"] else NONE,
-        share(one["roofline"]),
+        str(group["name"]),
+        Cell(str(group["calls"]), int(group["calls"])),
+        make_value_cell(float(group["seconds"]), "s"),
+        make_share_cell(float(group["share"])),
+        make_value_cell(group["flops"], "FLOP") if group["flops"] else EMPTY_CELL,
+        make_value_cell(group["moved"], "B") if group["moved"] else EMPTY_CELL,
+        make_share_cell(group["roofline"]),
     ]

@@ -1,1 +1,1 @@
-"""Find the engine, the replicas, the threads and the batch that serve a network best on this machine."""
+"""Tuning (`--tune`): find the best engine, replicas, threads and batch size for a network on this machine."""

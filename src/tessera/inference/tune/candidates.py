@@ -1,53 +1,58 @@
-"""What a tuning chooses from: engines, replicas with their threads, and batch sizes."""
+"""Tuning candidates: combinations of engine, replicas, threads per replica, and batch size."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tessera.errors import TesseraError
+from tessera.inference.engines import ENGINES
 
-BATCHES = (1, 2, 4, 8, 16, 32)
-# Engines that usually win come first, so that they had their turn when time runs out; last what takes long to start.
-LIKELY = ("onnxruntime", "openvino", "torch-channels-last", "torch-eager")
-SLOW_TO_START = ("torch-compile",)
+DEFAULT_TUNE_TIME = 300.0  # seconds
+BATCH_SIZES = (1, 2, 4, 8, 16, 32)  # default batch sizes of tuning
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
-class Team:
-    """Replicas that run one engine on so many threads each: what is started together, whatever the batch."""
+class ReplicaSet:
+    """A set of replicas of one engine that start together; `threads` is the number of threads per replica."""
 
     engine: str
     replicas: int
     threads: int
+
+    @property
+    def slow_start(self) -> bool:
+        """Whether building a session of the engine takes long; False for engines that are not registered."""
+        return self.engine in ENGINES and ENGINES[self.engine].slow_start
 
     def __str__(self) -> str:
         return f"{self.engine} {self.replicas}x{self.threads}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
-class Candidate:
-    """A team with a batch size.
+class TuningCandidate:
+    """A replica set with a batch size.
 
-    >>> str(Candidate(team=Team(engine="openvino", replicas=2, threads=1), batch=8))
+    >>> str(TuningCandidate(replica_set=ReplicaSet(engine="openvino", replicas=2, threads=1), batch=8))
     'openvino 2x1 batch 8'
     """
 
-    team: Team
+    replica_set: ReplicaSet
     batch: int
 
     def __str__(self) -> str:
-        return f"{self.team} batch {self.batch}"
+        return f"{self.replica_set} batch {self.batch}"
 
 
-def placements(cores: int, replicas: Sequence[int] = (), threads: Sequence[int] = ()) -> list[tuple[int, int]]:
-    """Replicas and threads that fill the cores, replicas of one thread first: they disturb one another least.
+def list_placements(cores: int, replicas: Sequence[int] = (), threads: Sequence[int] = ()) -> list[tuple[int, int]]:
+    """Return pairs (replicas, threads per replica) that use all cores, one thread per replica first.
 
-    What is asked for is taken as it is; of what is not, everything that uses all cores is tried.
+    If `replicas` or `threads` is given, only these numbers are used.
 
-    >>> placements(4)
+    >>> list_placements(4)
     [(4, 1), (2, 2), (1, 4)]
-    >>> placements(4, replicas=[1])
+    >>> list_placements(4, replicas=[1])
     [(1, 4)]
     """
     if replicas and threads:
@@ -58,20 +63,24 @@ def placements(cores: int, replicas: Sequence[int] = (), threads: Sequence[int] 
     return [(count, max(1, cores // count)) for count in counts]
 
 
-def teams(engines: Sequence[str], places: Sequence[tuple[int, int]]) -> list[Team]:
-    """Every engine in every placement, in the order in which they are worth a look.
+def list_replica_sets(engines: Sequence[str], places: Sequence[tuple[int, int]]) -> list[ReplicaSet]:
+    """Return a replica set for every engine and placement, in the order in which tuning tries them.
 
-    >>> [str(team) for team in teams(["torch-compile", "torch-eager", "openvino"], [(2, 1), (1, 2)])][:4]
+    Engines that start slowly come last; all other engines are sorted by `tuning_order`.
+
+    >>> sets = list_replica_sets(["torch-compile", "torch-eager", "openvino"], [(2, 1), (1, 2)])
+    >>> [str(replica_set) for replica_set in sets][:4]
     ['openvino 2x1', 'torch-eager 2x1', 'openvino 1x2', 'torch-eager 1x2']
     """
     if not engines or not places:
-        raise TesseraError("nothing to choose from", got=f"{len(engines)} engines, {len(places)} placements")
-    known = [name for name in LIKELY if name in engines]
-    quick = known + [name for name in engines if name not in (*LIKELY, *SLOW_TO_START)]
-    slow = [name for name in engines if name in SLOW_TO_START]
-    return [
-        Team(engine=engine, replicas=replicas, threads=threads)
-        for group in (quick, slow)
+        raise TesseraError(
+            "tuning requires at least one engine and one placement",
+            got=f"{len(engines)} engines, {len(places)} placements",
+        )
+    ordered = sorted(engines, key=lambda name: ENGINES[name].tuning_order if name in ENGINES else math.inf)
+    sets = [
+        ReplicaSet(engine=engine, replicas=replicas, threads=threads)
         for replicas, threads in places
-        for engine in group
+        for engine in ordered
     ]
+    return sorted(sets, key=lambda replica_set: replica_set.slow_start)

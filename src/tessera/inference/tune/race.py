@@ -1,10 +1,11 @@
-"""A race of candidates: short bursts in turns, the slow ones leave early, the time goes to those that may win.
+"""Find the best candidate with short bursts and successive halving.
 
-First come the heats. Every team shows what it can do in one burst of its most likely batch; a team that is clearly
-behind is not looked at any further, the others try their other batches; engines that take long to start come after
-all that. Then come the rounds: those that are left take
-turns in random order, so that the machine's mood hits all alike, and after each rung the better half goes on with
-twice as many bursts. A race ends when one is left, or its time is up.
+1. Screening. Every replica set runs one burst at the batch size that is most likely the best. Sets far below the best
+   score are dropped; the remaining sets run a burst at other batch sizes. Engines that start slowly come last.
+2. Rounds. The bursts of the remaining candidates are interleaved in random order, so that machine drift affects all
+   of them equally. After each round (rung) the better half of the candidates continues with twice as many bursts.
+
+The race ends when one candidate is left or the time is up.
 """
 
 from __future__ import annotations
@@ -19,178 +20,240 @@ from typing import Protocol
 import numpy as np
 
 from tessera.errors import TesseraError
-from tessera.inference.tune.candidates import SLOW_TO_START, Candidate, Team
-from tessera.inference.tune.goal import Goal
+from tessera.inference.tune.candidates import ReplicaSet, TuningCandidate
 
-CLEARLY = 0.75  # of the best score: what reached less in its first burst will not make up for it
-FALLEN = 0.95  # of the batch before: a team that reached less is not led on to still larger, or smaller, batches
-KEPT = 8  # candidates that are held ready at most
-FIRST_RUNG = 3  # bursts of each candidate in the first rung of the rounds
-HEATS_SHARE = 0.6  # of the time that the heats may take
+MIN_SCORE = 0.75  # fraction of the best score below which a candidate is dropped after its first burst
+MIN_STEP_SCORE = 0.95  # minimum score relative to the previous batch size for trying the next size
+MAX_OPEN_CANDIDATES = 8  # maximum number of candidates that are loaded at the same time
+FIRST_RUNG_BURSTS = 3  # bursts per candidate in the first rung
+SCREENING_SHARE = 0.6  # fraction of the budget for screening
 
 
 @dataclass(frozen=True, slots=True)
 class Burst:
-    """What a candidate did in one burst: images per second, and the latency of every batch in seconds."""
+    """One short measurement of a candidate: images per second, and the latency of every batch in seconds."""
 
     rate: float
     latencies: tuple[float, ...]
 
 
-class Track(Protocol):
-    """Where candidates run: makes one ready, lets it run for a while, takes it away."""
+class CandidateRunner(Protocol):
+    """Interface that opens a candidate, runs bursts of it, and closes it."""
 
-    def open(self, candidate: Candidate) -> None: ...
+    def open(self, candidate: TuningCandidate) -> None: ...
 
-    def burst(self, candidate: Candidate) -> Burst: ...
+    def run_burst(self, candidate: TuningCandidate) -> Burst: ...
 
-    def close(self, candidate: Candidate) -> None: ...
+    def close(self, candidate: TuningCandidate) -> None: ...
 
-    def tight(self) -> bool:
-        """Whether the machine has no room for one more candidate beside those that are open."""
+    def is_memory_low(self) -> bool:
+        """Return whether there is too little free memory to open one more candidate."""
 
 
 @dataclass(slots=True, kw_only=True)
-class Standing:
-    """How a candidate stands: its burst in the heats, those of the rounds, how many rungs it went through, why it left.
+class CandidateResult:
+    """The result of a candidate: screening burst, bursts of the rounds, number of rungs, reason for being dropped.
 
-    Who went further is better, whatever the figures: those of the others are of another time.
+    A candidate with more rungs ranks higher regardless of its rate: rates measured at different times are not
+    comparable.
     """
 
-    candidate: Candidate
-    heat: Burst | None = None
+    candidate: TuningCandidate
+    screening: Burst | None = None
     rounds: list[Burst] = field(default_factory=list)
     rungs: int = 0
-    left: str = ""
+    dropped: str = ""
 
     @property
     def bursts(self) -> list[Burst]:
-        """Those that count: the heat was not interleaved, and steps back when there are rounds."""
-        return self.rounds or ([self.heat] if self.heat else [])
+        """The bursts that determine the result: from the rounds, or the screening burst if there were no rounds."""
+        return self.rounds or ([self.screening] if self.screening else [])
 
     @property
     def rate(self) -> float:
+        """Median images per second over the bursts."""
         return statistics.median(burst.rate for burst in self.bursts)
 
     @property
     def latency(self) -> float:
-        """Seconds within which nine of ten batches were done."""
-        return float(np.quantile([one for burst in self.bursts for one in burst.latencies], 0.9))
+        """The 90th percentile of the batch latencies in seconds."""
+        return float(np.quantile([latency for burst in self.bursts for latency in burst.latencies], 0.9))
 
 
 class Race:
-    """Runs candidates against one another until one is left or the time is up."""
+    """A race of candidates: bursts are interleaved until one candidate is left or the time is up."""
 
     def __init__(
         self,
-        track: Track,
-        goal: Goal,
+        runner: CandidateRunner,
+        goal: TuningGoal,
         *,
         budget: float,
         seed: int = 0,
         clock: Callable[[], float] = time.monotonic,
         say: Callable[[str], None] = lambda _: None,
     ) -> None:
-        self._track, self._goal, self._clock, self._say = track, goal, clock, say
+        self._runner, self._goal, self._clock, self._say = runner, goal, clock, say
         self._random = random.Random(seed)
         self._began, self._budget = clock(), budget
-        self._standings: list[Standing] = []
-        self._open: list[Standing] = []
+        self._results: list[CandidateResult] = []
+        self._open: list[CandidateResult] = []
 
-    def run(self, teams: Sequence[Team], batches: Sequence[int]) -> list[Standing]:
-        """Every candidate's standing, the best first; those that were never measured come last."""
+    def run(self, replica_sets: Sequence[ReplicaSet], batches: Sequence[int]) -> list[CandidateResult]:
+        """Run the race; return the results of all candidates, best first. Unmeasured candidates come last."""
         try:
-            self._heats(teams, self._goal.walks(tuple(batches)))
-            self._rounds()
+            self._screen(replica_sets, self._goal.order_batch_sizes(tuple(batches)))
+            self._run_rounds()
         finally:
-            for standing in list(self._open):
-                self._leave(standing, standing.left)
-        return sorted(self._standings, key=lambda one: (not one.bursts, -one.rungs, -self._score(one)))
+            for result in list(self._open):
+                self._drop(result, result.dropped)
+        return sorted(self._results, key=lambda result: (not result.bursts, -result.rungs, -self._score(result)))
 
-    def _score(self, standing: Standing) -> float:
-        return self._goal.score(standing.rate, standing.latency) if standing.bursts else 0.0
+    def _score(self, result: CandidateResult) -> float:
+        return self._goal.score(result.rate, result.latency) if result.bursts else 0.0
 
-    def _spent(self) -> float:
+    def _compute_spent_share(self) -> float:
         return (self._clock() - self._began) / self._budget
 
-    def _heats(self, teams: Sequence[Team], walks: Sequence[Sequence[int]]) -> None:
-        """The likely batch of every team, then the other batches of those that keep up; last what is slow to start."""
-        first = walks[0][0]
-        for slow in (False, True):
-            own = [team for team in teams if (team.engine in SLOW_TO_START) is slow]
-            starts = {team: self._heat(Candidate(team=team, batch=first)) for team in own}
-            self._other_batches(starts, walks, first)
+    def _screen(self, replica_sets: Sequence[ReplicaSet], size_orders: Sequence[Sequence[int]]) -> None:
+        """Run the first batch size of every replica set, then other batch sizes of the best sets.
 
-    def _other_batches(self, starts: Mapping[Team, Standing], walks: Sequence[Sequence[int]], first: int) -> None:
-        best = max(map(self._score, self._standings), default=0.0)
-        for team, start in sorted(starts.items(), key=lambda pair: -self._score(pair[1])):
-            keeps_up = bool(start.bursts) and self._score(start) >= CLEARLY * best
-            for walk in walks:
+        Engines that start slowly are screened last.
+        """
+        first = size_orders[0][0]
+        for slow in (False, True):
+            selected = [replica_set for replica_set in replica_sets if replica_set.slow_start is slow]
+            starts = {
+                replica_set: self._screen_candidate(TuningCandidate(replica_set=replica_set, batch=first))
+                for replica_set in selected
+            }
+            self._screen_other_batches(starts, size_orders, first)
+
+    def _screen_other_batches(
+        self, starts: Mapping[ReplicaSet, CandidateResult], size_orders: Sequence[Sequence[int]], first: int
+    ) -> None:
+        best = max(map(self._score, self._results), default=0.0)
+        for replica_set, start in sorted(starts.items(), key=lambda pair: -self._score(pair[1])):
+            is_competitive = bool(start.bursts) and self._score(start) >= MIN_SCORE * best
+            for sizes in size_orders:
                 before = start
-                for batch in walk[walk[0] == first :]:
-                    if not keeps_up:
-                        self._pass_over(Candidate(team=team, batch=batch), f"not tried: behind at batch {first}")
+                for batch in sizes[sizes[0] == first :]:
+                    if not is_competitive:
+                        self._add_result(
+                            TuningCandidate(replica_set=replica_set, batch=batch),
+                            f"not tried: too slow at batch {first}",
+                        )
                         continue
-                    here = self._heat(Candidate(team=team, batch=batch))
-                    if not self._worth_a_step(here, before):
+                    here = self._screen_candidate(TuningCandidate(replica_set=replica_set, batch=batch))
+                    if not self._should_try_next_size(here, before):
                         break
                     before = here
 
-    def _worth_a_step(self, here: Standing, before: Standing) -> bool:
-        """Whether a team that got so far may gain by one more step in the same direction."""
-        return here in self._open and self._score(here) > FALLEN * self._score(before)
+    def _should_try_next_size(self, here: CandidateResult, before: CandidateResult) -> bool:
+        """Return whether to try the next batch size: the score did not fall much from size `before` to size `here`."""
+        return here in self._open and self._score(here) > MIN_STEP_SCORE * self._score(before)
 
-    def _pass_over(self, candidate: Candidate, why: str) -> Standing:
-        standing = Standing(candidate=candidate, left=why)
-        self._standings.append(standing)
-        return standing
+    def _add_result(self, candidate: TuningCandidate, why: str) -> CandidateResult:
+        result = CandidateResult(candidate=candidate, dropped=why)
+        self._results.append(result)
+        return result
 
-    def _heat(self, candidate: Candidate) -> Standing:
-        """The first burst of a candidate, unless the time for the heats is over."""
-        if self._spent() > HEATS_SHARE:
-            return self._pass_over(candidate, "not tried: no time left")
+    def _screen_candidate(self, candidate: TuningCandidate) -> CandidateResult:
+        """Run the first burst of a candidate, unless the time for screening has been spent."""
+        if self._compute_spent_share() > SCREENING_SHARE:
+            return self._add_result(candidate, "not tried: no time left")
         self._say(f"{candidate}: first burst")
-        standing = self._pass_over(candidate, "")
+        result = self._add_result(candidate, "")
         try:
-            while self._open and (len(self._open) >= KEPT or self._track.tight()):
-                self._leave(min(self._open, key=self._score), "behind the others when room was needed")
-            self._track.open(candidate)
-            self._open.append(standing)
-            standing.heat = self._track.burst(candidate)
+            while self._open and (len(self._open) >= MAX_OPEN_CANDIDATES or self._runner.is_memory_low()):
+                self._drop(min(self._open, key=self._score), "slowest open candidate when memory was low")
+            self._runner.open(candidate)
+            self._open.append(result)
+            result.screening = self._runner.run_burst(candidate)
         except TesseraError as error:
-            self._leave(standing, f"does not run: {error}")
-            return standing
-        best = max(map(self._score, self._standings))
-        for other in [one for one in self._open if self._score(one) < CLEARLY * best]:
-            self._leave(other, "behind in its first burst")
-        return standing
+            self._drop(result, f"does not run: {error}")
+            return result
+        best = max(map(self._score, self._results))
+        for slow in [result for result in self._open if self._score(result) < MIN_SCORE * best]:
+            self._drop(slow, "too slow in its first burst")
+        return result
 
-    def _leave(self, standing: Standing, why: str) -> None:
-        standing.left = why
-        if standing in self._open:
-            self._open.remove(standing)
-            self._track.close(standing.candidate)
+    def _drop(self, result: CandidateResult, why: str) -> None:
+        result.dropped = why
+        if result in self._open:
+            self._open.remove(result)
+            self._runner.close(result.candidate)
 
-    def _rounds(self) -> None:
-        """Rungs of interleaved bursts; after each the better half goes on."""
-        bursts = FIRST_RUNG
-        # a first turn even where the heats took all of the time: one burst each, not interleaved, decides nothing
-        while len(self._open) > 1 and (self._spent() < 1 or bursts == FIRST_RUNG):
+    def _run_rounds(self) -> None:
+        """Run rungs of interleaved bursts; the better half of the candidates continues to the next rung."""
+        bursts = FIRST_RUNG_BURSTS
+        # The first rung runs even if screening took all of the time, because screening bursts are not interleaved.
+        while len(self._open) > 1 and (self._compute_spent_share() < 1 or bursts == FIRST_RUNG_BURSTS):
             for number in range(bursts):
                 self._say(f"{len(self._open)} candidates, burst {number + 1} of {bursts}")
-                for standing in self._random.sample(self._open, len(self._open)):
-                    if self._spent() >= 1 and standing.rounds:
+                for result in self._random.sample(self._open, len(self._open)):
+                    if self._compute_spent_share() >= 1 and result.rounds:
                         continue
-                    self._round(standing)
-            for standing in self._open:
-                standing.rungs += 1
+                    self._run_burst(result)
+            for result in self._open:
+                result.rungs += 1
             ranked = sorted(self._open, key=self._score, reverse=True)
-            for standing in ranked[(len(ranked) + 1) // 2 :]:
-                self._leave(standing, "behind in the rounds")
+            for result in ranked[(len(ranked) + 1) // 2 :]:
+                self._drop(result, "in the slower half of a round")
             bursts *= 2
 
-    def _round(self, standing: Standing) -> None:
+    def _run_burst(self, result: CandidateResult) -> None:
         try:
-            standing.rounds.append(self._track.burst(standing.candidate))
+            result.rounds.append(self._runner.run_burst(result.candidate))
         except TesseraError as error:
-            self._leave(standing, f"failed: {error}")
+            self._drop(result, f"failed: {error}")
+
+
+TUNING_GOALS = ("throughput", "latency")
+BEYOND_BOUND_SCALE = 1e-9  # scale of scores beyond the latency bound, so that they are below all scores within it
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TuningGoal:
+    """The score by which candidates are compared; higher is better.
+
+    Every candidate within `max_latency` (seconds) scores higher than every candidate beyond it. Beyond it, a lower
+    latency scores higher. Latency is the 90th percentile: a few bursts do not determine higher percentiles.
+
+    >>> goal = TuningGoal(kind="throughput", max_latency=0.05)
+    >>> goal.score(100.0, 0.04)
+    100.0
+    >>> goal.score(900.0, 0.2) < goal.score(100.0, 0.08) < goal.score(0.1, 0.05)
+    True
+    """
+
+    kind: str = "throughput"
+    max_latency: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.kind not in TUNING_GOALS:
+            raise TesseraError("unknown --goal", got=self.kind, allowed=TUNING_GOALS)
+        if self.max_latency is not None and self.max_latency <= 0:
+            raise TesseraError("--max-latency", got=self.max_latency, allowed="above 0")
+
+    def allows(self, latency: float) -> bool:
+        """Return whether a latency in seconds is within the latency bound; True if there is no bound."""
+        return self.max_latency is None or latency <= self.max_latency
+
+    def score(self, rate: float, latency: float) -> float:
+        """Return the score of a rate in images/s and a latency in seconds."""
+        if self.max_latency is not None and latency > self.max_latency:
+            return BEYOND_BOUND_SCALE * self.max_latency / latency
+        return rate if self.kind == "throughput" else 1 / latency
+
+    def order_batch_sizes(self, batches: tuple[int, ...]) -> tuple[tuple[int, ...], ...]:
+        """Return sequences of batch sizes to try in order: from a likely best size to larger and to smaller sizes.
+
+        >>> TuningGoal().order_batch_sizes((1, 2, 4, 8, 16)), TuningGoal(kind="latency").order_batch_sizes((4, 1, 2))
+        (((4, 8, 16), (2, 1)), ((1, 2, 4),))
+        """
+        sizes = tuple(sorted(set(batches)))
+        if self.kind == "latency" or self.max_latency is not None:
+            return (sizes,)
+        middle = len(sizes) // 2
+        return tuple(order for order in (sizes[middle:], sizes[:middle][::-1]) if order)

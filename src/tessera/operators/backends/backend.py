@@ -1,4 +1,4 @@
-"""What a backend is: something that can run operators of the catalogue on NumPy's arrays."""
+"""The interface of a backend: a framework that runs operators of the catalogue on inputs given as NumPy arrays."""
 
 from __future__ import annotations
 
@@ -14,35 +14,35 @@ from tessera.operators.operator import Input, Operator
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Request:
-    """One operator to be made ready: its inputs as arrays, its other arguments, dtype and pass."""
+class OperatorRequest:
+    """A request to prepare an operator: its input arrays, its other arguments, its dtype and the pass to run."""
 
     operator: Operator
     inputs: Mapping[str, Input]
     arrays: Mapping[str, Array]
     attributes: Mapping[str, Any]
     dtype: str
-    which: str
+    pass_name: str
     seed: int
 
     @property
     def differentiated(self) -> tuple[str, ...]:
-        """The inputs that get a gradient in this pass."""
-        if self.which == "forward":
+        """Names of the inputs that receive a gradient in this pass."""
+        if self.pass_name == "forward":
             return ()
-        found = tuple(name for name, one in self.inputs.items() if one.differentiable)
-        if not self.operator.differentiable or not found:
-            raise Refused(f"{self.operator.name} does not differentiate", got=self.which, allowed="forward")
-        return found
+        names = tuple(name for name, one in self.inputs.items() if one.differentiable)
+        if not self.operator.differentiable or not names:
+            raise Refused(f"{self.operator.name} has no backward pass", got=self.pass_name, allowed="forward")
+        return names
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Prepared:
-    """An operator ready to be timed: `call` runs the pass and returns when its work is done.
+class PreparedOperator:
+    """An operator ready to be timed: `call` runs the pass and returns when its work is complete.
 
-    The rest is what it gives, to be checked: the outputs of the forward pass and, when there is a backward pass, the
-    gradients of the inputs for the given gradients of the floating-point outputs. `shared` says that all of it lies in
-    the memory of what the pass was given: views, for which nothing was copied.
+    The fields with results are for checking: the outputs of the forward pass and, for a backward pass, the gradients
+    of the inputs and the gradients of the floating-point outputs that they were computed from. `shared` is true if all
+    results are views of the inputs' memory, so that nothing was copied.
     """
 
     call: Callable[[], Any]
@@ -53,19 +53,19 @@ class Prepared:
 
 
 class Backend(Protocol):
-    """A framework at work in this process."""
+    """Protocol of a backend whose framework is imported in this process."""
 
     def preload(self) -> None:
-        """Import what every operator needs, without computing: processes are forked after this."""
+        """Import the modules that every operator requires. Compute nothing: the process is forked afterwards."""
         ...
 
-    def prepare(self, request: Request, expression: str) -> Prepared:
-        """Make an operator ready; `expression` is how this backend writes it."""
+    def prepare(self, request: OperatorRequest, expression: str) -> PreparedOperator:
+        """Prepare an operator for timing; `expression` is its Python source for this backend."""
         ...
 
 
-def output_gradients(outputs: Sequence[Array]) -> tuple[Array, ...]:
-    """A fixed random gradient for every floating-point output, the same on every backend."""
+def draw_output_gradients(outputs: Sequence[Array]) -> tuple[Array, ...]:
+    """Draw a fixed random gradient for every floating-point output; all backends get equal gradients."""
     rng = np.random.default_rng(1)
     return tuple(
         np.asarray(

@@ -1,4 +1,4 @@
-"""What the inference runtimes share: forward passes on contiguous arrays, and 16-bit floats as they store them."""
+"""Code shared by the backends for inference runtimes: checks of requests, and storage of 16-bit and complex arrays."""
 
 from __future__ import annotations
 
@@ -6,26 +6,29 @@ import numpy as np
 
 from tessera.errors import Refused
 from tessera.operators.arrays import Array
-from tessera.operators.backends.backend import Request
+from tessera.operators.backends.backend import OperatorRequest
 
 
-def refuse_what_needs_more(request: Request, title: str) -> None:
-    """Refuse passes and layouts that a runtime made for inference does not have."""
-    if request.which != "forward":
-        raise Refused(f"{title} does not differentiate", got=request.which, allowed="forward")
+def refuse_unsupported(request: OperatorRequest, title: str) -> None:
+    """Raise `Refused` for a pass or layout that an inference runtime does not support."""
+    if request.pass_name != "forward":
+        raise Refused(f"{title} has no backward pass", got=request.pass_name, allowed="forward")
     for name, array in request.arrays.items():
         if not array.flags.c_contiguous:
-            raise Refused(f"{title} copies strided arrays before it computes", got=name, allowed="contiguous arrays")
+            raise Refused(
+                f"{title} would copy non-contiguous inputs in every call", got=name, allowed="contiguous arrays"
+            )
 
 
-def stored(array: Array, kind: str, dtype: str) -> Array:
-    """An input as a runtime holds it in memory.
+def store_array(array: Array, kind: str, dtype: str) -> Array:
+    """Convert an input array to the format in which an inference runtime stores it.
 
-    bfloat16, which NumPy lacks, comes as its bits; a complex number is a pair of floats in a last dim of its own.
+    bfloat16, which NumPy lacks, is stored as its bits in uint16. A complex number becomes a pair of floats in an
+    additional last dim.
 
-    >>> hex(stored(np.array([1.0], np.float32), "float", "bfloat16")[0])
+    >>> hex(store_array(np.array([1.0], np.float32), "float", "bfloat16")[0])
     '0x3f80'
-    >>> stored(np.array([1 + 2j]), "complex", "float64")
+    >>> store_array(np.array([1 + 2j]), "complex", "float64")
     array([[1., 2.]])
     """
     if kind == "complex":
@@ -35,19 +38,19 @@ def stored(array: Array, kind: str, dtype: str) -> Array:
     return array.astype(dtype, copy=False) if kind == "float" else array
 
 
-def widened_bits(bits: Array) -> Array:
-    """The values of bfloat16 bits, in float32.
+def widen_bfloat16(bits: Array) -> Array:
+    """Convert bfloat16 values, given as uint16 bits, to float32.
 
-    >>> widened_bits(np.array([0x3F80], np.uint16))
+    >>> widen_bfloat16(np.array([0x3F80], np.uint16))
     array([1.], dtype=float32)
     """
     return (bits.astype(np.uint32) << np.uint32(16)).view(np.float32)
 
 
-def as_complex(pairs: Array) -> Array:
-    """Pairs of floats in the last dim as complex numbers.
+def pairs_to_complex(pairs: Array) -> Array:
+    """Convert (real, imaginary) pairs in the last dim to complex numbers.
 
-    >>> as_complex(np.array([[1.0, 2.0]]))
+    >>> pairs_to_complex(np.array([[1.0, 2.0]]))
     array([1.+2.j])
     """
     return np.ascontiguousarray(pairs).view(np.result_type(pairs.dtype, np.complex64))[..., 0]

@@ -1,29 +1,29 @@
-"""NumPy: it has the operators whose reference is written with NumPy alone. Forward only."""
+"""Backend for NumPy: the operators whose reference uses only NumPy. Forward pass only."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from tessera.errors import Refused
-from tessera.operators.backends.backend import Prepared, Request
-from tessera.operators.check import flat
-from tessera.operators.expression import bound
+from tessera.operators.arrays import flatten_outputs
+from tessera.operators.backends.backend import OperatorRequest, PreparedOperator
+from tessera.operators.expression import bind_expression
 
 
 class NumpyBackend:
-    """NumPy on the inputs as they are."""
+    """NumPy, applied directly to the input arrays."""
 
     def preload(self) -> None:
         pass
 
-    def prepare(self, request: Request, expression: str) -> Prepared:
-        if request.which != "forward":
-            raise Refused("NumPy does not differentiate", got=request.which, allowed="forward")
+    def prepare(self, request: OperatorRequest, expression: str) -> PreparedOperator:
+        if request.pass_name != "forward":
+            raise Refused("NumPy has no backward pass", got=request.pass_name, allowed="forward")
         if request.dtype in ("bfloat16", "float16"):
-            raise Refused("NumPy computes 16-bit floats in software", got=request.dtype, allowed="float32, float64")
+            raise Refused("NumPy does not support 16-bit floats", got=request.dtype, allowed="float32, float64")
         np.random.seed(request.seed % 2**32)
-        call = bound(expression, {"np": np, **request.arrays, **request.attributes})
-        outputs = flat(call())
-        given = request.arrays.values()
-        views = all(any(np.may_share_memory(out, array) for array in given) for out in outputs)
-        return Prepared(call=call, outputs=outputs, gradients={}, shared=views)
+        call = bind_expression(expression, {"np": np, **request.arrays, **request.attributes})
+        outputs = flatten_outputs(call())
+        inputs = request.arrays.values()
+        views = all(any(np.may_share_memory(out, array) for array in inputs) for out in outputs)
+        return PreparedOperator(call=call, outputs=outputs, gradients={}, shared=views)

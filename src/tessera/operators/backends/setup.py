@@ -1,7 +1,7 @@
-"""Interpreters of their own, for frameworks that cannot live beside the others: venvs made from pinned files.
+"""Virtual environments (venvs) with pinned requirements, for frameworks that conflict with the other packages.
 
-A venv does not like to be moved, so it is made where it stays, and a copy of the pinned file is put into it last:
-where that copy is missing, or is of another release's pins, there is nothing that anybody would take for good.
+A venv cannot be moved, so it is created at its final path. A copy of the requirements is written into the venv last:
+a venv without this copy, or with different requirements, is incomplete and is created again.
 """
 
 from __future__ import annotations
@@ -16,120 +16,128 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from tessera.errors import TesseraError
-from tessera.operators.backends import BACKENDS, Entry, entry
-from tessera.results.store import default_store_path
+from tessera.operators.backends import BACKENDS, BackendEntry, get_backend_entry
+from tessera.results.store import get_default_store_path
 
-DATA = Path(__file__).parent / "data"
-PINNED = "pinned.txt"  # in a venv: what it was made from
-NEWS = ("Collecting", "Downloading", "Installing", "Successfully")  # the lines of pip that tell how far it is
+REQUIREMENTS_DIRECTORY = Path(__file__).parent / "data"
+PINNED_FILE_NAME = "pinned.txt"  # file in a venv: a copy of the requirements that are installed in it
+PIP_PROGRESS_PREFIXES = (
+    "Collecting",
+    "Downloading",
+    "Installing",
+    "Successfully",
+)  # first words of pip's progress lines
 
-Tell = Callable[[str], object]
+ProgressCallback = Callable[[str], object]
 
 
-def backends_home() -> Path:
-    """Where these venvs are: `$TESSERA_BACKENDS`, or `backends` beside the default store."""
-    return Path(os.environ.get("TESSERA_BACKENDS") or default_store_path().parent / "backends").absolute()
+def get_backends_directory() -> Path:
+    """Return the directory of the venvs: `$TESSERA_BACKENDS`, or `backends` next to the default results store."""
+    return Path(os.environ.get("TESSERA_BACKENDS") or get_default_store_path().parent / "backends").absolute()
 
 
-def own_python(name: str) -> Path:
-    """The Python of a backend's own venv; one that was not set up is refused with the command that does it."""
-    python = _python_in(backends_home() / name)
-    if not _whole(name):
+def get_own_python(name: str) -> Path:
+    """Return the Python interpreter of a backend's venv; raise an error with the setup command if incomplete."""
+    python = _get_python_path(get_backends_directory() / name)
+    if not _is_complete(name):
         raise TesseraError(
-            f"{entry(name).title} needs an interpreter of its own", do=f"run `tessera ops --setup-backend {name}`"
+            f"{get_backend_entry(name).title} requires a separate Python interpreter",
+            do=f"run `tessera ops --setup-backend {name}`",
         )
     return python
 
 
-def setup_backend(name: str, tell: Tell = print) -> Path:
-    """Make the venv of a backend, or find it made, and give its Python; `tell` gets lines of progress."""
-    found = entry(name)
-    if not found.own_python:
-        having = [other for other, known in BACKENDS.items() if known.own_python]
-        raise TesseraError(f"{found.title} runs in any interpreter that has it", got=name, allowed=having)
-    home = backends_home()
+def setup_backend(name: str, tell: ProgressCallback = print) -> Path:
+    """Create the venv of a backend unless complete; return its Python interpreter. `tell` receives progress lines."""
+    entry = get_backend_entry(name)
+    if not entry.own_python:
+        isolated = [backend for backend, known in BACKENDS.items() if known.own_python]
+        raise TesseraError(f"{entry.title} does not use a separate Python interpreter", got=name, allowed=isolated)
+    home = get_backends_directory()
     try:
         home.mkdir(parents=True, exist_ok=True)
-        with _alone(home / f"{name}.lock", tell):
-            if _whole(name):
-                tell(f"{found.title} is set up in {home / name}")
+        with _lock_exclusively(home / f"{name}.lock", tell):
+            if _is_complete(name):
+                tell(f"{entry.title} is set up in {home / name}")
             else:
-                _make(name, found, home / name, tell)
+                _create_venv(name, entry, home / name, tell)
     except OSError as error:
-        raise TesseraError(f"cannot make a venv here: {error.strerror}", got=str(home)) from None
-    return own_python(name)
+        raise TesseraError(
+            f"cannot create a virtual environment in this directory: {error.strerror}", got=str(home)
+        ) from None
+    return get_own_python(name)
 
 
-def _whole(name: str) -> bool:
-    """Whether the venv is there, complete, and made from the pins of this release."""
-    place = backends_home() / name
+def _is_complete(name: str) -> bool:
+    """Return whether a backend's venv is complete and has the requirements of this release."""
+    directory = get_backends_directory() / name
     try:
-        same = (place / PINNED).read_bytes() == _pins(name).read_bytes()
+        same = (directory / PINNED_FILE_NAME).read_bytes() == _get_pins_path(name).read_bytes()
     except (FileNotFoundError, NotADirectoryError):
         return False
-    return same and os.access(_python_in(place), os.X_OK)
+    return same and os.access(_get_python_path(directory), os.X_OK)
 
 
-def _make(name: str, found: Entry, place: Path, tell: Tell) -> None:
-    base = _base_python(found)
-    (place / PINNED).unlink(missing_ok=True)
-    tell(f"making {place} with Python {found.own_python}")
-    _run([base, "-m", "venv", "--clear", str(place)], "venv", name, tell)
-    python = str(_python_in(place))
-    install = ["-m", "pip", "install", "--disable-pip-version-check", "--no-input", "-r", str(_pins(name))]
-    # isolated: neither PYTHONPATH nor the user's own packages may stand in for what is pinned
-    _run([python, "-I", *install], "pip", name, tell)
-    tell(f"trying whether {found.package} can be imported")
-    _run([python, "-I", "-c", f"import {found.package}"], "its first import", name, tell)
-    part = place / f"{PINNED}.part"
-    shutil.copyfile(_pins(name), part)
-    part.replace(place / PINNED)
-    tell(f"{found.title} is set up in {place}")
+def _create_venv(name: str, entry: BackendEntry, directory: Path, tell: ProgressCallback) -> None:
+    base = _find_base_python(entry)
+    (directory / PINNED_FILE_NAME).unlink(missing_ok=True)
+    tell(f"creating {directory} with Python {entry.own_python}")
+    _run_setup_step([base, "-m", "venv", "--clear", str(directory)], "venv", name, tell)
+    python = str(_get_python_path(directory))
+    install = ["-m", "pip", "install", "--disable-pip-version-check", "--no-input", "-r", str(_get_pins_path(name))]
+    # -I: packages of PYTHONPATH and of the user's site directory must not replace pinned packages
+    _run_setup_step([python, "-I", *install], "pip", name, tell)
+    tell(f"checking that {entry.package} can be imported")
+    _run_setup_step([python, "-I", "-c", f"import {entry.package}"], "the first import", name, tell)
+    part = directory / f"{PINNED_FILE_NAME}.part"
+    shutil.copyfile(_get_pins_path(name), part)
+    part.replace(directory / PINNED_FILE_NAME)
+    tell(f"{entry.title} is set up in {directory}")
 
 
-def _run(command: Sequence[str], what: str, name: str, tell: Tell) -> None:
-    """Run a step of the setup; when it fails, its last words are the error."""
-    said: list[str] = []
+def _run_setup_step(command: Sequence[str], step: str, name: str, tell: ProgressCallback) -> None:
+    """Run a command of the setup; if it fails, raise an error with the last line of its error output."""
+    output: list[str] = []
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
         assert process.stdout is not None
         for line in filter(None, map(str.strip, process.stdout)):
-            said.append(line)
-            if line.startswith(NEWS):
+            output.append(line)
+            if line.startswith(PIP_PROGRESS_PREFIXES):
                 tell(line)
     if process.returncode:
-        blamed = [line for line in said if line.startswith("ERROR:")] or said or ["no word of why"]
-        raise TesseraError(f"{what} failed to set {name} up: {blamed[-1].removeprefix('ERROR: ')}")
+        errors = [line for line in output if line.startswith("ERROR:")] or output or ["no error message was printed"]
+        raise TesseraError(f"{step} failed during the setup of {name}: {errors[-1].removeprefix('ERROR: ')}")
 
 
-def _base_python(found: Entry) -> str:
-    """An interpreter of the version that the pins are for: this one, or one in PATH."""
-    if found.own_python == f"{sys.version_info.major}.{sys.version_info.minor}":
+def _find_base_python(entry: BackendEntry) -> str:
+    """Return an interpreter of the pinned Python version: the running interpreter, or an interpreter in PATH."""
+    if entry.own_python == f"{sys.version_info.major}.{sys.version_info.minor}":
         return sys.executable
-    other = shutil.which(f"python{found.own_python}")
-    if other is None:
+    python = shutil.which(f"python{entry.own_python}")
+    if python is None:
         raise TesseraError(
-            f"{found.title} needs Python {found.own_python}",
+            f"{entry.title} requires Python {entry.own_python}",
             got=f"{sys.version_info.major}.{sys.version_info.minor}",
-            do=f"put a python{found.own_python} into PATH",
+            do=f"install python{entry.own_python} and add it to PATH",
         )
-    return other
+    return python
 
 
 @contextmanager
-def _alone(path: Path, tell: Tell) -> Iterator[None]:
-    """Nobody else works on the same venv; whoever comes second waits."""
+def _lock_exclusively(path: Path, tell: ProgressCallback) -> Iterator[None]:
+    """Hold the lock of a venv; wait while another process holds it."""
     with path.open("w") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            tell("waiting for another process that sets the same backend up")
+            tell("waiting for another process that is setting up the same backend")
             fcntl.flock(file, fcntl.LOCK_EX)
         yield
 
 
-def _pins(name: str) -> Path:
-    return DATA / f"{name}.txt"
+def _get_pins_path(name: str) -> Path:
+    return REQUIREMENTS_DIRECTORY / f"{name}.txt"
 
 
-def _python_in(place: Path) -> Path:
-    return place / "bin" / "python"
+def _get_python_path(directory: Path) -> Path:
+    return directory / "bin" / "python"

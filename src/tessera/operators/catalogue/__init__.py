@@ -1,4 +1,4 @@
-"""The catalogue of operators: one file per category or family of categories, one definition per operator."""
+"""The catalogue of operators: one definition per operator, one module per category or group of related categories."""
 
 from __future__ import annotations
 
@@ -8,30 +8,22 @@ import re
 import runpy
 from collections.abc import Iterable, Mapping, Sequence
 
-from tessera.errors import TesseraError, did_you_mean
-from tessera.launch.fresh import resolve
+from tessera.errors import TesseraError, suggest_similar
+from tessera.launch.fresh import load_object
 from tessera.operators.operator import Operator
 
 # in the order of the catalogue; each module holds a tuple OPERATORS
-MODULES = (
+CATALOGUE_MODULES = (
     "arithmetic",
-    "arithmetic_inplace",
     "comparison",
-    "logical",
-    "exponential",
-    "special",
-    "powers",
-    "trigonometric",
-    "rounding",
+    "functions",
     "activation",
     "gemm",
     "linear_algebra",
-    "linear_systems",
     "convolution",
     "pooling",
     "normalisation",
     "loss",
-    "margin_loss",
     "recurrent",
     "attention",
     "embedding",
@@ -40,10 +32,8 @@ MODULES = (
     "reduction",
     "sorting",
     "indexing",
-    "indexing_writes",
     "joining",
     "shaping",
-    "view_copies",
     "creation",
     "conversion",
     "random_sampling",
@@ -51,85 +41,87 @@ MODULES = (
     "fused",
 )
 
-MORE = "TESSERA_OPERATORS"  # the variable that names a file with more operators, for workers
+OPERATOR_FILES_VARIABLE = (
+    "TESSERA_OPERATORS"  # environment variable: path of a file with additional operators, for workers
+)
 
 OPERATORS: dict[str, Operator] = {}
-NAMES: dict[str, str] = {}  # every name and alias -> the operator's name
+CANONICAL_NAMES: dict[str, str] = {}  # name or alias -> name of the operator
 
 
-def register(operators: Iterable[Operator]) -> None:
-    """Add operators to the catalogue; a name or alias is taken once."""
+def register_operators(operators: Iterable[Operator]) -> None:
+    """Add operators to the catalogue; raise an error if a name or alias is already used."""
     for operator in operators:
         for name in (operator.name, *operator.aliases):
-            if name in NAMES:
-                raise ValueError(f"the name {name!r} of {operator.name} is taken by {NAMES[name]}")
-            NAMES[name] = operator.name
+            if name in CANONICAL_NAMES:
+                raise ValueError(f"the name {name!r} of {operator.name} is already used by {CANONICAL_NAMES[name]}")
+            CANONICAL_NAMES[name] = operator.name
         OPERATORS[operator.name] = operator
 
 
-for _module in MODULES:
-    register(resolve(f"tessera.operators.catalogue.{_module}:OPERATORS"))
+for _module in CATALOGUE_MODULES:
+    register_operators(load_object(f"tessera.operators.catalogue.{_module}:OPERATORS"))
 
 
-def load(path: str) -> None:
-    """Add the operators of a user's own Python file, in its tuple OPERATORS."""
+def load_operator_file(path: str) -> None:
+    """Add the operators of a Python file, which defines a tuple OPERATORS."""
     try:
-        found = runpy.run_path(path).get("OPERATORS")
+        operators = runpy.run_path(path).get("OPERATORS")
     except OSError as error:
-        raise TesseraError("cannot read the operators", got=path, do=str(error)) from None
+        raise TesseraError("cannot read the operator file", got=path, do=str(error)) from None
     except Exception as error:
-        raise TesseraError(f"the operators do not load: {type(error).__name__}: {error}", got=path) from None
-    if found is None:
-        raise TesseraError("the file has no tuple OPERATORS", got=path)
-    if not isinstance(found, list | tuple) or not all(isinstance(one, Operator) for one in found):
-        raise TesseraError("OPERATORS is no tuple of operators", got=path)
+        raise TesseraError(f"the operator file raised an error: {type(error).__name__}: {error}", got=path) from None
+    if operators is None:
+        raise TesseraError("the operator file does not define a tuple OPERATORS", got=path)
+    if not isinstance(operators, list | tuple) or not all(isinstance(one, Operator) for one in operators):
+        raise TesseraError("OPERATORS must be a tuple of `Operator` objects", got=path)
     try:
-        register(found)
+        register_operators(operators)
     except ValueError as error:
         raise TesseraError(str(error), got=path) from None
 
 
-def use(path: str) -> None:
-    """Add a file's operators here and in all workers that are started from now on."""
-    load(path)
-    os.environ[MORE] = os.path.abspath(path)
+def use_operator_file(path: str) -> None:
+    """Add the operators of a file in this process and in all workers that are started later."""
+    load_operator_file(path)
+    os.environ[OPERATOR_FILES_VARIABLE] = os.path.abspath(path)
 
 
-if path := os.environ.get(MORE):
-    load(path)
+if path := os.environ.get(OPERATOR_FILES_VARIABLE):
+    load_operator_file(path)
 
 
-def categories() -> dict[str, list[Operator]]:
-    """The operators by category, in the order of the catalogue."""
-    found: dict[str, list[Operator]] = {}
+def group_by_category() -> dict[str, list[Operator]]:
+    """Return the operators by category, in the order of the catalogue."""
+    categories: dict[str, list[Operator]] = {}
     for operator in OPERATORS.values():
-        found.setdefault(operator.category, []).append(operator)
-    return found
+        categories.setdefault(operator.category, []).append(operator)
+    return categories
 
 
-def find(patterns: Sequence[str] = (), category: Sequence[str] = ()) -> list[Operator]:
-    """Operators by name or glob, and by category; an unknown name is refused with the nearest ones."""
-    known = categories()
-    found: dict[str, Operator] = {}
+def find_operators(patterns: Sequence[str] = (), category: Sequence[str] = ()) -> list[Operator]:
+    """Find operators by name or glob, and by category; the error for an unknown name suggests similar names."""
+    categories = group_by_category()
+    matches: dict[str, Operator] = {}
     for name in category:
-        if name not in known:
-            raise TesseraError("unknown category", got=name, allowed=known)
-        found.update((operator.name, operator) for operator in known[name])
+        if name not in categories:
+            raise TesseraError("unknown category", got=name, allowed=categories)
+        matches.update((operator.name, operator) for operator in categories[name])
     for pattern in patterns:
-        names = [NAMES[pattern]] if pattern in NAMES else fnmatch.filter(OPERATORS, pattern)
+        names = [CANONICAL_NAMES[pattern]] if pattern in CANONICAL_NAMES else fnmatch.filter(OPERATORS, pattern)
         if not names:
-            do = did_you_mean(pattern, NAMES, "see `tessera list ops`")
+            do = suggest_similar(pattern, CANONICAL_NAMES, "see `tessera list ops`")
             raise TesseraError("unknown operator", got=pattern, do=do)
-        found.update((name, OPERATORS[name]) for name in names)
-    return list(found.values())
+        matches.update((name, OPERATORS[name]) for name in names)
+    return list(matches.values())
 
 
-def torch_expressions() -> Mapping[str, str]:
-    """How PyTorch writes each operator."""
+def list_torch_expressions() -> Mapping[str, str]:
+    """Return the torch expressions (Python source) of all operators, by operator name."""
     return {name: operator.torch for name, operator in OPERATORS.items() if operator.torch}
 
 
-def numpy_expressions() -> Mapping[str, str]:
-    """How NumPy writes those operators whose reference needs nothing else."""
+def list_numpy_expressions() -> Mapping[str, str]:
+    """Return the reference expressions that use only NumPy, by operator name."""
     others = re.compile(r"\b(ref|special|scipy)\.")
     return {name: op.reference for name, op in OPERATORS.items() if not others.search(op.reference)}

@@ -1,214 +1,244 @@
-"""Arithmetic: sums, products, quotients, remainders, bounds, and the parts of floating-point numbers."""
+"""Arithmetic: sums, products, quotients, remainders, clamps, and parts of floating-point numbers; in-place variants.
+
+A benchmark calls an in-place operator repeatedly on the same buffer, and the values must stay finite: sums grow until
+the addend is rounded away, factors and divisors are 1 and -1, and remainders, clamps and similar operators are
+idempotent.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
-from tessera.operators.catalogue.elementwise import (
+from tessera.operators.catalogue.families import (
     LINEAR_GRADIENT,
+    MATRIX_SIDES,
     NO_FLOPS,
     NO_GRADIENT,
     SAME_GRADIENT,
-    SIDES,
-    SLOW_SIDES,
-    WIDE,
+    SLOW_MATRIX_SIDES,
+    WIDE_DTYPES,
     ZERO_GRADIENT,
-    binary,
-    elementwise,
-    unary,
-    value,
+    ElementwiseFamily,
+    define_operator,
+    make_value,
+    write_both,
 )
-from tessera.operators.draws import Draw, cells, integers, normal, not_all_finite, uniform
-from tessera.operators.operator import Input, Operator, by_size
-from tessera.operators.work import nothing_moved, per_output
+from tessera.operators.draws import Draw, between_multiples, integers, normal, not_all_finite, signs, uniform
+from tessera.operators.operator import Input, Operator, make_sizes
+from tessera.operators.work import count_no_bytes, count_per_output
 
-_unary = partial(unary, "arithmetic")
-_binary = partial(binary, "arithmetic")
-_elementwise = partial(elementwise, "arithmetic")
+_ARITHMETIC_FAMILY = ElementwiseFamily("arithmetic")
+_define_unary, _define_binary = _ARITHMETIC_FAMILY.define_unary, _ARITHMETIC_FAMILY.define_binary
+_define_unary_inplace, _define_binary_inplace = (
+    partial(_define_unary, inplace=True),
+    partial(_define_binary, inplace=True),
+)
 
-NOT_ZERO = uniform(0.5, 2.0)
-# dividends and divisors whose quotient is never close to a whole number, where remainders jump
-DIVIDEND, DIVISOR = cells(-6, 6, 0.2, 0.8), integers(5, low=1)
-# two inputs that never lie close to one another: the larger of them has a kink where they meet
-ONE_SIDE, OTHER_SIDE = cells(-3, 3, 0.1, 0.4), cells(-3, 3, 0.6, 0.9)
-NO_KINK = cells(-3, 3)  # at zero and the bounds of clamps
-PARTS = {"data": value(), "first": value(), "second": value(NOT_ZERO)}
+NONZERO_VALUES = uniform(0.5, 2.0)
+# dividends and divisors whose quotient is never close to an integer, where remainders are discontinuous
+DIVIDEND_VALUES, DIVISOR_VALUES = between_multiples(-6, 6, 0.2, 0.8), integers(5, low=1)
+# two inputs that are never close to each other: their maximum is not differentiable where they are equal
+LOW_FRACTIONS, HIGH_FRACTIONS = between_multiples(-3, 3, 0.1, 0.4), between_multiples(-3, 3, 0.6, 0.9)
+BETWEEN_INTEGERS = between_multiples(
+    -3, 3
+)  # avoids zero and the bounds of clamps, where the operators are not differentiable
+POSITIVE_INTEGERS = {
+    "lhs": integers(1000, low=1),
+    "rhs": integers(1000, low=1),
+    "kind": "int32",
+    "sides": SLOW_MATRIX_SIDES,
+    **NO_FLOPS,
+}
+NONFINITE_REPLACEMENTS = {"nan": 0.0, "posinf": 10.0, "neginf": -10.0}
+LERP_INPUTS = {"lhs": make_value(), "rhs": make_value(), "weight": make_value(uniform(0.0, 1.0))}
 
 
-def _with_scalar(
-    name: str, torch: str, reference: str, other: float, gradient: Mapping[str, Any], draw: Draw = normal
-) -> Operator:
-    """An operator on `data` and one number, `other`."""
-    return _unary(name, draw, torch=torch, reference=reference, attributes={"other": other}, **gradient)
+def _make_parts(second: Draw) -> dict[str, Input]:
+    return {"data": make_value(), "first": make_value(), "second": make_value(second)}
 
 
-def _broadcast(name: str, torch: str, rhs: Draw, backward_flops: float, backward_bytes: float) -> Operator:
-    """An operator that repeats a row over a matrix; its backward pass sums over the rows."""
-    return Operator(
-        name=f"broadcast_{name}",
-        category="arithmetic",
-        torch=f"torch.{torch}(lhs, rhs)",
-        reference=f"np.{name}(lhs, rhs)",
-        sizes=by_size(lambda n: {"lhs": Input(shape=(n, n)), "rhs": Input(shape=(n,), draw=rhs)}, *SIDES),
-        flops=per_output(),
-        backward_flops=backward_flops,
-        backward_bytes=backward_bytes,
+def _define_scalar(name: str, other: float, draw: Draw = normal, **settings: Any) -> Operator:
+    """Define an operator on a tensor `data` and a number `other`; `name` is the name of the NumPy function."""
+    settings = {"function": name, "numpy": name, **settings}
+    return _define_unary(f"{name}_scalar", draw, attributes={"other": other}, **settings)
+
+
+def _define_broadcast(name: str, torch: str, rhs: Draw, **costs: float) -> Operator:
+    """Define a binary operator on a matrix and a broadcast row; its backward pass sums over the rows."""
+    return define_operator(
+        "arithmetic",
+        f"broadcast_{name}",
+        f"torch.{torch}(lhs, rhs)",
+        f"np.{name}(lhs, rhs)",
+        make_sizes(lambda n: {"lhs": Input(shape=(n, n)), "rhs": Input(shape=(n,), draw=rhs)}, *MATRIX_SIDES),
+        flops=count_per_output(),
+        **costs,
     )
 
 
-OPERATORS = (
-    _binary("add", **SAME_GRADIENT),
-    _binary("subtract", aliases=("sub",), backward_flops=1.0, backward_bytes=2 / 3),
-    _binary("multiply", aliases=("mul",)),
-    _binary("divide", rhs=NOT_ZERO, aliases=("div", "true_divide"), backward_flops=4.0),
-    _binary(
+_OUT_OF_PLACE_OPERATORS = (
+    _define_binary("add", **SAME_GRADIENT),
+    _define_binary("subtract", aliases=("sub",), backward_flops=1.0, backward_bytes=2 / 3),
+    _define_binary("multiply", aliases=("mul",)),
+    _define_binary("divide", rhs=NONZERO_VALUES, aliases=("div", "true_divide"), backward_flops=4.0),
+    _define_binary(
         "divide_floor",
-        DIVIDEND,
-        DIVISOR,
+        DIVIDEND_VALUES,
+        DIVISOR_VALUES,
         torch="torch.div(lhs, rhs, rounding_mode='floor')",
-        reference="np.floor_divide(lhs, rhs)",
+        numpy="floor_divide",
         **ZERO_GRADIENT,
     ),
-    _binary(
+    _define_binary(
         "divide_trunc",
-        DIVIDEND,
-        DIVISOR,
+        DIVIDEND_VALUES,
+        DIVISOR_VALUES,
         torch="torch.div(lhs, rhs, rounding_mode='trunc')",
         reference="np.trunc(lhs / rhs)",
         **ZERO_GRADIENT,
     ),
-    _binary("floor_divide", DIVIDEND, DIVISOR, **NO_GRADIENT),
-    _binary(
-        "modulo",
-        DIVIDEND,
-        DIVISOR,
-        torch="torch.remainder(lhs, rhs)",
-        reference="np.remainder(lhs, rhs)",
-        aliases=("remainder",),
+    _define_binary("floor_divide", DIVIDEND_VALUES, DIVISOR_VALUES, **NO_GRADIENT),
+    _define_binary(
+        "modulo", DIVIDEND_VALUES, DIVISOR_VALUES, function="remainder", numpy="remainder", aliases=("remainder",)
     ),
-    _binary("fmod", DIVIDEND, DIVISOR),
-    _broadcast("add", "add", normal, backward_flops=1.0, backward_bytes=0.5),
-    _broadcast("subtract", "sub", normal, backward_flops=1.0, backward_bytes=0.5),
-    _broadcast("multiply", "mul", normal, backward_flops=3.0, backward_bytes=1.5),
-    _broadcast("divide", "div", NOT_ZERO, backward_flops=4.0, backward_bytes=1.5),
-    # with one number
-    _with_scalar("add_scalar", "torch.add(data, other)", "np.add(data, other)", 2.5, SAME_GRADIENT),
-    _with_scalar("subtract_scalar", "torch.sub(data, other)", "np.subtract(data, other)", 2.5, SAME_GRADIENT),
-    _with_scalar("rsub", "torch.rsub(data, other)", "np.subtract(other, data)", 2.5, LINEAR_GRADIENT),
-    _with_scalar("multiply_scalar", "torch.mul(data, other)", "np.multiply(data, other)", 2.5, LINEAR_GRADIENT),
-    _with_scalar("divide_scalar", "torch.div(data, other)", "np.divide(data, other)", 2.5, LINEAR_GRADIENT),
-    _with_scalar(
-        "modulo_scalar", "torch.remainder(data, other)", "np.remainder(data, other)", 3.0, SAME_GRADIENT, DIVIDEND
-    ),
-    _with_scalar("fmod_scalar", "torch.fmod(data, other)", "np.fmod(data, other)", 3.0, SAME_GRADIENT, DIVIDEND),
-    _with_scalar(
-        "floor_divide_scalar",
-        "torch.floor_divide(data, other)",
-        "np.floor_divide(data, other)",
-        3.0,
-        NO_GRADIENT,
-        DIVIDEND,
-    ),
-    _with_scalar("copysign_scalar", "torch.copysign(data, other)", "np.copysign(data, other)", -1.0, {}, NO_KINK),
-    # of one input
-    _unary("negative", torch="torch.neg(data)", aliases=("neg",), **LINEAR_GRADIENT),
-    _unary("positive", moved=nothing_moved, flops=per_output(0), **SAME_GRADIENT),
-    _unary("abs", NO_KINK, aliases=("absolute",)),
-    _unary("sign", NO_KINK, **ZERO_GRADIENT),
-    _unary("sgn", kind="complex", reference="np.sign(data)", flops=per_output(5), **WIDE),
-    _unary("reciprocal", NOT_ZERO),
-    _unary(
+    _define_binary("fmod", DIVIDEND_VALUES, DIVISOR_VALUES),
+    _define_broadcast("add", "add", normal, backward_flops=1.0, backward_bytes=0.5),
+    _define_broadcast("subtract", "sub", normal, backward_flops=1.0, backward_bytes=0.5),
+    _define_broadcast("multiply", "mul", normal, backward_flops=3.0, backward_bytes=1.5),
+    _define_broadcast("divide", "div", NONZERO_VALUES, backward_flops=4.0, backward_bytes=1.5),
+    # with a scalar
+    _define_scalar("add", 2.5, **SAME_GRADIENT),
+    _define_scalar("subtract", 2.5, function="sub", **SAME_GRADIENT),
+    _define_unary("rsub", reference="np.subtract(other, data)", attributes={"other": 2.5}, **LINEAR_GRADIENT),
+    _define_scalar("multiply", 2.5, function="mul", **LINEAR_GRADIENT),
+    _define_scalar("divide", 2.5, function="div", **LINEAR_GRADIENT),
+    _define_scalar("modulo", 3.0, DIVIDEND_VALUES, function="remainder", numpy="remainder", **SAME_GRADIENT),
+    _define_scalar("fmod", 3.0, DIVIDEND_VALUES, **SAME_GRADIENT),
+    _define_scalar("floor_divide", 3.0, DIVIDEND_VALUES, **NO_GRADIENT),
+    _define_scalar("copysign", -1.0, BETWEEN_INTEGERS),
+    # unary operators
+    _define_unary("negative", function="neg", aliases=("neg",), **LINEAR_GRADIENT),
+    _define_unary("positive", moved=count_no_bytes, flops=count_per_output(0), **SAME_GRADIENT),
+    _define_unary("abs", BETWEEN_INTEGERS, aliases=("absolute",)),
+    _define_unary("sign", BETWEEN_INTEGERS, **ZERO_GRADIENT),
+    _define_unary("sgn", kind="complex", numpy="sign", flops=count_per_output(5), **WIDE_DTYPES),
+    _define_unary("reciprocal", NONZERO_VALUES),
+    _define_unary(
         "nan_to_num",
         not_all_finite,
         torch="torch.nan_to_num(data, nan=nan, posinf=posinf, neginf=neginf)",
         reference="np.nan_to_num(data, nan=nan, posinf=posinf, neginf=neginf)",
-        attributes={"nan": 0.0, "posinf": 10.0, "neginf": -10.0},
+        attributes=NONFINITE_REPLACEMENTS,
     ),
-    # of several
-    _elementwise(
-        "addcmul",
-        "torch.addcmul(data, first, second, value=value)",
-        "ref.addcmul(data, first, second, value)",
-        inputs=PARTS,
-        attributes={"value": 0.5},
-        flops=per_output(3),
-        backward_bytes=1.25,
+    # operators on several inputs
+    *(
+        _ARITHMETIC_FAMILY.define(
+            name,
+            f"torch.{name}(data, first, second, value=value)",
+            f"ref.{name}(data, first, second, value)",
+            inputs=_make_parts(NONZERO_VALUES),
+            attributes={"value": 0.5},
+            flops=count_per_output(3),
+            backward_bytes=1.25,
+        )
+        for name in ("addcmul", "addcdiv")
     ),
-    _elementwise(
-        "addcdiv",
-        "torch.addcdiv(data, first, second, value=value)",
-        "ref.addcdiv(data, first, second, value)",
-        inputs=PARTS,
-        attributes={"value": 0.5},
-        flops=per_output(3),
-        backward_bytes=1.25,
-    ),
-    _elementwise(
+    _ARITHMETIC_FAMILY.define(
         "lerp",
         "torch.lerp(lhs, rhs, weight)",
         "ref.lerp(lhs, rhs, weight)",
-        inputs={"lhs": value(), "rhs": value(), "weight": value(uniform(0.0, 1.0))},
-        flops=per_output(3),
+        inputs=LERP_INPUTS,
+        flops=count_per_output(3),
     ),
-    _binary(
+    _define_binary(
         "lerp_scalar",
-        torch="torch.lerp(lhs, rhs, weight)",
+        function="lerp",
         reference="ref.lerp(lhs, rhs, weight)",
         attributes={"weight": 0.3},
-        flops=per_output(3),
+        flops=count_per_output(3),
         backward_bytes=1.0,
     ),
-    _binary("hypot", flops=per_output(4)),
-    # the larger and the smaller
-    *(_binary(name, ONE_SIDE, OTHER_SIDE) for name in ("maximum", "minimum", "fmax", "fmin")),
-    _unary(
-        "clamp",
-        NO_KINK,
-        torch="torch.clamp(data, min, max)",
-        reference="np.clip(data, min, max)",
-        attributes={"min": -1.0, "max": 1.0},
-        aliases=("clip",),
-    ),
-    _unary(
-        "clamp_min",
-        NO_KINK,
-        torch="torch.clamp_min(data, min)",
-        reference="np.maximum(data, min)",
-        attributes={"min": -1.0},
-    ),
-    _unary(
-        "clamp_max",
-        NO_KINK,
-        torch="torch.clamp_max(data, max)",
-        reference="np.minimum(data, max)",
-        attributes={"max": 1.0},
-    ),
-    _elementwise(
+    _define_binary("hypot", flops=count_per_output(4)),
+    # maximum and minimum
+    *(_define_binary(name, LOW_FRACTIONS, HIGH_FRACTIONS) for name in ("maximum", "minimum", "fmax", "fmin")),
+    _define_unary("clamp", BETWEEN_INTEGERS, numpy="clip", attributes={"min": -1.0, "max": 1.0}, aliases=("clip",)),
+    _define_unary("clamp_min", BETWEEN_INTEGERS, numpy="maximum", attributes={"min": -1.0}),
+    _define_unary("clamp_max", BETWEEN_INTEGERS, numpy="minimum", attributes={"max": 1.0}),
+    _ARITHMETIC_FAMILY.define(
         "clamp_tensor",
         "torch.clamp(data, lower, upper)",
         "np.clip(data, lower, upper)",
         inputs={
-            "data": value(ONE_SIDE),
-            "lower": value(cells(-3, 0, 0.6, 0.9)),
-            "upper": value(cells(0, 3, 0.6, 0.9)),
+            "data": make_value(LOW_FRACTIONS),
+            "lower": make_value(between_multiples(-3, 0, 0.6, 0.9)),
+            "upper": make_value(between_multiples(0, 3, 0.6, 0.9)),
         },
     ),
     # parts of floating-point numbers
-    _unary("frexp", cells(1, 8), backward_flops=2.0),
-    # PyTorch 2.13 takes powers of two of negative exponents as whole numbers in the backward pass, so as zero
-    _elementwise(
+    _define_unary("frexp", between_multiples(1, 8), backward_flops=2.0),
+    # no negative exponents: the backward pass of PyTorch 2.13 computes powers of two as integers, so 2**-1 becomes 0
+    _ARITHMETIC_FAMILY.define(
         "ldexp",
-        "torch.ldexp(lhs, rhs)",
-        "np.ldexp(lhs, rhs)",
-        inputs={"lhs": value(), "rhs": value(integers(5), "int32")},
-        flops=per_output(2),
+        *write_both("ldexp(lhs, rhs)"),
+        inputs={"lhs": make_value(), "rhs": make_value(integers(5), "int32")},
+        flops=count_per_output(2),
     ),
-    _binary("nextafter"),
-    _binary("copysign", NO_KINK, NO_KINK),
-    _binary("heaviside", integers(2, low=-1), NOT_ZERO, **NO_GRADIENT),
-    # whole numbers
-    _binary("gcd", integers(1000, low=1), integers(1000, low=1), kind="int32", sides=SLOW_SIDES, **NO_FLOPS),
-    _binary("lcm", integers(1000, low=1), integers(1000, low=1), kind="int32", sides=SLOW_SIDES, **NO_FLOPS),
+    _define_binary("nextafter"),
+    _define_binary("copysign", BETWEEN_INTEGERS, BETWEEN_INTEGERS),
+    _define_binary("heaviside", integers(2, low=-1), NONZERO_VALUES, **NO_GRADIENT),
+    _define_binary("gcd", **POSITIVE_INTEGERS),
+    _define_binary("lcm", **POSITIVE_INTEGERS),
 )
+
+
+_define_scalar_inplace = partial(_define_scalar, inplace=True, aliases=())
+
+_IN_PLACE_OPERATORS = (
+    _define_binary_inplace("add"),
+    _define_binary_inplace("subtract", function="sub", aliases=("subtract_", "sub_")),
+    _define_binary_inplace("multiply", normal, signs, function="mul", aliases=("multiply_", "mul_")),
+    _define_binary_inplace("division", normal, signs, function="div", numpy="divide", aliases=("divide_", "div_")),
+    _define_binary_inplace(
+        "modulo", DIVIDEND_VALUES, DIVISOR_VALUES, function="remainder", numpy="remainder", aliases=("remainder_",)
+    ),
+    _define_binary_inplace("fmod", DIVIDEND_VALUES, DIVISOR_VALUES),
+    _define_binary_inplace("floor_divide", DIVIDEND_VALUES, signs),
+    _define_binary_inplace("hypot", flops=count_per_output(4)),
+    _define_binary_inplace("copysign"),
+    _define_scalar_inplace("add", 0.5),
+    _define_scalar_inplace("subtract", 0.5, function="sub"),
+    _define_scalar_inplace("multiply", -1.0, function="mul"),
+    _define_scalar_inplace("divide", -1.0, function="div"),
+    _define_unary_inplace("negative", function="neg", aliases=("negative_", "neg_")),
+    _define_unary_inplace("abs"),
+    _define_unary_inplace("sign"),
+    _define_unary_inplace("reciprocal", NONZERO_VALUES),
+    _define_unary_inplace(
+        "nan_to_num",
+        not_all_finite,
+        reference="np.nan_to_num(data, copy=False, nan=nan, posinf=posinf, neginf=neginf)",
+        attributes=NONFINITE_REPLACEMENTS,
+    ),
+    _define_unary_inplace("clamp", numpy="clip", attributes={"min": -1.0, "max": 1.0}, aliases=("clamp_", "clip_")),
+    _define_unary_inplace("clamp_min", numpy="maximum", attributes={"min": -1.0}),
+    _define_unary_inplace("clamp_max", numpy="minimum", attributes={"max": 1.0}),
+    *(
+        _ARITHMETIC_FAMILY.define_inplace(
+            name,
+            f"data.{name}_(first, second, value=value)",
+            f"ref.{name}(data, first, second, value)",
+            inputs=_make_parts(signs),
+            attributes={"value": 0.5},
+            flops=count_per_output(3),
+        )
+        for name in ("addcmul", "addcdiv")
+    ),
+    _ARITHMETIC_FAMILY.define_inplace(
+        "lerp", "lhs.lerp_(rhs, weight)", "ref.lerp(lhs, rhs, weight)", inputs=LERP_INPUTS, flops=count_per_output(3)
+    ),
+    _define_binary_inplace("gcd", **POSITIVE_INTEGERS),
+    _define_binary_inplace("lcm", **POSITIVE_INTEGERS),
+)
+
+OPERATORS = (*_OUT_OF_PLACE_OPERATORS, *_IN_PLACE_OPERATORS)

@@ -1,28 +1,30 @@
-"""Comparisons: of values with one another, with one number, and with what is not a number."""
+"""Comparisons with a tensor, a scalar or NaN; logic on booleans and bits; in-place variants."""
 
 from __future__ import annotations
 
 from functools import partial
 
-from tessera.operators.catalogue.elementwise import (
+from tessera.operators.catalogue.families import (
+    MATRIX_SIDES,
     NO_FLOPS,
-    SIDES,
-    WIDE,
-    binary,
-    inplace_binary,
-    unary,
+    NO_GRADIENT,
+    WIDE_DTYPES,
+    ElementwiseFamily,
+    define_operator,
+    write_both,
 )
-from tessera.operators.draws import constant, integers, not_all_finite
-from tessera.operators.operator import Input, Operator, by_size
-from tessera.operators.work import per_input
+from tessera.operators.draws import booleans, constant, integers, not_all_finite
+from tessera.operators.operator import Input, make_sizes
+from tessera.operators.work import count_per_input
 
-_unary = partial(unary, "comparison", differentiable=False)
-_binary = partial(binary, "comparison", differentiable=False)
+_COMPARISON_FAMILY = ElementwiseFamily("comparison", NO_GRADIENT)
+_LOGICAL_FAMILY = ElementwiseFamily("logical", NO_FLOPS)
+_define_unary, _define_binary = _COMPARISON_FAMILY.define_unary, _COMPARISON_FAMILY.define_binary
 
-FEW = integers(4)  # so few values that many are equal
+FEW_INTEGERS = integers(4)  # four different values, so that many comparisons are equal
 
-# torch's name -> NumPy's, and torch's own alias
-RELATIONS = {
+# name in torch -> name in NumPy, aliases in torch
+COMPARISON_NAMES = {
     "eq": ("equal", ()),
     "ne": ("not_equal", ("not_equal",)),
     "lt": ("less", ("less",)),
@@ -31,44 +33,84 @@ RELATIONS = {
     "ge": ("greater_equal", ("greater_equal",)),
 }
 
-OPERATORS = (
+_COMPARISON_OPERATORS = (
     *(
-        _binary(name, FEW, FEW, reference=f"np.{numpy}(lhs, rhs)", aliases=aliases)
-        for name, (numpy, aliases) in RELATIONS.items()
+        _define_binary(name, FEW_INTEGERS, FEW_INTEGERS, numpy=numpy, aliases=aliases)
+        for name, (numpy, aliases) in COMPARISON_NAMES.items()
     ),
     *(
-        _unary(
-            f"{name}_scalar",
-            FEW,
-            torch=f"torch.{name}(data, other)",
-            reference=f"np.{numpy}(data, other)",
-            attributes={"other": 1.0},
-        )
-        for name, (numpy, _) in RELATIONS.items()
+        _define_unary(f"{name}_scalar", FEW_INTEGERS, function=name, numpy=numpy, attributes={"other": 1.0})
+        for name, (numpy, _) in COMPARISON_NAMES.items()
     ),
     *(
-        inplace_binary("comparison", name, FEW, FEW, reference=f"np.{numpy}(lhs, rhs, out=lhs)")
-        for name, (numpy, _) in RELATIONS.items()
+        _define_binary(name, FEW_INTEGERS, FEW_INTEGERS, numpy=numpy, inplace=True)
+        for name, (numpy, _) in COMPARISON_NAMES.items()
     ),
-    _binary("isclose", FEW, FEW, flops=per_input("lhs", 4)),
-    # both compare everything only where nothing differs
-    _binary("allclose", constant(0.5), constant(0.5), flops=per_input("lhs", 4)),
-    _binary("equal", constant(0.5), constant(0.5), reference="np.array_equal(lhs, rhs)", flops=per_input("lhs")),
-    *(_unary(name, not_all_finite) for name in ("isnan", "isinf", "isfinite", "isposinf", "isneginf")),
-    _unary("signbit"),
-    _unary("isreal", FEW, kind="complex", **WIDE),
-    Operator(
-        name="isin",
-        category="comparison",
-        torch="torch.isin(data, test_elements)",
-        reference="np.isin(data, test_elements)",
-        sizes=by_size(
+    _define_binary("isclose", FEW_INTEGERS, FEW_INTEGERS, flops=count_per_input("lhs", 4)),
+    # equal inputs: both operators may stop at the first difference
+    _define_binary("allclose", constant(0.5), constant(0.5), flops=count_per_input("lhs", 4)),
+    _define_binary("equal", constant(0.5), constant(0.5), numpy="array_equal", flops=count_per_input("lhs")),
+    *(_define_unary(name, not_all_finite) for name in ("isnan", "isinf", "isfinite", "isposinf", "isneginf")),
+    _define_unary("signbit"),
+    _define_unary("isreal", FEW_INTEGERS, kind="complex", **WIDE_DTYPES),
+    define_operator(
+        "comparison",
+        "isin",
+        *write_both("isin(data, test_elements)"),
+        make_sizes(
             lambda n: {
                 "data": Input(shape=(n, n), kind="int64", draw=integers(64)),
                 "test_elements": Input(shape=(16,), kind="int64", draw=integers(64)),
             },
-            *SIDES,
+            *MATRIX_SIDES,
         ),
         **NO_FLOPS,
     ),
 )
+
+INT32_VALUES = integers(2**30, low=-(2**30))
+
+_define_boolean_binary = partial(_LOGICAL_FAMILY.define_binary, lhs=booleans, rhs=booleans, kind="bool")
+_define_bitwise_binary = partial(_LOGICAL_FAMILY.define_binary, lhs=INT32_VALUES, rhs=INT32_VALUES, kind="int32")
+_define_bitwise_scalar = partial(_LOGICAL_FAMILY.define_unary, draw=INT32_VALUES, kind="int32")
+_LOGIC_NAMES, _SHIFT_DIRECTIONS = ("and", "or", "xor"), ("left", "right")
+
+_LOGIC_OPERATORS = (
+    *(
+        operator
+        for inplace in (False, True)
+        for operator in (
+            *(_define_boolean_binary(f"logical_{gate}", inplace=inplace) for gate in _LOGIC_NAMES),
+            _LOGICAL_FAMILY.define_unary("logical_not", booleans, kind="bool", inplace=inplace),
+        )
+    ),
+    *(
+        operator
+        for inplace in (False, True)
+        for operator in (
+            *(_define_bitwise_binary(f"bitwise_{gate}", inplace=inplace) for gate in _LOGIC_NAMES),
+            _LOGICAL_FAMILY.define_unary("bitwise_not", INT32_VALUES, kind="int32", inplace=inplace),
+        )
+    ),
+    *(
+        _define_bitwise_scalar(
+            f"bitwise_{gate}_scalar", function=f"bitwise_{gate}", numpy=f"bitwise_{gate}", attributes={"other": 0x0F0F}
+        )
+        for gate in _LOGIC_NAMES
+    ),
+    *(
+        _define_bitwise_binary(f"bitwise_{side}_shift", rhs=integers(8), numpy=f"{side}_shift")
+        for side in _SHIFT_DIRECTIONS
+    ),
+    *(
+        _define_bitwise_scalar(
+            f"bitwise_{side}_shift_scalar",
+            function=f"bitwise_{side}_shift",
+            numpy=f"{side}_shift",
+            attributes={"other": 3},
+        )
+        for side in _SHIFT_DIRECTIONS
+    ),
+)
+
+OPERATORS = (*_COMPARISON_OPERATORS, *_LOGIC_OPERATORS)

@@ -1,49 +1,49 @@
-"""Conversions: between dtypes, between memory layouts, to Python and NumPy, to and from quantised and complex numbers.
+"""Conversions: between dtypes, between memory layouts, to Python and NumPy, to and from quantised and complex values.
 
-`to_X` converts the case's own dtype; `A_to_B` always the same two. Rounding to 16 bits is checked to the 16 bits'
-precision, against the value that was rounded: that is what its gradient belongs to.
+`to_X` converts from the case's dtype, `A_to_B` between two fixed dtypes. A conversion to 16 bits
+is compared with the unrounded value, with the tolerance of the 16-bit dtype.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from tessera.operators.catalogue.elementwise import NO_GRADIENT, SAME_GRADIENT, WIDE
-from tessera.operators.catalogue.layouts import Sizes, images, square
-from tessera.operators.draws import Draw, booleans, cells, constant, half_zero, integers, uniform
-from tessera.operators.operator import Input, Operator, by_size
-from tessera.operators.work import nothing_moved, per_output
+from tessera.operators.catalogue.families import (
+    NO_GRADIENT,
+    SAME_GRADIENT,
+    WIDE_DTYPES,
+    Sizes,
+    define_family,
+    make_images,
+    make_square,
+    write_both,
+)
+from tessera.operators.draws import Draw, between_multiples, booleans, constant, half_zero, integers, uniform
+from tessera.operators.operator import Input, Operator, make_sizes
+from tessera.operators.work import count_no_bytes, count_per_output
 
-HUNDREDS = Draw("100 * rng.standard_normal(shape)")
-MOSTLY_ZERO = Draw("rng.standard_normal(shape) * (rng.random(shape) < 0.05)")
+WIDE_NORMAL_VALUES = Draw("100 * rng.standard_normal(shape)")
+MOSTLY_ZERO_VALUES = Draw("rng.standard_normal(shape) * (rng.random(shape) < 0.05)")
 
 
-def _conversion(name: str, torch: str, reference: str, sizes: Sizes | None = None, **rest: Any) -> Operator:
-    settings: dict[str, Any] = {"backward_flops": 0.0, "backward_bytes": 1.0, **rest}
-    return Operator(
-        name=name, category="conversion", torch=torch, reference=reference, sizes=sizes or square(), **settings
+_define_conversion = define_family("conversion", backward_flops=0.0, backward_bytes=1.0)
+
+
+def _define_cast(start: str, end: str, draw: Draw) -> Operator:
+    """Define a conversion from dtype `start` to dtype `end`, independent of the case's dtype."""
+    return _define_conversion(
+        f"{start}_to_{end}", f"data.to(torch.{end})", f"data.astype(np.{end})", make_square(draw, start), **NO_GRADIENT
     )
 
 
-def _cast(start: str, end: str, draw: Draw) -> Operator:
-    """From one dtype to another, neither of them the case's."""
-    return _conversion(
-        f"{start}_to_{end}",
-        f"data.to(torch.{end})",
-        f"data.astype(np.{end})",
-        square(draw, start),
-        **NO_GRADIENT,
-    )
-
-
-def _quantised(name: str, torch: str, reference: str, sizes: Sizes, **rest: Any) -> Operator:
-    """From float32 to eight bits; the output is seen as float32 again."""
-    return _conversion(
+def _define_quantisation(name: str, torch: str, reference: str, sizes: Sizes, **rest: Any) -> Operator:
+    """Define a quantisation from float32 to eight bits; the output is converted back to float32 for the check."""
+    return _define_conversion(
         name,
         torch,
         reference,
         sizes,
-        flops=per_output(3),
+        flops=count_per_output(3),
         moved=lambda call: call.read["data"] + call.written[0] / 4,
         dtypes=("float32",),
         **NO_GRADIENT,
@@ -51,19 +51,23 @@ def _quantised(name: str, torch: str, reference: str, sizes: Sizes, **rest: Any)
     )
 
 
-def _to_whole(end: str, draw: Draw = HUNDREDS) -> Operator:
-    """From the case's dtype to whole numbers or truth values."""
-    return _conversion(f"to_{end}", f"data.to(torch.{end})", f"data.astype(np.{end})", square(draw), **NO_GRADIENT)
+def _define_cast_to_integer(end: str, draw: Draw = WIDE_NORMAL_VALUES) -> Operator:
+    """Define a conversion from the case's dtype to integers or booleans."""
+    return _define_conversion(
+        f"to_{end}", f"data.to(torch.{end})", f"data.astype(np.{end})", make_square(draw), **NO_GRADIENT
+    )
 
 
-_COMPLEX = by_size(lambda n: {"data": Input(shape=(n, n), kind="complex")}, 64, 1024, 2048)
-_FIRST_QUADRANT = by_size(
+_COMPLEX_INPUTS = make_sizes(lambda n: {"data": Input(shape=(n, n), kind="complex")}, 64, 1024, 2048)
+_FIRST_QUADRANT_INPUTS = make_sizes(
     lambda n: {"data": Input(shape=(n, n), kind="complex", draw=uniform(0.2, 2.0))}, 64, 1024, 2048
 )
-_ONE = by_size(lambda n: {"data": Input(shape=(n,))}, 1, 1, 1)
-_LISTED = by_size(lambda n: {"data": Input(shape=(n, n))}, 16, 128, 512)
-_LAST = by_size(lambda n, c, s: {"data": Input(shape=(n, s, s, c))}, (1, 16, 16), (8, 64, 56), (64, 64, 56))
-_CHANNELS = by_size(
+_ONE_ELEMENT_INPUTS = make_sizes(lambda n: {"data": Input(shape=(n,))}, 1, 1, 1)
+_SMALL_MATRIX_INPUTS = make_sizes(lambda n: {"data": Input(shape=(n, n))}, 16, 128, 512)
+_CHANNELS_LAST_INPUTS = make_sizes(
+    lambda n, c, s: {"data": Input(shape=(n, s, s, c))}, (1, 16, 16), (8, 64, 56), (64, 64, 56)
+)
+_PER_CHANNEL_INPUTS = make_sizes(
     lambda c, n: {
         "data": Input(shape=(c, n)),
         "scales": Input(shape=(c,), draw=Draw("2.0 ** rng.integers(-7, -3, shape)"), grad=False),
@@ -73,136 +77,152 @@ _CHANNELS = by_size(
     (1024, 1024),
     (4096, 4096),
 )
-# values well between two roundings: they lie on the same side in every precision
-_STEP = {"scale": 2.0**-5, "zero_point": 3}
-NEAR_STEPS = cells(-90, 90, -0.4, 0.4, 2.0**-5)
+# values near a quantisation step, far from ties: they round to the same step in every precision
+_QUANTISATION_STEP = {"scale": 2.0**-5, "zero_point": 3}
+NEAR_STEP_VALUES = between_multiples(-90, 90, -0.4, 0.4, 2.0**-5)
 
 OPERATORS = (
     # dtypes
-    _conversion(
+    _define_conversion(
         "to_float64", "data.to(torch.float64)", "data.astype(np.float64)", dtypes=("float32", "bfloat16", "float16")
     ),
-    _conversion(
+    _define_conversion(
         "to_bfloat16", "data.to(torch.bfloat16)", "ref.identity(data)", tolerance=25.0, dtypes=("float32", "float16")
     ),
-    _conversion(
+    _define_conversion(
         "to_float16",
         "data.to(torch.float16)",
         "ref.identity(data)",
         checked="out[0].astype(np.float16)",
         dtypes=("float32", "bfloat16"),
     ),
-    _conversion(
+    _define_conversion(
         "to_complex64", "data.to(torch.complex64)", "ref.identity(data).astype(np.complex128)", dtypes=("float32",)
     ),
-    _to_whole("int64"),
-    _to_whole("int32"),
-    _to_whole("int8", uniform(-100.0, 100.0)),
-    _to_whole("uint8", uniform(0.0, 255.0)),
-    _to_whole("bool", half_zero),
-    _cast("float64", "float32", HUNDREDS),
-    _cast("float16", "float32", HUNDREDS),
-    _cast("int64", "float32", integers(1000, low=-1000)),
-    _cast("int32", "float32", integers(1000, low=-1000)),
-    _cast("int8", "float32", integers(128, low=-128)),
-    _cast("uint8", "float32", integers(256)),
-    _cast("bool", "float32", booleans),
-    _cast("bool", "int64", booleans),
-    _cast("int64", "int32", integers(2**31)),
-    _cast("int64", "bool", integers(2)),
-    # layouts
-    _conversion(
+    _define_cast_to_integer("int64"),
+    _define_cast_to_integer("int32"),
+    _define_cast_to_integer("int8", uniform(-100.0, 100.0)),
+    _define_cast_to_integer("uint8", uniform(0.0, 255.0)),
+    _define_cast_to_integer("bool", half_zero),
+    _define_cast("float64", "float32", WIDE_NORMAL_VALUES),
+    _define_cast("float16", "float32", WIDE_NORMAL_VALUES),
+    _define_cast("int64", "float32", integers(1000, low=-1000)),
+    _define_cast("int32", "float32", integers(1000, low=-1000)),
+    _define_cast("int8", "float32", integers(128, low=-128)),
+    _define_cast("uint8", "float32", integers(256)),
+    _define_cast("bool", "float32", booleans),
+    _define_cast("bool", "int64", booleans),
+    _define_cast("int64", "int32", integers(2**31)),
+    _define_cast("int64", "bool", integers(2)),
+    # memory layouts
+    _define_conversion(
         "to_channels_last",
         "data.contiguous(memory_format=torch.channels_last)",
         "np.moveaxis(np.moveaxis(data, 1, -1).copy(), -1, 1)",
-        images(),
+        make_images(),
         **SAME_GRADIENT,
     ),
-    _conversion(
+    _define_conversion(
         "from_channels_last",
         "data.permute(0, 3, 1, 2).contiguous()",
         "np.ascontiguousarray(np.moveaxis(data, -1, 1))",
-        _LAST,
+        _CHANNELS_LAST_INPUTS,
         **SAME_GRADIENT,
     ),
-    _conversion("contiguous", "data[:, ::2].contiguous()", "np.ascontiguousarray(data[:, ::2])"),
-    _conversion("to_same", "data.to(data.dtype)", "np.asarray(data)", moved=nothing_moved),
-    _conversion(
+    _define_conversion("contiguous", "data[:, ::2].contiguous()", "np.ascontiguousarray(data[:, ::2])"),
+    _define_conversion("to_same", "data.to(data.dtype)", "np.asarray(data)", moved=count_no_bytes),
+    _define_conversion(
         "to_sparse",
         "data.to_sparse()",
         "ref.identity(data)",
-        square(MOSTLY_ZERO),
+        make_square(MOSTLY_ZERO_VALUES),
         moved=lambda call: float(call.read["data"]),
         **NO_GRADIENT,
     ),
     # Python and NumPy
-    _conversion(
+    _define_conversion(
         "to_numpy",
         "data.numpy()",
         "np.asarray(data)",
-        moved=nothing_moved,
+        moved=count_no_bytes,
         dtypes=("float32", "float64", "float16"),
         **NO_GRADIENT,
     ),
-    _conversion("tolist", "data.tolist()", "data.tolist()", _LISTED, checked="np.array(out)", **NO_GRADIENT),
-    _conversion("item", "data.item()", "data.item()", _ONE, **NO_GRADIENT),
-    _conversion(
+    _define_conversion(
+        "tolist", "data.tolist()", "data.tolist()", _SMALL_MATRIX_INPUTS, checked="np.array(out)", **NO_GRADIENT
+    ),
+    _define_conversion("item", "data.item()", "data.item()", _ONE_ELEMENT_INPUTS, **NO_GRADIENT),
+    _define_conversion(
         "numpy_round_trip",
         "torch.from_numpy(data.numpy())",
         "np.asarray(data)",
-        moved=nothing_moved,
+        moved=count_no_bytes,
         dtypes=("float32", "float64", "float16"),
         **NO_GRADIENT,
     ),
-    _conversion("detach", "data.detach()", "np.asarray(data)", moved=nothing_moved, **NO_GRADIENT),
+    _define_conversion("detach", "data.detach()", "np.asarray(data)", moved=count_no_bytes, **NO_GRADIENT),
     # complex numbers
-    _conversion("real", "torch.real(data)", "np.real(data)", _COMPLEX, moved=nothing_moved, **WIDE),
-    _conversion("imag", "torch.imag(data)", "np.imag(data)", _COMPLEX, moved=nothing_moved, **WIDE),
-    _conversion("conj", "torch.conj(data)", "ref.conj(data)", _COMPLEX, moved=nothing_moved, **WIDE),
-    _conversion("conj_physical", "torch.conj_physical(data)", "np.conj(data)", _COMPLEX, flops=per_output(), **WIDE),
-    _conversion(
-        "angle", "torch.angle(data)", "np.angle(data)", _FIRST_QUADRANT, flops=per_output(), backward_flops=4.0, **WIDE
+    _define_conversion("real", *write_both("real(data)"), _COMPLEX_INPUTS, moved=count_no_bytes, **WIDE_DTYPES),
+    _define_conversion("imag", *write_both("imag(data)"), _COMPLEX_INPUTS, moved=count_no_bytes, **WIDE_DTYPES),
+    _define_conversion(
+        "conj", "torch.conj(data)", "ref.conj(data)", _COMPLEX_INPUTS, moved=count_no_bytes, **WIDE_DTYPES
+    ),
+    _define_conversion(
+        "conj_physical",
+        "torch.conj_physical(data)",
+        "np.conj(data)",
+        _COMPLEX_INPUTS,
+        flops=count_per_output(),
+        **WIDE_DTYPES,
+    ),
+    _define_conversion(
+        "angle",
+        *write_both("angle(data)"),
+        _FIRST_QUADRANT_INPUTS,
+        flops=count_per_output(),
+        backward_flops=4.0,
+        **WIDE_DTYPES,
     ),
     # quantised numbers
-    _quantised(
+    _define_quantisation(
         "quantize_per_tensor",
         "torch.quantize_per_tensor(data, scale, zero_point, torch.qint8)",
         "ref.quantised(data, scale, zero_point)",
-        square(NEAR_STEPS),
-        attributes=_STEP,
+        make_square(NEAR_STEP_VALUES),
+        attributes=_QUANTISATION_STEP,
     ),
-    _quantised(
+    _define_quantisation(
         "quantize_per_channel",
         "torch.quantize_per_channel(data, scales, zero_points, 0, torch.qint8)",
         "ref.quantised(data, scales[:, None], zero_points[:, None])",
-        _CHANNELS,
+        _PER_CHANNEL_INPUTS,
     ),
-    _conversion(
+    _define_conversion(
         "quantize_dequantize",
         "torch.quantize_per_tensor(data, scale, zero_point, torch.qint8).dequantize()",
         "ref.quantised(data, scale, zero_point)",
-        square(NEAR_STEPS),
-        attributes=_STEP,
-        flops=per_output(5),
+        make_square(NEAR_STEP_VALUES),
+        attributes=_QUANTISATION_STEP,
+        flops=count_per_output(5),
         dtypes=("float32",),
         **NO_GRADIENT,
     ),
-    _conversion(
+    _define_conversion(
         "fake_quantize_per_tensor_affine",
         "torch.fake_quantize_per_tensor_affine(data, scale, zero_point, -128, 127)",
         "ref.quantised(data, scale, zero_point)",
-        square(NEAR_STEPS),
-        attributes=_STEP,
-        flops=per_output(5),
+        make_square(NEAR_STEP_VALUES),
+        attributes=_QUANTISATION_STEP,
+        flops=count_per_output(5),
         dtypes=("float32",),
         **NO_GRADIENT,
     ),
-    _conversion(
+    _define_conversion(
         "fake_quantize_per_channel_affine",
         "torch.fake_quantize_per_channel_affine(data, scales, zero_points.int(), 0, -128, 127)",
         "ref.quantised(data, scales[:, None], zero_points[:, None])",
-        _CHANNELS,
-        flops=per_output(5),
+        _PER_CHANNEL_INPUTS,
+        flops=count_per_output(5),
         dtypes=("float32",),
         **NO_GRADIENT,
     ),

@@ -1,7 +1,7 @@
-"""Making tensors: filled, counted, copied, windows.
+"""Creation of tensors: filled tensors, ranges, copies, window functions.
 
-An operator without tensor inputs takes its shape and dtype from an input named `like`, which it does not read: so
-`--input like=(512,512)` sets the shape and `--dtype` the dtype, as with any other operator.
+An operator without tensor inputs takes its shape and dtype from an input named `like`, which it does not read:
+`--input like=(512,512)` sets the shape and `--dtype` the dtype, as for other operators.
 """
 
 from __future__ import annotations
@@ -9,36 +9,45 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from tessera.operators.catalogue.elementwise import NO_GRADIENT, WIDE
-from tessera.operators.catalogue.layouts import Sizes, images, square
+from tessera.operators.catalogue.families import (
+    MATRIX_SIDES,
+    NO_GRADIENT,
+    WIDE_DTYPES,
+    Sizes,
+    define_family,
+    define_operator,
+    make_images,
+    make_square,
+    write_both,
+)
 from tessera.operators.draws import Draw, constant, integers, uniform
-from tessera.operators.operator import Call, Input, Operator, Shape, by_size
-from tessera.operators.work import nothing_moved, per_output
+from tessera.operators.operator import Input, Operator, OperatorCall, Shape, make_sizes
+from tessera.operators.work import count_no_bytes, count_per_output
 
-ONE = constant(1.0)
+CONSTANT_ONE = constant(1.0)
 
 
-def written(call: Call) -> float:
-    """Bytes of an operator that reads nothing."""
+def count_written_bytes(call: OperatorCall) -> float:
+    """Count the bytes that an operator writes, for operators that read no input."""
     return float(sum(call.written))
 
 
-def _side(shapes: Mapping[str, Shape]) -> dict[str, Any]:
+def _get_length(shapes: Mapping[str, Shape]) -> dict[str, Any]:
     return {"n": shapes["like"][0]}
 
 
-def _size(shapes: Mapping[str, Shape]) -> dict[str, Any]:
+def get_size(shapes: Mapping[str, Shape]) -> dict[str, Any]:
     return {"size": shapes["like"]}
 
 
-def _vector(*counts: int) -> Sizes:
-    return by_size(lambda n: {"like": Input(shape=(n,), draw=ONE)}, *counts)
+def _make_like(*counts: int) -> Sizes:
+    return make_sizes(lambda n: {"like": Input(shape=(n,), draw=CONSTANT_ONE)}, *counts)
 
 
-_MATRIX = by_size(lambda n: {"like": Input(shape=(n, n), draw=ONE)}, 64, 1024, 4096)
-_RANGE = _vector(2**12, 2**20, 2**24)
-_ONE = _vector(1, 1, 1)
-_SPARSE = by_size(
+_MATRIX_INPUTS = make_sizes(lambda n: {"like": Input(shape=(n, n), draw=CONSTANT_ONE)}, *MATRIX_SIDES)
+_RANGE_INPUTS = _make_like(2**12, 2**20, 2**24)
+_ONE_ELEMENT_INPUTS = _make_like(1, 1, 1)
+_SPARSE_INPUTS = make_sizes(
     lambda n: {
         "index": Input(shape=(2, n), kind="int64", draw=integers(n // 4)),
         "data": Input(shape=(n,), grad=False),
@@ -47,198 +56,202 @@ _SPARSE = by_size(
     2**12,
     2**14,
 )
-_SIDE = _vector(64, 1024, 4096)
-_WINDOW = _vector(512, 2**16, 2**20)
-_LIST = _vector(16, 2**12, 2**18)
+_SIDE_INPUTS = _make_like(64, 1024, 4096)
+_WINDOW_INPUTS = _make_like(512, 2**16, 2**20)
+_LIST_INPUTS = _make_like(16, 2**12, 2**18)
 
 
-def _made(name: str, torch: str, reference: str, sizes: Sizes = _MATRIX, **rest: Any) -> Operator:
-    settings: dict[str, Any] = {"attributes": _size, "moved": written, **NO_GRADIENT, **rest}
-    return Operator(name=name, category="creation", torch=torch, reference=reference, sizes=sizes, **settings)
+def _define_creation(name: str, torch: str, reference: str, sizes: Sizes = _MATRIX_INPUTS, **rest: Any) -> Operator:
+    settings: dict[str, Any] = {"attributes": get_size, "moved": count_written_bytes, **NO_GRADIENT, **rest}
+    return define_operator("creation", name, torch, reference, sizes, **settings)
 
 
-def _counted(name: str, torch: str, reference: str, sizes: Sizes = _RANGE, **rest: Any) -> Operator:
-    settings: dict[str, Any] = {"attributes": _side, **rest}
-    return _made(name, torch, reference, sizes, **settings)
+def _define_sequence(name: str, torch: str, reference: str, sizes: Sizes = _RANGE_INPUTS, **rest: Any) -> Operator:
+    """Define the creation of a one-dimensional tensor whose length `n` is the length of the input `like`."""
+    settings: dict[str, Any] = {"attributes": _get_length, **rest}
+    return _define_creation(name, torch, reference, sizes, **settings)
 
 
-def _window(name: str, torch: str, reference: str, flops: float) -> Operator:
-    """A window of `n` points, symmetric."""
-    return _counted(name, torch, reference, _WINDOW, flops=per_output(flops), **WIDE)
+def _define_window(name: str, torch: str, reference: str, flops: float) -> Operator:
+    """Define the creation of a symmetric window function of `n` points."""
+    return _define_sequence(name, torch, reference, _WINDOW_INPUTS, flops=count_per_output(flops), **WIDE_DTYPES)
 
 
-def _copied(name: str, torch: str, reference: str, sizes: Sizes, **rest: Any) -> Operator:
-    return Operator(name=name, category="creation", torch=torch, reference=reference, sizes=sizes, **rest)
+_define_copy = define_family("creation")
 
 
-def _parts(first: str, second: str, draw: Draw) -> Sizes:
-    return by_size(
+def _make_parts(first: str, second: str, draw: Draw) -> Sizes:
+    return make_sizes(
         lambda n: {first: Input(shape=(n, n), draw=draw), second: Input(shape=(n, n), draw=draw)}, 64, 1024, 2048
     )
 
 
-_OTHER = by_size(lambda n: {"data": Input(shape=(n, n)), "source": Input(shape=(n, n))}, 64, 1024, 4096)
-_POINTS = by_size(lambda n: {"data": Input(shape=(n,), draw=uniform(0.5, 1.0))}, 64, 2**16, 2**20)
+_TWO_MATRIX_INPUTS = make_sizes(lambda n: {"data": Input(shape=(n, n)), "source": Input(shape=(n, n))}, *MATRIX_SIDES)
+_POINT_INPUTS = make_sizes(lambda n: {"data": Input(shape=(n,), draw=uniform(0.5, 1.0))}, 64, 2**16, 2**20)
 
 OPERATORS = (
     # filled
-    _made("zeros", "torch.zeros(size, dtype=like.dtype)", "np.zeros(size, like.dtype)"),
-    _made("ones", "torch.ones(size, dtype=like.dtype)", "np.ones(size, like.dtype)"),
-    _made("full", "torch.full(size, 0.5, dtype=like.dtype)", "np.full(size, 0.5, like.dtype)"),
-    _made(
-        "empty", "torch.empty(size, dtype=like.dtype)", "np.empty(size, like.dtype)", check="shape", moved=nothing_moved
+    _define_creation("zeros", "torch.zeros(size, dtype=like.dtype)", "np.zeros(size, like.dtype)"),
+    _define_creation("ones", "torch.ones(size, dtype=like.dtype)", "np.ones(size, like.dtype)"),
+    _define_creation("full", "torch.full(size, 0.5, dtype=like.dtype)", "np.full(size, 0.5, like.dtype)"),
+    _define_creation(
+        "empty",
+        "torch.empty(size, dtype=like.dtype)",
+        "np.empty(size, like.dtype)",
+        check="shape",
+        moved=count_no_bytes,
     ),
-    _made("zeros_like", "torch.zeros_like(like)", "np.zeros_like(like)"),
-    _made("ones_like", "torch.ones_like(like)", "np.ones_like(like)"),
-    _made("full_like", "torch.full_like(like, 0.5)", "np.full_like(like, 0.5)"),
-    _made("empty_like", "torch.empty_like(like)", "np.empty_like(like)", check="shape", moved=nothing_moved),
-    _made("new_zeros", "like.new_zeros(size)", "np.zeros(size, like.dtype)"),
-    _made("new_ones", "like.new_ones(size)", "np.ones(size, like.dtype)"),
-    _made("new_empty", "like.new_empty(size)", "np.empty(size, like.dtype)", check="shape", moved=nothing_moved),
-    _made("new_full", "like.new_full(size, 0.5)", "np.full(size, 0.5, like.dtype)"),
-    _made(
+    _define_creation("zeros_like", *write_both("zeros_like(like)")),
+    _define_creation("ones_like", *write_both("ones_like(like)")),
+    _define_creation("full_like", *write_both("full_like(like, 0.5)")),
+    _define_creation("empty_like", *write_both("empty_like(like)"), check="shape", moved=count_no_bytes),
+    _define_creation("new_zeros", "like.new_zeros(size)", "np.zeros(size, like.dtype)"),
+    _define_creation("new_ones", "like.new_ones(size)", "np.ones(size, like.dtype)"),
+    _define_creation(
+        "new_empty", "like.new_empty(size)", "np.empty(size, like.dtype)", check="shape", moved=count_no_bytes
+    ),
+    _define_creation("new_full", "like.new_full(size, 0.5)", "np.full(size, 0.5, like.dtype)"),
+    _define_creation(
         "empty_strided",
         "torch.empty_strided(size, (1, size[0]), dtype=like.dtype)",
         "np.empty(size, like.dtype, order='F')",
         check="shape",
-        moved=nothing_moved,
+        moved=count_no_bytes,
     ),
-    _made(
+    _define_creation(
         "empty_permuted",
         "torch.empty_permuted(size, (1, 0), dtype=like.dtype)",
         "np.empty(size, like.dtype, order='F')",
         check="shape",
-        moved=nothing_moved,
+        moved=count_no_bytes,
     ),
-    _made(
-        "scalar_tensor", "torch.scalar_tensor(0.5, dtype=like.dtype)", "np.array(0.5, like.dtype)", _ONE, attributes={}
+    _define_creation(
+        "scalar_tensor",
+        "torch.scalar_tensor(0.5, dtype=like.dtype)",
+        "np.array(0.5, like.dtype)",
+        _ONE_ELEMENT_INPUTS,
+        attributes={},
     ),
-    _made(
+    _define_creation(
         "sparse_coo_tensor",
         "torch.sparse_coo_tensor(index, data, size)",
         "ref.added(np.zeros(size), tuple(index), data)",
-        _SPARSE,
+        _SPARSE_INPUTS,
         attributes=lambda shapes: {"size": (shapes["data"][0] // 4,) * 2},
         moved=lambda call: float(call.read["index"]),
     ),
-    _counted("eye", "torch.eye(n, dtype=like.dtype)", "np.eye(n, dtype=like.dtype)", _SIDE),
-    # counted
-    _counted("arange", "torch.arange(n)", "np.arange(n)"),
-    _counted("arange_float", "torch.arange(n, dtype=like.dtype)", "np.arange(n, dtype=like.dtype)", **WIDE),
-    _counted(
-        "linspace",
-        "torch.linspace(0.0, 1.0, n, dtype=like.dtype)",
-        "np.linspace(0.0, 1.0, n, dtype=like.dtype)",
-        dtypes=("float32", "float64", "bfloat16"),
+    _define_sequence("eye", *write_both("eye(n, dtype=like.dtype)"), _SIDE_INPUTS),
+    # ranges
+    _define_sequence("arange", *write_both("arange(n)")),
+    _define_sequence("arange_float", *write_both("arange(n, dtype=like.dtype)"), **WIDE_DTYPES),
+    _define_sequence(
+        "linspace", *write_both("linspace(0.0, 1.0, n, dtype=like.dtype)"), dtypes=("float32", "float64", "bfloat16")
     ),
-    _counted(
-        "logspace",
-        "torch.logspace(-2.0, 2.0, n, dtype=like.dtype)",
-        "np.logspace(-2.0, 2.0, n, dtype=like.dtype)",
-        flops=per_output(),
-        **WIDE,
+    _define_sequence(
+        "logspace", *write_both("logspace(-2.0, 2.0, n, dtype=like.dtype)"), flops=count_per_output(), **WIDE_DTYPES
     ),
-    _counted("tril_indices", "torch.tril_indices(n, n)", "np.stack(np.tril_indices(n))", _SIDE),
-    _counted("triu_indices", "torch.triu_indices(n, n)", "np.stack(np.triu_indices(n))", _SIDE),
-    _counted(
+    _define_sequence("tril_indices", "torch.tril_indices(n, n)", "np.stack(np.tril_indices(n))", _SIDE_INPUTS),
+    _define_sequence("triu_indices", "torch.triu_indices(n, n)", "np.stack(np.triu_indices(n))", _SIDE_INPUTS),
+    _define_sequence(
         "tensor",
         "torch.tensor(values, dtype=like.dtype)",
         "np.array(values, like.dtype)",
-        _LIST,
+        _LIST_INPUTS,
         attributes=lambda shapes: {"values": [k / 8 for k in range(shapes["like"][0])]},
     ),
-    # windows
-    _window("hann_window", "torch.hann_window(n, False, dtype=like.dtype)", "np.hanning(n)", 3),
-    _window("hamming_window", "torch.hamming_window(n, False, dtype=like.dtype)", "np.hamming(n)", 3),
-    _window("blackman_window", "torch.blackman_window(n, False, dtype=like.dtype)", "np.blackman(n)", 6),
-    _window("bartlett_window", "torch.bartlett_window(n, False, dtype=like.dtype)", "np.bartlett(n)", 3),
-    _window("kaiser_window", "torch.kaiser_window(n, False, 12.0, dtype=like.dtype)", "np.kaiser(n, 12.0)", 6),
-    _window(
+    # window functions
+    _define_window("hann_window", "torch.hann_window(n, False, dtype=like.dtype)", "np.hanning(n)", 3),
+    _define_window("hamming_window", "torch.hamming_window(n, False, dtype=like.dtype)", "np.hamming(n)", 3),
+    _define_window("blackman_window", "torch.blackman_window(n, False, dtype=like.dtype)", "np.blackman(n)", 6),
+    _define_window("bartlett_window", "torch.bartlett_window(n, False, dtype=like.dtype)", "np.bartlett(n)", 3),
+    _define_window("kaiser_window", "torch.kaiser_window(n, False, 12.0, dtype=like.dtype)", "np.kaiser(n, 12.0)", 6),
+    _define_window(
         "gaussian_window",
         "torch.signal.windows.gaussian(n, std=n / 6, dtype=like.dtype)",
         "scipy.signal.windows.gaussian(n, n / 6)",
         4,
     ),
-    _window("cosine_window", "torch.signal.windows.cosine(n, dtype=like.dtype)", "scipy.signal.windows.cosine(n)", 3),
-    _window(
+    _define_window(
+        "cosine_window", "torch.signal.windows.cosine(n, dtype=like.dtype)", "scipy.signal.windows.cosine(n)", 3
+    ),
+    _define_window(
         "nuttall_window", "torch.signal.windows.nuttall(n, dtype=like.dtype)", "scipy.signal.windows.nuttall(n)", 8
     ),
-    _window(
+    _define_window(
         "exponential_window",
         "torch.signal.windows.exponential(n, tau=n / 8, dtype=like.dtype)",
         "scipy.signal.windows.exponential(n, tau=n / 8)",
         4,
     ),
     # copied and composed
-    _copied("clone", "torch.clone(data)", "np.copy(data)", square(), backward_bytes=0.0),
-    _copied(
+    _define_copy("clone", "torch.clone(data)", "np.copy(data)", make_square(), backward_bytes=0.0),
+    _define_copy(
         "clone_channels_last",
         "torch.clone(data, memory_format=torch.channels_last)",
         "np.moveaxis(np.moveaxis(data, 1, -1).copy(), -1, 1)",
-        images(),
+        make_images(),
         backward_bytes=0.0,
     ),
-    _copied(
+    _define_copy(
         "complex",
         "torch.complex(real, imaginary)",
         "real + 1j * imaginary",
-        _parts("real", "imaginary", uniform(-1, 1)),
+        _make_parts("real", "imaginary", uniform(-1, 1)),
         backward_flops=0.0,
         backward_bytes=0.0,
-        **WIDE,
+        **WIDE_DTYPES,
     ),
-    _copied(
+    _define_copy(
         "polar",
         "torch.polar(magnitude, angle)",
         "magnitude * np.exp(1j * angle)",
-        _parts("magnitude", "angle", uniform(0.5, 3.0)),
-        flops=per_output(4),
-        **WIDE,
+        _make_parts("magnitude", "angle", uniform(0.5, 3.0)),
+        flops=count_per_output(4),
+        **WIDE_DTYPES,
     ),
-    _copied(
+    _define_copy(
         "vander",
-        "torch.vander(data, n)",
-        "np.vander(data, n)",
-        _POINTS,
+        *write_both("vander(data, n)"),
+        _POINT_INPUTS,
         attributes={"n": 8},
-        flops=per_output(),
+        flops=count_per_output(),
         **NO_GRADIENT,
     ),
     # in place
-    _copied(
+    _define_copy(
         "inplace_fill",
         "data.fill_(value)",
         "(data.fill(value), data)[1]",
-        square(),
+        make_square(),
         attributes={"value": 0.5},
-        moved=written,
+        moved=count_written_bytes,
         aliases=("fill_",),
         **NO_GRADIENT,
     ),
-    _copied(
+    _define_copy(
         "inplace_zero",
         "data.zero_()",
         "(data.fill(0), data)[1]",
-        square(),
-        moved=written,
+        make_square(),
+        moved=count_written_bytes,
         aliases=("zero_",),
         **NO_GRADIENT,
     ),
-    _copied(
+    _define_copy(
         "inplace_copy",
         "data.copy_(source)",
         "(np.copyto(data, source), data)[1]",
-        _OTHER,
+        _TWO_MATRIX_INPUTS,
         aliases=("copy_",),
-        moved=lambda call: 2.0 * written(call),
+        moved=lambda call: 2.0 * count_written_bytes(call),
         **NO_GRADIENT,
     ),
-    _copied(
+    _define_copy(
         "inplace_copy_transposed",
         "data.copy_(source.t())",
         "(np.copyto(data, source.T), data)[1]",
-        _OTHER,
-        moved=lambda call: 2.0 * written(call),
+        _TWO_MATRIX_INPUTS,
+        moved=lambda call: 2.0 * count_written_bytes(call),
         **NO_GRADIENT,
     ),
 )

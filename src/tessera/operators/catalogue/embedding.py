@@ -1,126 +1,133 @@
-"""Embeddings: rows of a table looked up, and bags of rows reduced to one."""
+"""Embeddings: lookup of rows of a table, and reduction of bags of rows to one row each."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from typing import Any
 
-from tessera.operators.draws import Draw, integers, normal, spaced
-from tessera.operators.operator import Call, Input, Operator, Shape, by_size
-from tessera.operators.work import outputs_moved
+from tessera.operators.draws import Draw, integers, normal, spaced_values
+from tessera.operators.operator import Input, Operator, OperatorCall, Shape, make_sizes
+from tessera.operators.work import count_output_bytes
 
-Sizes = Mapping[str, Mapping[str, Input]]
-
-# (words, features, sentences or bags, words in each)
-TABLES = ((64, 32, 8, 16), (10000, 256, 32, 128), (50000, 512, 128, 256))
-DISTINCT = Draw(f"np.ascontiguousarray((lambda shape: {spaced.expression})(shape[::-1]).T)")
+# (rows of the table, features, sentences or bags, words per sentence or bag)
+TABLE_SCALES = ((64, 32, 8, 16), (10000, 256, 32, 128), (50000, 512, 128, 256))
+DISTINCT_ROW_VALUES = Draw(f"np.ascontiguousarray((lambda shape: {spaced_values.expression})(shape[::-1]).T)")
 
 
-def _table(words: int, features: int, index: Shape, draw: Draw | None = None) -> dict[str, Input]:
+def _make_table(words: int, features: int, index: Shape, draw: Draw | None = None) -> dict[str, Input]:
     return {
         "index": Input(shape=index, kind="int64", draw=draw or integers("shapes['weight'][0]")),
         "weight": Input(shape=(words, features)),
     }
 
 
-def _sentences(words: int, features: int, count: int, each: int) -> dict[str, Input]:
-    return _table(words, features, (count, each))
+def _make_sentences(words: int, features: int, count: int, length: int) -> dict[str, Input]:
+    return _make_table(words, features, (count, length))
 
 
-def _frequent_words(words: int, features: int, count: int, each: int) -> dict[str, Input]:
-    """Words as they occur in text: few of them very often."""
-    return _table(words, features, (count, each), Draw(f"(rng.zipf(1.5, shape) - 1) % {words}"))
+def _make_frequent_words(words: int, features: int, count: int, length: int) -> dict[str, Input]:
+    """Make a table and sentences whose word indices have a Zipf distribution, as in text."""
+    return _make_table(words, features, (count, length), Draw(f"(rng.zipf(1.5, shape) - 1) % {words}"))
 
 
-def _flat_bags(words: int, features: int, count: int, each: int) -> dict[str, Input]:
-    """Bags one after the other, and where each starts."""
-    starts = Input(shape=(count,), kind="int64", draw=Draw(f"{each} * np.arange(shape[0])"))
-    return {**_table(words, features, (count * each,)), "offsets": starts}
+def _make_flat_bags(words: int, features: int, count: int, length: int) -> dict[str, Input]:
+    """Make a table, concatenated bags of word indices, and the offset at which each bag starts."""
+    starts = Input(shape=(count,), kind="int64", draw=Draw(f"{length} * np.arange(shape[0])"))
+    return {**_make_table(words, features, (count * length,)), "offsets": starts}
 
 
-def _weighted_bags(words: int, features: int, count: int, each: int) -> dict[str, Input]:
-    return {**_sentences(words, features, count, each), "scale": Input(shape=(count, each), draw=normal)}
+def _make_weighted_bags(words: int, features: int, count: int, length: int) -> dict[str, Input]:
+    return {**_make_sentences(words, features, count, length), "scale": Input(shape=(count, length), draw=normal)}
 
 
-def _distinct_rows(words: int, features: int, count: int, each: int) -> dict[str, Input]:
-    """A table whose rows differ in every feature, so that the largest of several is one of them."""
-    return {**_sentences(words, features, count, each), "weight": Input(shape=(words, features), draw=DISTINCT)}
+def _make_distinct_rows(words: int, features: int, count: int, length: int) -> dict[str, Input]:
+    """Make sentences, and a table whose rows differ in every feature, so that the maximum over a bag is unique."""
+    return {
+        **_make_sentences(words, features, count, length),
+        "weight": Input(shape=(words, features), draw=DISTINCT_ROW_VALUES),
+    }
 
 
-def _lookup(name: str, torch: str, inputs: Any, **others: Any) -> Operator:
-    """A lookup copies the rows that it is asked for and computes nothing."""
+def _define_lookup(name: str, torch: str, inputs: Any, **others: Any) -> Operator:
+    """Define an embedding lookup, which copies rows without arithmetic."""
     return Operator(
         name=name,
         category="embedding",
         torch=torch,
         reference="np.take(weight, index, axis=0)",
-        sizes=by_size(inputs, *TABLES),
-        moved=outputs_moved,
+        sizes=make_sizes(inputs, *TABLE_SCALES),
+        moved=count_output_bytes,
         backward_flops=0.0,
         **others,
     )
 
 
-def _rows(call: Call) -> float:
-    """One FLOP for every value of every row that goes into a bag."""
+def _count_row_flops(call: OperatorCall) -> float:
+    """Count one FLOP for every element of every row that is looked up."""
     return float(math.prod(call.shapes["index"]) * call.shapes["weight"][1])
 
 
-def _rows_moved(call: Call) -> float:
-    """Every row that goes into a bag is read, every bag written."""
+def _count_row_bytes(call: OperatorCall) -> float:
+    """Count the bytes read (every row that is looked up) and written (one row per bag)."""
     row = call.read["weight"] / call.shapes["weight"][0]
     return math.prod(call.shapes["index"]) * row + sum(call.written)
 
 
-def _bag(name: str, torch: str, reference: str, inputs: Any, **others: Any) -> Operator:
+def _define_bag(name: str, torch: str, reference: str, inputs: Any, **others: Any) -> Operator:
     return Operator(
         name=name,
         category="embedding",
         torch=f"F.embedding_bag({torch})",
         reference=reference,
-        sizes=by_size(inputs, *TABLES),
-        flops=_rows,
-        moved=_rows_moved,
+        sizes=make_sizes(inputs, *TABLE_SCALES),
+        flops=_count_row_flops,
+        moved=_count_row_bytes,
         backward_flops=1.0,
         **others,
     )
 
 
 OPERATORS = (
-    _lookup("embedding", "F.embedding(index, weight)", _sentences),
-    _lookup("embedding_frequent", "F.embedding(index, weight)", _frequent_words),
-    _bag("embedding_bag", "index, weight, mode='sum'", "np.take(weight, index, axis=0).sum(axis=1)", _sentences),
-    _bag("embedding_bag_mean", "index, weight, mode='mean'", "np.take(weight, index, axis=0).mean(axis=1)", _sentences),
-    _bag(
+    _define_lookup("embedding", "F.embedding(index, weight)", _make_sentences),
+    _define_lookup("embedding_frequent", "F.embedding(index, weight)", _make_frequent_words),
+    _define_bag(
+        "embedding_bag", "index, weight, mode='sum'", "np.take(weight, index, axis=0).sum(axis=1)", _make_sentences
+    ),
+    _define_bag(
+        "embedding_bag_mean",
+        "index, weight, mode='mean'",
+        "np.take(weight, index, axis=0).mean(axis=1)",
+        _make_sentences,
+    ),
+    _define_bag(
         "embedding_bag_max",
         "index, weight, mode='max'",
         "np.take(weight, index, axis=0).max(axis=1)",
-        _distinct_rows,
+        _make_distinct_rows,
         dtypes=("float32", "float64"),
     ),
-    _bag(
+    _define_bag(
         "embedding_bag_frequent",
         "index, weight, mode='sum'",
         "np.take(weight, index, axis=0).sum(axis=1)",
-        _frequent_words,
+        _make_frequent_words,
     ),
-    _bag(
+    _define_bag(
         "embedding_bag_offsets",
         "index, weight, offsets, mode='sum'",
         "np.add.reduceat(np.take(weight, index, axis=0), offsets, axis=0)",
-        _flat_bags,
+        _make_flat_bags,
     ),
-    _bag(
+    _define_bag(
         "embedding_bag_offsets_mean",
         "index, weight, offsets, mode='mean'",
         "np.add.reduceat(np.take(weight, index, axis=0), offsets, axis=0) / (len(index) // len(offsets))",
-        _flat_bags,
+        _make_flat_bags,
     ),
-    _bag(
+    _define_bag(
         "embedding_bag_weighted",
         "index, weight, per_sample_weights=scale, mode='sum'",
         "np.einsum('bw,bwf->bf', scale, np.take(weight, index, axis=0))",
-        _weighted_bags,
+        _make_weighted_bags,
     ),
 )

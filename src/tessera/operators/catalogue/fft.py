@@ -1,50 +1,51 @@
-"""Fourier transforms: complex and real, of one and more dims, of short and awkward lengths."""
+"""Fourier transforms: complex and real, one and more dims, lengths other than powers of two, short-time transforms."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
+from tessera.operators.catalogue.families import Sizes
 from tessera.operators.draws import uniform
-from tessera.operators.operator import Call, Input, Operator, by_size
+from tessera.operators.operator import Input, Operator, OperatorCall, make_sizes
+from tessera.operators.work import CountFunction
 
-Sizes = Mapping[str, Mapping[str, Input]]
-Flops = Callable[[Call], float]
-
-# (batch, length), the sides of an image or a volume, of complex values
-ROWS = ((8, 256), (128, 4096), (512, 16384))
-IMAGES = ((1, 32, 32), (8, 256, 256), (16, 1024, 1024))
-VOLUMES = ((8, 8, 16), (64, 64, 64), (192, 192, 192))
+# shapes of complex inputs: (batch, length), (batch, height, width), (depth, height, width)
+ROW_SCALES = ((8, 256), (128, 4096), (512, 16384))
+IMAGE_SCALES = ((1, 32, 32), (8, 256, 256), (16, 1024, 1024))
+VOLUME_SCALES = ((8, 8, 16), (64, 64, 64), (192, 192, 192))
 
 
-def _complex(*scales: tuple[int, ...], half: bool = False) -> Sizes:
-    """Complex values; the spectrum of real ones is half as long in its last dim."""
-    return by_size(
+def _make_complex(*scales: tuple[int, ...], half: bool = False) -> Sizes:
+    """Make complex inputs; with `half`, the last dim n is n // 2 + 1, as in the spectrum of n real values."""
+    return make_sizes(
         lambda *shape: {"data": Input(shape=(*shape[:-1], shape[-1] // 2 + 1) if half else shape, kind="complex")},
         *scales,
     )
 
 
-def _real(*scales: tuple[int, ...]) -> Sizes:
-    return by_size(lambda *shape: {"data": Input(shape=shape)}, *scales)
+def _make_real(*scales: tuple[int, ...]) -> Sizes:
+    return make_sizes(lambda *shape: {"data": Input(shape=shape)}, *scales)
 
 
-def _transformed(dims: int, per_value: float) -> Flops:
-    """The usual count for n values: 5 n log2 n, half of that where one side is real.
+def _count_transform_flops(dims: int, per_value: float) -> CountFunction:
+    """Count `per_value` n log2 n FLOPs for n values: 5 n log2 n for a complex transform, 2.5 n log2 n for a real one.
 
-    Values are counted on the longer side, which is the real one where there is one.
+    n is the number of elements of the larger of input and output, which in a real transform is the real array.
     """
 
-    def flops(call: Call) -> float:
+    def count_flops(call: OperatorCall) -> float:
         sides = (call.shapes["data"], call.outputs[0])
         shape = max(sides, key=math.prod)
         return per_value * math.prod(shape) * math.log2(math.prod(shape[-dims:]))
 
-    return flops
+    return count_flops
 
 
-def _transform(name: str, reference: str, sizes: Sizes, dims: int, *, real: bool, function: str = "") -> Operator:
+def _define_transform(
+    name: str, reference: str, sizes: Sizes, dims: int, *, real: bool, function: str = ""
+) -> Operator:
     called = function or name.removeprefix("fft_")
     return Operator(
         name=name,
@@ -52,101 +53,107 @@ def _transform(name: str, reference: str, sizes: Sizes, dims: int, *, real: bool
         torch=f"torch.fft.{called}(data)",
         reference=f"{reference}(data)",
         sizes=sizes,
-        flops=_transformed(dims, 2.5 if real else 5.0),
+        flops=_count_transform_flops(dims, 2.5 if real else 5.0),
         backward_flops=1.0,
         backward_bytes=1.0,
         dtypes=("float32", "float64"),
     )
 
 
-def _shift(name: str) -> Operator:
-    """Quadrants exchanged: a copy."""
+def _define_shift(name: str) -> Operator:
+    """Define a shift of the zero frequency to the centre or back (fftshift, ifftshift), which copies the data."""
     return Operator(
         name=f"fft_{name}",
         category="fft",
         torch=f"torch.fft.{name}(data)",
         reference=f"np.fft.{name}(data)",
-        sizes=_real((64, 64), (1024, 1024), (4096, 4096)),
+        sizes=_make_real((64, 64), (1024, 1024), (4096, 4096)),
         backward_bytes=1.0,
     )
 
 
-def _frequencies(name: str) -> Operator:
-    """The frequencies of a transform as long as the data."""
+def _define_frequencies(name: str) -> Operator:
+    """Define the sample frequencies (fftfreq, rfftfreq) of a transform as long as `data`."""
     return Operator(
         name=f"fft_{name}",
         category="fft",
         torch=f"torch.fft.{name}(n, spacing, dtype=data.dtype)",
         reference=f"np.fft.{name}(n, spacing)",
-        sizes=_real((4096,), (1 << 20,), (1 << 24,)),
+        sizes=_make_real((4096,), (1 << 20,), (1 << 24,)),
         attributes=lambda shapes: {"n": shapes["data"][0], "spacing": 0.5},
         moved=lambda call: float(sum(call.written)),
         differentiable=False,
-        dtypes=("float32", "float64"),  # whole numbers up to a million, which 16 bits do not hold
+        dtypes=("float32", "float64"),  # integers up to a million, which 16-bit floats cannot represent
     )
 
 
-def _windowed(shape: tuple[int, ...], kind: str, n_fft: int) -> dict[str, Input]:
-    """A signal or its spectra, and a window that is nowhere near zero, so that it can be divided by."""
-    return {
-        "data": Input(shape=shape, kind=kind),
-        "window": Input(shape=(n_fft,), draw=uniform(0.5, 1.0), grad=False),
-    }
+def _make_windowed(shape: tuple[int, ...], kind: str, n_fft: int) -> dict[str, Input]:
+    """Make a signal or its spectra, and a window without values near zero, because istft divides by the window."""
+    return {"data": Input(shape=shape, kind=kind), "window": Input(shape=(n_fft,), draw=uniform(0.5, 1.0), grad=False)}
 
 
-def _frames(call: Call) -> float:
-    """A real transform and a window for every frame."""
+def _count_frame_flops(call: OperatorCall) -> float:
+    """Count the FLOPs of a short-time transform: for each frame, a real transform and a product with the window."""
     n_fft = call.attributes["n_fft"]
     spectra = next(shape for shape in (*call.outputs, call.shapes["data"]) if len(shape) == 3)
     return float(spectra[0] * spectra[2] * n_fft * (2.5 * math.log2(n_fft) + 1.0))
 
 
-def _hop(shapes: Mapping[str, Any]) -> dict[str, int]:
+def _get_frame_sizes(shapes: Mapping[str, Any]) -> dict[str, int]:
     return {"n_fft": shapes["window"][0], "hop_length": shapes["window"][0] // 4}
 
 
 OPERATORS = (
-    _transform("fft_fft", "np.fft.fft", _complex(*ROWS), 1, real=False),
-    _transform("fft_ifft", "np.fft.ifft", _complex(*ROWS), 1, real=False),
-    _transform("fft_rfft", "np.fft.rfft", _real(*ROWS), 1, real=True),
-    _transform("fft_irfft", "np.fft.irfft", _complex(*ROWS, half=True), 1, real=True),
-    _transform("fft_hfft", "np.fft.hfft", _complex(*ROWS, half=True), 1, real=True),
-    _transform("fft_ihfft", "np.fft.ihfft", _real(*ROWS), 1, real=True),
-    _transform("fft_fft_real", "np.fft.fft", _real(*ROWS), 1, real=False, function="fft"),
-    _transform(
-        "fft_fft_prime", "np.fft.fft", _complex((8, 251), (128, 4093), (512, 16381)), 1, real=False, function="fft"
+    _define_transform("fft_fft", "np.fft.fft", _make_complex(*ROW_SCALES), 1, real=False),
+    _define_transform("fft_ifft", "np.fft.ifft", _make_complex(*ROW_SCALES), 1, real=False),
+    _define_transform("fft_rfft", "np.fft.rfft", _make_real(*ROW_SCALES), 1, real=True),
+    _define_transform("fft_irfft", "np.fft.irfft", _make_complex(*ROW_SCALES, half=True), 1, real=True),
+    _define_transform("fft_hfft", "np.fft.hfft", _make_complex(*ROW_SCALES, half=True), 1, real=True),
+    _define_transform("fft_ihfft", "np.fft.ihfft", _make_real(*ROW_SCALES), 1, real=True),
+    _define_transform("fft_fft_real", "np.fft.fft", _make_real(*ROW_SCALES), 1, real=False, function="fft"),
+    _define_transform(
+        "fft_fft_prime", "np.fft.fft", _make_complex((8, 251), (128, 4093), (512, 16381)), 1, real=False, function="fft"
     ),
-    _transform(
-        "fft_fft_short", "np.fft.fft", _complex((128, 16), (32768, 16), (1 << 19, 16)), 1, real=False, function="fft"
+    _define_transform(
+        "fft_fft_short",
+        "np.fft.fft",
+        _make_complex((128, 16), (32768, 16), (1 << 19, 16)),
+        1,
+        real=False,
+        function="fft",
     ),
-    _transform("fft_fft_long", "np.fft.fft", _complex((2048,), (1 << 19,), (1 << 22,)), 1, real=False, function="fft"),
-    _transform("fft_rfft_long", "np.fft.rfft", _real((4096,), (1 << 20,), (1 << 23,)), 1, real=True, function="rfft"),
-    _transform("fft_fft2", "np.fft.fft2", _complex(*IMAGES), 2, real=False),
-    _transform("fft_ifft2", "np.fft.ifft2", _complex(*IMAGES), 2, real=False),
-    _transform("fft_rfft2", "np.fft.rfft2", _real(*IMAGES), 2, real=True),
-    _transform("fft_irfft2", "np.fft.irfft2", _complex(*IMAGES, half=True), 2, real=True),
-    _transform("fft_hfft2", "scipy.fft.hfft2", _complex(*IMAGES, half=True), 2, real=True),
-    _transform("fft_ihfft2", "scipy.fft.ihfft2", _real(*IMAGES), 2, real=True),
-    _transform("fft_fftn", "np.fft.fftn", _complex(*VOLUMES), 3, real=False),
-    _transform("fft_ifftn", "np.fft.ifftn", _complex(*VOLUMES), 3, real=False),
-    _transform("fft_rfftn", "np.fft.rfftn", _real(*VOLUMES), 3, real=True),
-    _transform("fft_irfftn", "np.fft.irfftn", _complex(*VOLUMES, half=True), 3, real=True),
-    _transform("fft_hfftn", "scipy.fft.hfftn", _complex(*VOLUMES, half=True), 3, real=True),
-    _transform("fft_ihfftn", "scipy.fft.ihfftn", _real(*VOLUMES), 3, real=True),
-    _shift("fftshift"),
-    _shift("ifftshift"),
-    _frequencies("fftfreq"),
-    _frequencies("rfftfreq"),
+    _define_transform(
+        "fft_fft_long", "np.fft.fft", _make_complex((2048,), (1 << 19,), (1 << 22,)), 1, real=False, function="fft"
+    ),
+    _define_transform(
+        "fft_rfft_long", "np.fft.rfft", _make_real((4096,), (1 << 20,), (1 << 23,)), 1, real=True, function="rfft"
+    ),
+    _define_transform("fft_fft2", "np.fft.fft2", _make_complex(*IMAGE_SCALES), 2, real=False),
+    _define_transform("fft_ifft2", "np.fft.ifft2", _make_complex(*IMAGE_SCALES), 2, real=False),
+    _define_transform("fft_rfft2", "np.fft.rfft2", _make_real(*IMAGE_SCALES), 2, real=True),
+    _define_transform("fft_irfft2", "np.fft.irfft2", _make_complex(*IMAGE_SCALES, half=True), 2, real=True),
+    _define_transform("fft_hfft2", "scipy.fft.hfft2", _make_complex(*IMAGE_SCALES, half=True), 2, real=True),
+    _define_transform("fft_ihfft2", "scipy.fft.ihfft2", _make_real(*IMAGE_SCALES), 2, real=True),
+    _define_transform("fft_fftn", "np.fft.fftn", _make_complex(*VOLUME_SCALES), 3, real=False),
+    _define_transform("fft_ifftn", "np.fft.ifftn", _make_complex(*VOLUME_SCALES), 3, real=False),
+    _define_transform("fft_rfftn", "np.fft.rfftn", _make_real(*VOLUME_SCALES), 3, real=True),
+    _define_transform("fft_irfftn", "np.fft.irfftn", _make_complex(*VOLUME_SCALES, half=True), 3, real=True),
+    _define_transform("fft_hfftn", "scipy.fft.hfftn", _make_complex(*VOLUME_SCALES, half=True), 3, real=True),
+    _define_transform("fft_ihfftn", "scipy.fft.ihfftn", _make_real(*VOLUME_SCALES), 3, real=True),
+    _define_shift("fftshift"),
+    _define_shift("ifftshift"),
+    _define_frequencies("fftfreq"),
+    _define_frequencies("rfftfreq"),
     Operator(
         name="stft",
         category="fft",
         torch="torch.stft(data, n_fft, hop_length, window=window, return_complex=True)",
         reference="ref.stft(data, window, n_fft=n_fft, hop_length=hop_length)",
-        sizes=by_size(
-            lambda n, t, f: _windowed((n, t), "float", f), (1, 4096, 256), (8, 65536, 512), (16, 480000, 1024)
+        sizes=make_sizes(
+            lambda n, t, f: _make_windowed((n, t), "float", f), (1, 4096, 256), (8, 65536, 512), (16, 480000, 1024)
         ),
-        attributes=_hop,
-        flops=_frames,
+        attributes=_get_frame_sizes,
+        flops=_count_frame_flops,
         backward_flops=1.0,
         dtypes=("float32", "float64"),
     ),
@@ -155,14 +162,14 @@ OPERATORS = (
         category="fft",
         torch="torch.istft(data, n_fft, hop_length, window=window)",
         reference="ref.istft(data, window, n_fft=n_fft, hop_length=hop_length)",
-        sizes=by_size(
-            lambda n, frames, f: _windowed((n, f // 2 + 1, frames), "complex", f),
+        sizes=make_sizes(
+            lambda n, frames, f: _make_windowed((n, f // 2 + 1, frames), "complex", f),
             (1, 64, 256),
             (8, 512, 512),
             (16, 1875, 1024),
         ),
-        attributes=_hop,
-        flops=_frames,
+        attributes=_get_frame_sizes,
+        flops=_count_frame_flops,
         backward_flops=1.0,
         dtypes=("float32", "float64"),
     ),

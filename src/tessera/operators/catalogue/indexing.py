@@ -1,133 +1,425 @@
-"""Indexing that picks values out of a tensor. Picks are drawn with repeats; views move nothing."""
+"""Indexing: reading values by index, and writing into a copy or in place.
+
+Indices of writes are unique, so that the result does not depend on the order of the writes. Indices of additions
+repeat, as in the gradient of an embedding. Values that are added in place are tiny, so that the buffer does not
+overflow over any number of calls.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
-from tessera.operators.catalogue.elementwise import NO_GRADIENT
-from tessera.operators.catalogue.layouts import Sizes, square
-from tessera.operators.draws import booleans, half_zero, integers
-from tessera.operators.operator import Call, Input, Operator, by_size
-from tessera.operators.work import nothing_moved, outputs_moved
-
-WITHIN = "min(shapes['data'])"  # an index that is good in every dim
-
-
-def _indexing(name: str, torch: str, reference: str, sizes: Sizes, **rest: Any) -> Operator:
-    settings: dict[str, Any] = {"backward_bytes": 1.0, **rest}
-    return Operator(name=name, category="indexing", torch=torch, reference=reference, sizes=sizes, **settings)
-
-
-def _picked(name: str, torch: str, reference: str, sizes: Sizes, **rest: Any) -> Operator:
-    """The index is read, and what is picked is read and written; the rest of the data is not touched."""
-
-    def moved(call: Call) -> float:
-        return call.read["index"] + outputs_moved(call)
-
-    return _indexing(name, torch, reference, sizes, moved=moved, **rest)
-
-
-def _places(name: str, torch: str, reference: str) -> Operator:
-    """Where data is not zero."""
-    return _indexing(name, torch, reference, square(half_zero), **NO_GRADIENT)
-
-
-def _view(name: str, torch: str, reference: str, **rest: Any) -> Operator:
-    return _indexing(name, torch, reference, square(), moved=nothing_moved, **rest)
-
-
-_EACH = by_size(
-    lambda n: {"data": Input(shape=(n, n)), "index": Input(shape=(n, n), kind="int64", draw=integers(WITHIN))},
-    64,
-    1024,
-    4096,
+from tessera.operators.catalogue.families import (
+    MATRIX_SIDES,
+    NO_GRADIENT,
+    WIDE_DTYPES,
+    Sizes,
+    define_family,
+    make_square,
+    write_both,
 )
-_HALF = by_size(
-    lambda n: {"data": Input(shape=(n, n)), "index": Input(shape=(n // 2,), kind="int64", draw=integers(WITHIN))},
-    64,
-    1024,
-    4096,
+from tessera.operators.draws import Draw, booleans, distinct_integers, half_zero, integers, normal, uniform
+from tessera.operators.operator import Input, Operator, OperatorCall, make_sizes
+from tessera.operators.work import count_no_bytes, count_output_bytes, count_per_input
+
+SMALLEST_DIM = "min(shapes['data'])"  # upper bound of indices that are valid in every dim
+
+
+_define_indexing = define_family("indexing", backward_bytes=1.0)
+
+
+def _define_pick(name: str, torch: str, reference: str, sizes: Sizes, **rest: Any) -> Operator:
+    """Define a selection by index; it reads the index, and reads and writes only the selected values."""
+
+    def count_moved_bytes(call: OperatorCall) -> float:
+        return call.read["index"] + count_output_bytes(call)
+
+    return _define_indexing(name, torch, reference, sizes, moved=count_moved_bytes, **rest)
+
+
+def _define_search(name: str, torch: str, reference: str) -> Operator:
+    """Define an operator that finds the non-zero values of `data`."""
+    return _define_indexing(name, torch, reference, make_square(half_zero), **NO_GRADIENT)
+
+
+def _define_view(name: str, torch: str, reference: str, **rest: Any) -> Operator:
+    return _define_indexing(name, torch, reference, make_square(), moved=count_no_bytes, **rest)
+
+
+_FULL_INDEX_INPUTS = make_sizes(
+    lambda n: {"data": Input(shape=(n, n)), "index": Input(shape=(n, n), kind="int64", draw=integers(SMALLEST_DIM))},
+    *MATRIX_SIDES,
 )
-_POINTS = by_size(
+_HALF_INDEX_INPUTS = make_sizes(
+    lambda n: {"data": Input(shape=(n, n)), "index": Input(shape=(n // 2,), kind="int64", draw=integers(SMALLEST_DIM))},
+    *MATRIX_SIDES,
+)
+_POINT_INPUTS = make_sizes(
     lambda n: {
         "data": Input(shape=(n, n)),
-        "rows": Input(shape=(n * n // 4,), kind="int64", draw=integers(WITHIN)),
-        "index": Input(shape=(n * n // 4,), kind="int64", draw=integers(WITHIN)),
+        "rows": Input(shape=(n * n // 4,), kind="int64", draw=integers(SMALLEST_DIM)),
+        "index": Input(shape=(n * n // 4,), kind="int64", draw=integers(SMALLEST_DIM)),
     },
-    64,
-    1024,
-    4096,
+    *MATRIX_SIDES,
 )
-_FLAT = by_size(
+_FLAT_INDEX_INPUTS = make_sizes(
     lambda n: {
         "data": Input(shape=(n, n)),
         "index": Input(shape=(n * n // 4,), kind="int64", draw=integers("np.prod(shapes['data'])")),
     },
-    64,
-    1024,
-    4096,
+    *MATRIX_SIDES,
 )
-_MASKED = by_size(
-    lambda n: {"data": Input(shape=(n, n)), "mask": Input(shape=(n, n), kind="bool", draw=booleans)}, 64, 1024, 4096
+_MASK_INPUTS = make_sizes(
+    lambda n: {"data": Input(shape=(n, n)), "mask": Input(shape=(n, n), kind="bool", draw=booleans)}, *MATRIX_SIDES
 )
-_CHOSEN = by_size(
+_WHERE_INPUTS = make_sizes(
     lambda n: {
         "condition": Input(shape=(n, n), kind="bool", draw=booleans),
         "lhs": Input(shape=(n, n)),
         "rhs": Input(shape=(n, n)),
     },
-    64,
-    1024,
-    4096,
+    *MATRIX_SIDES,
 )
-_NUMBERED = by_size(lambda n: {"index": Input(shape=(n,), kind="int64", draw=integers(n))}, 2**12, 2**20, 2**24)
+_CLASS_INDEX_INPUTS = make_sizes(
+    lambda n: {"index": Input(shape=(n,), kind="int64", draw=integers(n))}, 2**12, 2**20, 2**24
+)
 
-OVER_ROWS = {"dim": 0}
-OVER_COLUMNS = {"dim": 1}
-_GATHER = ("torch.gather(data, dim, index)", "np.take_along_axis(data, index, dim)", _EACH)
-_SELECT = ("torch.index_select(data, dim, index)", "np.take(data, index, dim)", _HALF)
+DIM_0 = {"dim": 0}
+DIM_1 = {"dim": 1}
+_GATHER_EXPRESSIONS = ("torch.gather(data, dim, index)", "np.take_along_axis(data, index, dim)", _FULL_INDEX_INPUTS)
+_SELECT_EXPRESSIONS = ("torch.index_select(data, dim, index)", "np.take(data, index, dim)", _HALF_INDEX_INPUTS)
 
-OPERATORS = (
-    _indexing("gather", *_GATHER, attributes=OVER_COLUMNS),
-    _indexing("gather_rows", *_GATHER, attributes=OVER_ROWS),
-    _indexing(
+_READ_OPERATORS = (
+    _define_indexing("gather", *_GATHER_EXPRESSIONS, attributes=DIM_1),
+    _define_indexing("gather_rows", *_GATHER_EXPRESSIONS, attributes=DIM_0),
+    _define_indexing(
         "take_along_dim",
         "torch.take_along_dim(data, index, dim)",
         "np.take_along_axis(data, index, dim)",
-        _EACH,
-        attributes=OVER_COLUMNS,
+        _FULL_INDEX_INPUTS,
+        attributes=DIM_1,
     ),
-    _picked("index_select", *_SELECT, attributes=OVER_ROWS),
-    _picked("index_select_cols", *_SELECT, attributes=OVER_COLUMNS),
-    _picked("index_rows", "data[index]", "data[index]", _HALF),
-    _picked("index_cols", "data[:, index]", "data[:, index]", _HALF),
-    _picked("index_points", "data[rows, index]", "data[rows, index]", _POINTS),
-    _picked("take", "torch.take(data, index)", "np.take(data, index)", _FLAT),
-    _indexing("where", "torch.where(condition, lhs, rhs)", "np.where(condition, lhs, rhs)", _CHOSEN),
-    _places(
+    _define_pick("index_select", *_SELECT_EXPRESSIONS, attributes=DIM_0),
+    _define_pick("index_select_cols", *_SELECT_EXPRESSIONS, attributes=DIM_1),
+    _define_pick("index_rows", "data[index]", "data[index]", _HALF_INDEX_INPUTS),
+    _define_pick("index_cols", "data[:, index]", "data[:, index]", _HALF_INDEX_INPUTS),
+    _define_pick("index_points", "data[rows, index]", "data[rows, index]", _POINT_INPUTS),
+    _define_pick("take", *write_both("take(data, index)"), _FLAT_INDEX_INPUTS),
+    _define_indexing("where", *write_both("where(condition, lhs, rhs)"), _WHERE_INPUTS),
+    _define_search(
         "nonzero_static", "torch.nonzero_static(data, size=data.numel(), fill_value=-1)", "ref.nonzero_static(data)"
     ),
-    _indexing("masked_select", "torch.masked_select(data, mask)", "data[mask]", _MASKED),
-    _indexing("boolean_mask", "data[mask]", "data[mask]", _MASKED),
-    _places("nonzero", "torch.nonzero(data)", "np.argwhere(data)"),
-    _places("nonzero_tuple", "torch.nonzero(data, as_tuple=True)", "np.nonzero(data)"),
-    _places("argwhere", "torch.argwhere(data)", "np.argwhere(data)"),
-    _indexing(
+    _define_indexing("masked_select", "torch.masked_select(data, mask)", "data[mask]", _MASK_INPUTS),
+    _define_indexing("boolean_mask", "data[mask]", "data[mask]", _MASK_INPUTS),
+    _define_search("nonzero", "torch.nonzero(data)", "np.argwhere(data)"),
+    _define_search("nonzero_tuple", "torch.nonzero(data, as_tuple=True)", "np.nonzero(data)"),
+    _define_search("argwhere", *write_both("argwhere(data)")),
+    _define_indexing(
         "unravel_index",
-        "torch.unravel_index(index, shape)",
-        "np.unravel_index(index, shape)",
-        _NUMBERED,
+        *write_both("unravel_index(index, shape)"),
+        _CLASS_INDEX_INPUTS,
         attributes=lambda shapes: {"shape": (64, -(-shapes["index"][0] // 64))},
         **NO_GRADIENT,
     ),
-    _view("select", "torch.select(data, dim, index)", "np.take(data, index, dim)", attributes={"dim": 1, "index": 3}),
-    _view(
+    _define_view(
+        "select", "torch.select(data, dim, index)", "np.take(data, index, dim)", attributes={"dim": 1, "index": 3}
+    ),
+    _define_view(
         "narrow",
         "torch.narrow(data, 1, start, length)",
         "data[:, start : start + length]",
         attributes=lambda shapes: {"start": 1, "length": shapes["data"][1] // 2},
     ),
-    _view("slice", "data[1:-1, 1:-1]", "data[1:-1, 1:-1]"),
-    _view("slice_strided", "data[::2, ::2]", "data[::2, ::2]"),
-    _view("diagonal", "torch.diagonal(data, offset)", "np.diagonal(data, offset)", attributes={"offset": 1}),
+    _define_view("slice", "data[1:-1, 1:-1]", "data[1:-1, 1:-1]"),
+    _define_view("slice_strided", "data[::2, ::2]", "data[::2, ::2]"),
+    _define_view("diagonal", *write_both("diagonal(data, offset)"), attributes={"offset": 1}),
 )
+
+TINY_VALUES = uniform(-1e-3, 1e-3)
+
+
+def _make_distinct_values_draw(dim: int, offset: float) -> Draw:
+    """Return a draw of randomly ordered values 1/1024 apart along `dim`; `offset` (0 to 1) separates two draws."""
+    return Draw(f"(rng.random(shape).argsort({dim}) + {offset} - shape[{dim}] / 2) / 1024")
+
+
+def _define_inplace(name: str, torch: str, reference: str, sizes: Sizes, **rest: Any) -> Operator:
+    """Define an in-place operator, which reads the index and the source and writes only the indexed values."""
+
+    def count_moved_bytes(call: OperatorCall) -> float:
+        index = sum(nbytes for input_name, nbytes in call.read.items() if input_name in ("index", "mask"))
+        source = sum(nbytes for input_name, nbytes in call.read.items() if input_name == "source")
+        return index + 2.0 * (source or call.read["data"] / 2)
+
+    settings: dict[str, Any] = {"aliases": (f"{name}_",), "moved": count_moved_bytes, **NO_GRADIENT, **rest}
+    return _define_indexing(f"inplace_{name}", torch, reference, sizes, **settings)
+
+
+def _make_inputs(
+    index: Callable[[int], Draw] | None = None,
+    source: Draw | None = None,
+    *,
+    shape: Callable[[int], tuple[int, ...]],
+    mask: bool = False,
+    data: Draw = normal,
+) -> Sizes:
+    """Make a square matrix `data` and, if given, `index` and `source` of `shape(n)`, and a `mask` of the matrix."""
+
+    def make(n: int) -> dict[str, Input]:
+        inputs = {"data": Input(shape=(n, n), draw=data)}
+        if index is not None:
+            inputs["index"] = Input(shape=shape(n), kind="int64", draw=index(n))
+        if mask:
+            inputs["mask"] = Input(shape=(n, n), kind="bool", draw=booleans)
+        if source is not None:
+            inputs["source"] = Input(shape=shape(n), draw=source)
+        return inputs
+
+    return make_sizes(make, *MATRIX_SIDES)
+
+
+def _make_rows_to_write(index: Callable[[int], Draw], source: Draw = normal, data: Draw = normal) -> Sizes:
+    """Make an n x n matrix `data`, and n / 2 rows `source` to write at the row numbers `index`."""
+    return make_sizes(
+        lambda n: {
+            "data": Input(shape=(n, n), draw=data),
+            "index": Input(shape=(n // 2,), kind="int64", draw=index(n)),
+            "source": Input(shape=(n // 2, n), draw=source),
+        },
+        *MATRIX_SIDES,
+    )
+
+
+def _get_half_shape(n: int) -> tuple[int, ...]:
+    return (n, n // 2)
+
+
+def _get_square_shape(n: int) -> tuple[int, ...]:
+    return (n, n)
+
+
+def _get_row_shape(n: int) -> tuple[int, ...]:
+    return (n,)
+
+
+_SCATTER_INPUTS = _make_inputs(distinct_integers, normal, shape=_get_half_shape)
+_ADD_INPUTS = _make_inputs(integers, normal, shape=_get_square_shape)
+_FILL_INPUTS = _make_inputs(distinct_integers, shape=lambda n: (n // 2,))
+_MASKED_MATRIX_INPUTS = _make_inputs(shape=_get_square_shape, mask=True)
+_MASKED_SOURCE_INPUTS = _make_inputs(source=normal, shape=_get_square_shape, mask=True)
+_ROW_INPUTS = _make_inputs(source=normal, shape=_get_row_shape)
+_UPPER_HALF_INPUTS = _make_inputs(source=normal, shape=lambda n: (n // 2, n))
+_PUT_INPUTS = make_sizes(
+    lambda n: {
+        "data": Input(shape=(n, n)),
+        "index": Input(shape=(n * n // 4,), kind="int64", draw=distinct_integers(n * n)),
+        "source": Input(shape=(n * n // 4,)),
+    },
+    64,
+    1024,
+    2048,
+)
+
+# reference expressions that an operator and its in-place variant share
+_SCATTER_REFERENCE = "ref.replaced(data, ref.along(index, dim), source)"
+_SCATTER_ADD_REFERENCE = "ref.added(data, ref.along(index, dim), source)"
+_COPY_ROWS_REFERENCE = "ref.replaced(data, index, source)"
+_ADD_ROWS_REFERENCE = "ref.added(data, index, source)"
+_FILL_ROWS_REFERENCE = "ref.replaced(data, index, value)"
+_COPY_MASKED_REFERENCE = "ref.replaced(data, mask, source.ravel()[: mask.sum()])"
+
+_FILL_VALUE = {"value": 0.5}
+
+_WRITE_OPERATORS = (
+    # into a copy
+    _define_indexing(
+        "scatter", "torch.scatter(data, dim, index, source)", _SCATTER_REFERENCE, _SCATTER_INPUTS, attributes=DIM_1
+    ),
+    _define_indexing(
+        "scatter_value",
+        "torch.scatter(data, dim, index, value)",
+        "ref.replaced(data, ref.along(index, dim), value)",
+        _make_inputs(distinct_integers, shape=_get_half_shape),
+        attributes={"dim": 1, "value": 0.5},
+    ),
+    _define_indexing(
+        "index_copy",
+        "torch.index_copy(data, 0, index, source)",
+        _COPY_ROWS_REFERENCE,
+        _make_rows_to_write(distinct_integers),
+    ),
+    _define_indexing(
+        "index_fill",
+        "torch.index_fill(data, 0, index, value)",
+        _FILL_ROWS_REFERENCE,
+        _FILL_INPUTS,
+        attributes=_FILL_VALUE,
+    ),
+    _define_indexing(
+        "index_put",
+        "torch.index_put(data, (index,), source)",
+        _COPY_ROWS_REFERENCE,
+        _make_rows_to_write(distinct_integers),
+    ),
+    _define_indexing(
+        "put",
+        "torch.put(data, index, source)",
+        "ref.replaced(data.ravel(), index, source).reshape(data.shape)",
+        _PUT_INPUTS,
+    ),
+    _define_indexing(
+        "masked_fill",
+        "torch.masked_fill(data, mask, value)",
+        "np.where(mask, value, data)",
+        _MASKED_MATRIX_INPUTS,
+        attributes=_FILL_VALUE,
+    ),
+    _define_indexing(
+        "masked_scatter", "torch.masked_scatter(data, mask, source)", _COPY_MASKED_REFERENCE, _MASKED_SOURCE_INPUTS
+    ),
+    _define_indexing(
+        "slice_scatter",
+        "torch.slice_scatter(data, source, 0, start, end)",
+        "ref.replaced(data, np.s_[start:end], source)",
+        _UPPER_HALF_INPUTS,
+        attributes=lambda shapes: {"start": 0, "end": shapes["source"][0]},
+    ),
+    _define_indexing(
+        "select_scatter",
+        "torch.select_scatter(data, source, 1, index)",
+        "ref.replaced(data, np.s_[:, index], source)",
+        _ROW_INPUTS,
+        attributes={"index": 3},
+    ),
+    _define_indexing(
+        "diagonal_scatter",
+        "torch.diagonal_scatter(data, source)",
+        "ref.replaced(data, np.diag_indices(len(source)), source)",
+        _ROW_INPUTS,
+    ),
+    _define_indexing(
+        # not differentiable here: torch 2.13 returns a wrong gradient of the data, as torch's own gradcheck reports
+        "as_strided_scatter",
+        "torch.as_strided_scatter(data, source, source.shape, (2 * data.shape[1], 1))",
+        "ref.replaced(data, np.s_[::2], source)",
+        _UPPER_HALF_INPUTS,
+        **NO_GRADIENT,
+    ),
+    # adding and reducing into a copy
+    _define_indexing(
+        "scatter_add",
+        "torch.scatter_add(data, dim, index, source)",
+        _SCATTER_ADD_REFERENCE,
+        _ADD_INPUTS,
+        attributes=DIM_1,
+        flops=count_per_input("source"),
+    ),
+    _define_indexing(
+        "scatter_add_rows",
+        "torch.scatter_add(data, dim, index, source)",
+        _SCATTER_ADD_REFERENCE,
+        _ADD_INPUTS,
+        attributes=DIM_0,
+        flops=count_per_input("source"),
+    ),
+    _define_indexing(
+        "scatter_reduce_amax",
+        "torch.scatter_reduce(data, dim, index, source, 'amax')",
+        "ref.raised(data, ref.along(index, dim), source)",
+        _make_inputs(
+            integers, _make_distinct_values_draw(1, 0), shape=_get_square_shape, data=_make_distinct_values_draw(1, 0.5)
+        ),
+        attributes=DIM_1,
+        flops=count_per_input("source"),
+        **WIDE_DTYPES,
+    ),
+    _define_indexing(
+        "scatter_reduce_mean",
+        "torch.scatter_reduce(data, dim, index, source, 'mean')",
+        "ref.averaged(data, ref.along(index, dim), source)",
+        _ADD_INPUTS,
+        attributes=DIM_1,
+        flops=count_per_input("source"),
+    ),
+    _define_indexing(
+        "index_add",
+        "torch.index_add(data, 0, index, source)",
+        _ADD_ROWS_REFERENCE,
+        _make_rows_to_write(integers),
+        flops=count_per_input("source"),
+    ),
+    _define_indexing(
+        "index_put_accumulate",
+        "torch.index_put(data, (index,), source, accumulate=True)",
+        _ADD_ROWS_REFERENCE,
+        _make_rows_to_write(integers),
+        flops=count_per_input("source"),
+    ),
+    _define_indexing(
+        "index_reduce_amax",
+        "torch.index_reduce(data, 0, index, source, 'amax')",
+        "ref.raised(data, index, source)",
+        _make_rows_to_write(integers, _make_distinct_values_draw(0, 0), _make_distinct_values_draw(0, 0.5)),
+        flops=count_per_input("source"),
+        **WIDE_DTYPES,
+    ),
+    # in place
+    _define_inplace(
+        "scatter", "data.scatter_(dim, index, source)", _SCATTER_REFERENCE, _SCATTER_INPUTS, attributes=DIM_1
+    ),
+    _define_inplace(
+        "scatter_add",
+        "data.scatter_add_(dim, index, source)",
+        _SCATTER_ADD_REFERENCE,
+        _make_inputs(integers, TINY_VALUES, shape=_get_square_shape),
+        attributes=DIM_1,
+        flops=count_per_input("source"),
+    ),
+    _define_inplace(
+        "index_copy", "data.index_copy_(0, index, source)", _COPY_ROWS_REFERENCE, _make_rows_to_write(distinct_integers)
+    ),
+    _define_inplace(
+        "index_fill", "data.index_fill_(0, index, value)", _FILL_ROWS_REFERENCE, _FILL_INPUTS, attributes=_FILL_VALUE
+    ),
+    _define_inplace(
+        "index_put", "data.index_put_((index,), source)", _COPY_ROWS_REFERENCE, _make_rows_to_write(distinct_integers)
+    ),
+    _define_inplace(
+        "setitem",
+        "(data.__setitem__(index, source), data)[1]",
+        "(data.__setitem__(index, source), data)[1]",
+        _make_rows_to_write(distinct_integers),
+        aliases=("setitem",),
+    ),
+    _define_inplace(
+        "index_add",
+        "data.index_add_(0, index, source)",
+        _ADD_ROWS_REFERENCE,
+        _make_rows_to_write(integers, TINY_VALUES),
+        flops=count_per_input("source"),
+    ),
+    _define_inplace(
+        "masked_fill",
+        "data.masked_fill_(mask, value)",
+        "ref.replaced(data, mask, value)",
+        _MASKED_MATRIX_INPUTS,
+        attributes=_FILL_VALUE,
+    ),
+    _define_inplace(
+        "masked_scatter", "data.masked_scatter_(mask, source)", _COPY_MASKED_REFERENCE, _MASKED_SOURCE_INPUTS
+    ),
+    _define_inplace(
+        "put", "data.put_(index, source)", "ref.replaced(data.ravel(), index, source).reshape(data.shape)", _PUT_INPUTS
+    ),
+    _define_inplace(
+        "fill_diagonal",
+        "data.fill_diagonal_(value)",
+        "ref.replaced(data, np.diag_indices(len(data)), value)",
+        make_square(),
+        attributes=_FILL_VALUE,
+        moved=lambda call: call.written[0] / call.outputs[0][0],
+    ),
+)
+
+OPERATORS = (*_READ_OPERATORS, *_WRITE_OPERATORS)

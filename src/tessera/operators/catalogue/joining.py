@@ -1,69 +1,67 @@
-"""Joining and splitting, and padding. Splits are views and move nothing; so is a join's gradient."""
+"""Joining, splitting and padding. Splits, and the gradients of joins, are views and move no bytes."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any
 
-from tessera.operators.catalogue.layouts import Sizes, images, square
-from tessera.operators.operator import Input, Operator, Shape, by_size
-from tessera.operators.work import nothing_moved, outputs_moved
+from tessera.operators.catalogue.families import (
+    MATRIX_SIDES,
+    Sizes,
+    define_family,
+    make_images,
+    make_square,
+    write_both,
+)
+from tessera.operators.operator import Input, Operator, Shape, make_sizes
+from tessera.operators.work import count_no_bytes, count_output_bytes
 
-
-def _joining(name: str, torch: str, reference: str, sizes: Sizes, **rest: Any) -> Operator:
-    settings: dict[str, Any] = {"backward_flops": 0.0, **rest}
-    return Operator(name=name, category="joining", torch=torch, reference=reference, sizes=sizes, **settings)
-
-
-_join = partial(_joining, backward_bytes=0.0)
-_view = partial(_joining, moved=nothing_moved)
-_copy = partial(_joining, moved=outputs_moved, backward_bytes=1.0)
-
-
-def _three(shape: Callable[[int], Shape], *scales: int) -> Sizes:
-    """Three tensors of one shape."""
-    return by_size(lambda n: {name: Input(shape=shape(n)) for name in ("first", "second", "third")}, *scales)
+_define_joining = define_family("joining", backward_flops=0.0)
+_define_join = partial(_define_joining, backward_bytes=0.0)
+_define_view = partial(_define_joining, moved=count_no_bytes)
+_define_copy = partial(_define_joining, moved=count_output_bytes, backward_bytes=1.0)
 
 
-_MATRICES = _three(lambda n: (n, n), 64, 512, 2048)
-_VECTORS = _three(lambda n: (n,), 2**12, 2**18, 2**22)
-_COLUMNS = by_size(
+def _make_three(shape: Callable[[int], Shape], *scales: int) -> Sizes:
+    """Make three tensors of the same shape."""
+    return make_sizes(lambda n: {name: Input(shape=shape(n)) for name in ("first", "second", "third")}, *scales)
+
+
+_MATRIX_INPUTS = _make_three(lambda n: (n, n), 64, 512, 2048)
+_VECTOR_INPUTS = _make_three(lambda n: (n,), 2**12, 2**18, 2**22)
+_COLUMN_INPUTS = make_sizes(
     lambda n: {"first": Input(shape=(n,)), "second": Input(shape=(n, 1)), "third": Input(shape=(n, 2))},
     2**10,
     2**18,
     2**22,
 )
-_FEATURES = by_size(
+_FEATURE_MAP_INPUTS = make_sizes(
     lambda n, c, s: {"first": Input(shape=(n, c, s, s)), "second": Input(shape=(n, 2 * c, s, s))},
     (1, 8, 16),
     (8, 32, 56),
     (32, 64, 56),
 )
-_BLOCKS = by_size(
+_BLOCK_INPUTS = make_sizes(
     lambda n: {"first": Input(shape=(n, n)), "second": Input(shape=(n, 2 * n)), "third": Input(shape=(2 * n, n))},
     16,
     256,
     1024,
 )
-_AXES = by_size(lambda n: {"first": Input(shape=(n,)), "second": Input(shape=(2 * n,))}, 64, 512, 2048)
-_VOLUME = by_size(lambda n: {"data": Input(shape=(n, n, 16))}, 16, 256, 1024)
-_CHOSEN = by_size(lambda n: {"data": Input(shape=(n,))}, 64, 512, 2048)
-_BROADCAST = by_size(
-    lambda n: {"first": Input(shape=(n, 1)), "second": Input(shape=(1, n)), "third": Input(shape=(n, n))},
-    64,
-    1024,
-    4096,
+_AXIS_INPUTS = make_sizes(lambda n: {"first": Input(shape=(n,)), "second": Input(shape=(2 * n,))}, 64, 512, 2048)
+_THREE_DIM_INPUTS = make_sizes(lambda n: {"data": Input(shape=(n, n, 16))}, 16, 256, 1024)
+_COMBINATION_INPUTS = make_sizes(lambda n: {"data": Input(shape=(n,))}, 64, 512, 2048)
+_BROADCAST_INPUTS = make_sizes(
+    lambda n: {"first": Input(shape=(n, 1)), "second": Input(shape=(1, n)), "third": Input(shape=(n, n))}, *MATRIX_SIDES
 )
-_SIGNALS = by_size(lambda n, s: {"data": Input(shape=(n, 8, s))}, (2, 256), (16, 2**13), (64, 2**15))
-_VOLUMES = by_size(lambda c, s: {"data": Input(shape=(1, c, s, s, s))}, (4, 10), (16, 40), (32, 80))
+_SIGNAL_INPUTS = make_sizes(lambda n, s: {"data": Input(shape=(n, 8, s))}, (2, 256), (16, 2**13), (64, 2**15))
+_VOLUME_INPUTS = make_sizes(lambda c, s: {"data": Input(shape=(1, c, s, s, s))}, (4, 10), (16, 40), (32, 80))
 
-_LIST = "(first, second, third)"
+_INPUT_LIST = "(first, second, third)"
 
 
-def _padded(name: str, mode: str, numpy: str, sizes: Sizes, dims: int) -> Operator:
-    """Padding by `padding` on both sides of each of the last dims."""
-    return _copy(
+def _define_pad(name: str, mode: str, numpy: str, sizes: Sizes, dims: int) -> Operator:
+    """Define a padding by `padding` elements on both sides of each of the last `dims` dims."""
+    return _define_copy(
         name,
         f"F.pad(data, (padding,) * {2 * dims}, mode='{mode}')",
         f"np.pad(data, [(0, 0)] * 2 + [(padding, padding)] * {dims}, mode='{numpy}')",
@@ -73,92 +71,105 @@ def _padded(name: str, mode: str, numpy: str, sizes: Sizes, dims: int) -> Operat
 
 
 OPERATORS = (
-    _join("cat", f"torch.cat({_LIST}, dim)", f"np.concatenate({_LIST}, dim)", _MATRICES, attributes={"dim": 0}),
-    _join("cat_cols", f"torch.cat({_LIST}, dim)", f"np.concatenate({_LIST}, dim)", _MATRICES, attributes={"dim": 1}),
-    _join(
+    _define_join(
+        "cat",
+        f"torch.cat({_INPUT_LIST}, dim)",
+        f"np.concatenate({_INPUT_LIST}, dim)",
+        _MATRIX_INPUTS,
+        attributes={"dim": 0},
+    ),
+    _define_join(
+        "cat_cols",
+        f"torch.cat({_INPUT_LIST}, dim)",
+        f"np.concatenate({_INPUT_LIST}, dim)",
+        _MATRIX_INPUTS,
+        attributes={"dim": 1},
+    ),
+    _define_join(
         "cat_channels",
         "torch.cat((first, second), dim)",
         "np.concatenate((first, second), dim)",
-        _FEATURES,
+        _FEATURE_MAP_INPUTS,
         attributes={"dim": 1},
     ),
-    _join("cat_vectors", f"torch.cat({_LIST})", f"np.concatenate({_LIST})", _VECTORS),
-    _join("stack", f"torch.stack({_LIST}, dim)", f"np.stack({_LIST}, dim)", _MATRICES, attributes={"dim": 0}),
-    _join("stack_last", f"torch.stack({_LIST}, dim)", f"np.stack({_LIST}, dim)", _MATRICES, attributes={"dim": -1}),
-    _join("hstack", f"torch.hstack({_LIST})", f"np.hstack({_LIST})", _MATRICES),
-    _join("vstack", f"torch.vstack({_LIST})", f"np.vstack({_LIST})", _MATRICES, aliases=("row_stack",)),
-    _join("dstack", f"torch.dstack({_LIST})", f"np.dstack({_LIST})", _MATRICES),
-    _join("column_stack", f"torch.column_stack({_LIST})", f"np.column_stack({_LIST})", _COLUMNS),
-    _join("block_diag", f"torch.block_diag(*{_LIST})", f"scipy.linalg.block_diag(*{_LIST})", _BLOCKS),
-    _join(
+    _define_join("cat_vectors", f"torch.cat({_INPUT_LIST})", f"np.concatenate({_INPUT_LIST})", _VECTOR_INPUTS),
+    _define_join("stack", *write_both(f"stack({_INPUT_LIST}, dim)"), _MATRIX_INPUTS, attributes={"dim": 0}),
+    _define_join("stack_last", *write_both(f"stack({_INPUT_LIST}, dim)"), _MATRIX_INPUTS, attributes={"dim": -1}),
+    _define_join("hstack", *write_both(f"hstack({_INPUT_LIST})"), _MATRIX_INPUTS),
+    _define_join("vstack", *write_both(f"vstack({_INPUT_LIST})"), _MATRIX_INPUTS, aliases=("row_stack",)),
+    _define_join("dstack", *write_both(f"dstack({_INPUT_LIST})"), _MATRIX_INPUTS),
+    _define_join("column_stack", *write_both(f"column_stack({_INPUT_LIST})"), _COLUMN_INPUTS),
+    _define_join(
+        "block_diag", f"torch.block_diag(*{_INPUT_LIST})", f"scipy.linalg.block_diag(*{_INPUT_LIST})", _BLOCK_INPUTS
+    ),
+    _define_join(
         "cartesian_prod",
         "torch.cartesian_prod(first, second)",
         "ref.cartesian_prod(first, second)",
-        _AXES,
+        _AXIS_INPUTS,
         backward_bytes=1.0,
     ),
-    _join("combinations", "torch.combinations(data)", "ref.combinations(data)", _CHOSEN, backward_bytes=1.0),
-    _view(
+    _define_join(
+        "combinations", "torch.combinations(data)", "ref.combinations(data)", _COMBINATION_INPUTS, backward_bytes=1.0
+    ),
+    _define_view(
         "split",
         "torch.split(data, split_size)",
         "np.split(data, range(split_size, len(data), split_size))",
-        square(),
+        make_square(),
         attributes=lambda shapes: {"split_size": -(-shapes["data"][0] // 8)},
     ),
-    _view(
+    _define_view(
         "split_sizes",
         "torch.split(data, sections)",
         "np.split(data, np.cumsum(sections)[:-1])",
-        square(),
+        make_square(),
         attributes=lambda shapes: {
             "sections": [1, shapes["data"][0] // 4, shapes["data"][0] - shapes["data"][0] // 4 - 1]
         },
     ),
-    _view(
+    _define_view(
         "chunk",
         "torch.chunk(data, chunks)",
         "np.split(data, range(-(-len(data) // chunks), len(data), -(-len(data) // chunks)))",
-        square(),
+        make_square(),
         attributes={"chunks": 4},
     ),
-    _view(
+    _define_view(
         "tensor_split",
         "torch.tensor_split(data, sections)",
         "np.array_split(data, sections)",
-        square(),
+        make_square(),
         attributes={"sections": 3},
     ),
-    _view(
-        "hsplit",
-        "torch.hsplit(data, sections)",
-        "np.hsplit(data, sections)",
-        square(),
-        attributes={"sections": [8, 32]},
+    _define_view("hsplit", *write_both("hsplit(data, sections)"), make_square(), attributes={"sections": [8, 32]}),
+    _define_view("vsplit", *write_both("vsplit(data, sections)"), make_square(), attributes={"sections": [8, 32]}),
+    _define_view("dsplit", *write_both("dsplit(data, sections)"), _THREE_DIM_INPUTS, attributes={"sections": [4, 8]}),
+    _define_view(
+        "unbind",
+        "torch.unbind(data, dim)",
+        "tuple(np.moveaxis(data, dim, 0))",
+        _THREE_DIM_INPUTS,
+        attributes={"dim": -1},
     ),
-    _view(
-        "vsplit",
-        "torch.vsplit(data, sections)",
-        "np.vsplit(data, sections)",
-        square(),
-        attributes={"sections": [8, 32]},
-    ),
-    _view(
-        "dsplit", "torch.dsplit(data, sections)", "np.dsplit(data, sections)", _VOLUME, attributes={"sections": [4, 8]}
-    ),
-    _view("unbind", "torch.unbind(data, dim)", "tuple(np.moveaxis(data, dim, 0))", _VOLUME, attributes={"dim": -1}),
-    _view(
+    _define_view(
         "meshgrid",
         "torch.meshgrid(first, second, indexing='ij')",
         "np.meshgrid(first, second, indexing='ij', copy=False)",
-        _AXES,
+        _AXIS_INPUTS,
     ),
-    _view("broadcast_tensors", f"torch.broadcast_tensors(*{_LIST})", f"np.broadcast_arrays(*{_LIST})", _BROADCAST),
-    _padded("pad_constant", "constant", "constant", images(), 2),
-    _padded("pad_reflect", "reflect", "reflect", images(), 2),
-    _padded("pad_replicate", "replicate", "edge", images(), 2),
-    _padded("pad_circular", "circular", "wrap", images(), 2),
-    _padded("pad_constant_1d", "constant", "constant", _SIGNALS, 1),
-    _padded("pad_reflect_1d", "reflect", "reflect", _SIGNALS, 1),
-    _padded("pad_replicate_3d", "replicate", "edge", _VOLUMES, 3),
-    _padded("pad_reflect_3d", "reflect", "reflect", _VOLUMES, 3),
+    _define_view(
+        "broadcast_tensors",
+        f"torch.broadcast_tensors(*{_INPUT_LIST})",
+        f"np.broadcast_arrays(*{_INPUT_LIST})",
+        _BROADCAST_INPUTS,
+    ),
+    _define_pad("pad_constant", "constant", "constant", make_images(), 2),
+    _define_pad("pad_reflect", "reflect", "reflect", make_images(), 2),
+    _define_pad("pad_replicate", "replicate", "edge", make_images(), 2),
+    _define_pad("pad_circular", "circular", "wrap", make_images(), 2),
+    _define_pad("pad_constant_1d", "constant", "constant", _SIGNAL_INPUTS, 1),
+    _define_pad("pad_reflect_1d", "reflect", "reflect", _SIGNAL_INPUTS, 1),
+    _define_pad("pad_replicate_3d", "replicate", "edge", _VOLUME_INPUTS, 3),
+    _define_pad("pad_reflect_3d", "reflect", "reflect", _VOLUME_INPUTS, 3),
 )

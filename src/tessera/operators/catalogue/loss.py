@@ -1,152 +1,145 @@
-"""Losses; each gives the mean over its batch."""
+"""Loss functions: distances, classes, probabilities, sequences and margins; each returns the mean over the batch."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from typing import Any
 
-from tessera.operators.draws import Draw, cells, integers, normal, probabilities, uniform
-from tessera.operators.operator import Call, Input, Operator, by_size
-from tessera.operators.work import per_input
+from tessera.operators.catalogue.families import Sizes, define_operator
+from tessera.operators.draws import Draw, between_multiples, integers, normal, probabilities, signs, uniform
+from tessera.operators.operator import Input, Operator, OperatorCall, make_sizes
+from tessera.operators.work import count_per_input
 
-Sizes = Mapping[str, Mapping[str, Input]]
-
-SQUARES = ((64, 64), (1024, 1024), (4096, 4096))
-CLASSES = ((32, 128), (1024, 1000), (4096, 4096))
-MAPS = ((1, 8, 20), (2, 21, 128), (8, 21, 512))
-PROBABILITY = uniform(0.05, 0.95)
-# never near a whole number, where a loss of differences has its kink
-OFF_GRID = cells(-3, 3)
-CLASS = "shapes['data'][1]"  # as many as there are scores
+SQUARE_SCALES = ((64, 64), (1024, 1024), (4096, 4096))
+CLASS_SCALES = ((32, 128), (1024, 1000), (4096, 4096))
+LABEL_MAP_SCALES = ((1, 8, 20), (2, 21, 128), (8, 21, 512))
+PROBABILITY_VALUES = uniform(0.05, 0.95)
+# never near an integer: targets are integers, and losses such as L1 are not differentiable at equal values
+BETWEEN_INTEGERS = between_multiples(-3, 3)
+CLASS_COUNT = "shapes['data'][1]"  # number of classes: the second dim of the scores
 
 
-def loss(name: str, torch: str, reference: str, sizes: Sizes, per_value: float, **others: Any) -> Operator:
-    """A loss that computes so much for each value of its first input; the gradient takes about as much again."""
+def _define_loss(name: str, torch: str, reference: str, sizes: Sizes, per_value: float, **others: Any) -> Operator:
+    """Define a loss with `per_value` FLOPs per element of its first input, in the forward and in the backward pass."""
     first = next(iter(sizes["small"]))
-    given: dict[str, Any] = {"flops": per_input(first, per_value), "backward_flops": 1.0, "backward_bytes": 1.0}
-    # not float16, which the gradient of a mean over a million values is too small for
+    given: dict[str, Any] = {"flops": count_per_input(first, per_value), "backward_flops": 1.0, "backward_bytes": 1.0}
+    # not float16: the gradient of a mean over a million values underflows
     given["dtypes"] = ("float32", "float64", "bfloat16")
-    return Operator(
-        name=name,
-        category="loss",
-        torch=torch,
-        reference=reference,
-        sizes=sizes,
-        **(given | others),
-    )
+    return define_operator("loss", name, torch, reference, sizes, **(given | others))
 
 
-def alike(data: Draw = normal, target: Draw = normal, grad: bool = True, **more: Draw) -> Sizes:
-    """Predictions, targets of the same shape, and what else has it."""
-    return by_size(
+def _make_pair(data: Draw = normal, target: Draw = normal, grad: bool = True, **extra_inputs: Draw) -> Sizes:
+    """Make predictions `data`, `target` and `extra_inputs`, all of the same shape."""
+    return make_sizes(
         lambda *shape: {
             "data": Input(shape=shape, draw=data),
             "target": Input(shape=shape, draw=target, grad=grad),
-            **{name: Input(shape=shape, draw=draw) for name, draw in more.items()},
+            **{name: Input(shape=shape, draw=draw) for name, draw in extra_inputs.items()},
         },
-        *SQUARES,
+        *SQUARE_SCALES,
     )
 
 
-def labelled(data: Draw = normal, weight: bool = False) -> Sizes:
-    """A score for every class, and the label."""
+def _make_labelled(data: Draw = normal, weight: bool = False) -> Sizes:
+    """Make scores for every sample and class, and the labels of the samples."""
 
-    def inputs(n: int, classes: int) -> dict[str, Input]:
+    def build_inputs(n: int, classes: int) -> dict[str, Input]:
         return {
             "data": Input(shape=(n, classes), draw=data),
-            "target": Input(shape=(n,), kind="int64", draw=integers(CLASS)),
+            "target": Input(shape=(n,), kind="int64", draw=integers(CLASS_COUNT)),
             **({"weight": Input(shape=(classes,), draw=uniform(0.5, 1.5), grad=False)} if weight else {}),
         }
 
-    return by_size(inputs, *CLASSES)
+    return make_sizes(build_inputs, *CLASS_SCALES)
 
 
-def _labelled_map(n: int, classes: int, side: int) -> dict[str, Input]:
-    """A score for every class at every pixel, and the pixels' labels."""
+def _make_labelled_map(n: int, classes: int, side: int) -> dict[str, Input]:
+    """Make scores (n, classes, side, side) and the labels of the pixels."""
     return {
         "data": Input(shape=(n, classes, side, side)),
-        "target": Input(shape=(n, side, side), kind="int64", draw=integers(CLASS)),
+        "target": Input(shape=(n, side, side), kind="int64", draw=integers(CLASS_COUNT)),
     }
 
 
-def _labels_moved(call: Call) -> float:
-    """Every label, and one score for each."""
+def _count_label_bytes(call: OperatorCall) -> float:
+    """Count the bytes of the labels and of one score per label."""
     score = call.read["data"] / math.prod(call.shapes["data"])
     return call.read["target"] + score * math.prod(call.shapes["target"])
 
 
-def _spoken(time: int, n: int, classes: int, length: int) -> dict[str, Input]:
-    """Scores over time, and the labels to be spelled; class 0 is the blank."""
+def _make_sequences(time: int, n: int, classes: int, length: int) -> dict[str, Input]:
+    """Make scores (time, n, classes) and target label sequences of `length`; class 0 is the blank."""
     return {
         "data": Input(shape=(time, n, classes)),
         "target": Input(shape=(n, length), kind="int64", draw=integers(classes, low=1)),
     }
 
 
-_DISTANCES = (
-    loss("mse_loss", "F.mse_loss(data, target)", "np.mean(np.square(data - target))", alike(), 3.0),
-    loss(
+_DISTANCE_OPERATORS = (
+    _define_loss("mse_loss", "F.mse_loss(data, target)", "np.mean(np.square(data - target))", _make_pair(), 3.0),
+    _define_loss(
         "l1_loss",
         "F.l1_loss(data, target)",
         "np.mean(np.abs(data - target))",
-        alike(OFF_GRID, integers(3, low=-3)),
+        _make_pair(BETWEEN_INTEGERS, integers(3, low=-3)),
         3.0,
     ),
-    loss(
+    _define_loss(
         "smooth_l1_loss",
         "F.smooth_l1_loss(data, target, beta=beta)",
         "ref.huber_loss(data, target, beta) / beta",
-        alike(),
+        _make_pair(),
         5.0,
         attributes={"beta": 0.5},
     ),
-    loss(
+    _define_loss(
         "huber_loss",
         "F.huber_loss(data, target, delta=delta)",
         "ref.huber_loss(data, target, delta)",
-        alike(),
+        _make_pair(),
         5.0,
         attributes={"delta": 0.5},
     ),
 )
 
-_CLASSES = (
-    loss("cross_entropy", "F.cross_entropy(data, target)", "ref.cross_entropy(data, target)", labelled(), 4.0),
-    loss(
+_CLASS_OPERATORS = (
+    _define_loss(
+        "cross_entropy", "F.cross_entropy(data, target)", "ref.cross_entropy(data, target)", _make_labelled(), 4.0
+    ),
+    _define_loss(
         "cross_entropy_label_smoothing",
         "F.cross_entropy(data, target, label_smoothing=label_smoothing)",
         "ref.cross_entropy(data, target, label_smoothing=label_smoothing)",
-        labelled(),
+        _make_labelled(),
         5.0,
         attributes={"label_smoothing": 0.1},
     ),
-    loss(
+    _define_loss(
         "cross_entropy_probabilities",
         "F.cross_entropy(data, target)",
         "ref.cross_entropy(data, target)",
-        alike(target=probabilities),
+        _make_pair(target=probabilities),
         6.0,
     ),
-    loss(
+    _define_loss(
         "cross_entropy_weighted",
         "F.cross_entropy(data, target, weight)",
         "ref.cross_entropy(data, target, weight)",
-        labelled(weight=True),
+        _make_labelled(weight=True),
         4.0,
     ),
-    loss(
+    _define_loss(
         "cross_entropy_2d",
         "F.cross_entropy(data, target)",
         "ref.cross_entropy(data, target)",
-        by_size(_labelled_map, *MAPS),
+        make_sizes(_make_labelled_map, *LABEL_MAP_SCALES),
         4.0,
     ),
-    loss(
+    _define_loss(
         "linear_cross_entropy",
         "F.linear_cross_entropy(data, weight, target)",
         "ref.cross_entropy(np.matmul(data, weight.T), target)",
-        by_size(
+        make_sizes(
             lambda n, features, classes: {
                 "data": Input(shape=(n, features)),
                 "weight": Input(shape=(classes, features), draw=uniform(-0.1, 0.1)),
@@ -161,86 +154,89 @@ _CLASSES = (
         backward_flops=2.0,
     ),
     *(
-        # it reads one score for each label; the gradient of all others is zero, whose writing is not counted
-        loss(
+        # nll_loss reads one score per label; writing the zero gradients of the other scores is not counted
+        _define_loss(
             name,
             "F.nll_loss(data, target)",
             "ref.nll_loss(data, target)",
             sizes,
             0.0,
-            moved=_labels_moved,
+            moved=_count_label_bytes,
             backward_bytes=0.0,
         )
-        for name, sizes in (("nll_loss", labelled()), ("nll_loss_2d", by_size(_labelled_map, *MAPS)))
+        for name, sizes in (
+            ("nll_loss", _make_labelled()),
+            ("nll_loss_2d", make_sizes(_make_labelled_map, *LABEL_MAP_SCALES)),
+        )
     ),
 )
 
-_PROBABILITIES = (
-    loss(
+_PROBABILITY_OPERATORS = (
+    _define_loss(
         "binary_cross_entropy",
         "F.binary_cross_entropy(data, target)",
         "-np.mean(target * np.log(data) + (1.0 - target) * np.log(1.0 - data))",
-        alike(PROBABILITY, PROBABILITY),
+        _make_pair(PROBABILITY_VALUES, PROBABILITY_VALUES),
         7.0,
     ),
-    loss(
+    _define_loss(
         "binary_cross_entropy_with_logits",
         "F.binary_cross_entropy_with_logits(data, target)",
         "np.mean(np.logaddexp(0.0, data) - data * target)",
-        alike(target=PROBABILITY),
+        _make_pair(target=PROBABILITY_VALUES),
         6.0,
     ),
-    loss(
+    _define_loss(
         "binary_cross_entropy_pos_weight",
         "F.binary_cross_entropy_with_logits(data, target, pos_weight=weight)",
         "np.mean(np.logaddexp(0.0, -data) * target * weight + np.logaddexp(0.0, data) * (1.0 - target))",
-        by_size(
+        make_sizes(
             lambda n, k: {
                 "data": Input(shape=(n, k)),
-                "target": Input(shape=(n, k), draw=PROBABILITY),
+                "target": Input(shape=(n, k), draw=PROBABILITY_VALUES),
                 "weight": Input(shape=(k,), draw=uniform(0.5, 2.0), grad=False),
             },
-            *SQUARES,
+            *SQUARE_SCALES,
         ),
         8.0,
     ),
-    loss(
+    _define_loss(
         "kl_div",
         "F.kl_div(data, target, reduction='batchmean')",
         "np.sum(target * (np.log(target) - data)) / len(data)",
-        alike(target=probabilities),
+        _make_pair(target=probabilities),
         4.0,
     ),
-    loss(
+    _define_loss(
         "kl_div_log_target",
         "F.kl_div(data, target, reduction='batchmean', log_target=True)",
         "np.sum(np.exp(target) * (target - data)) / len(data)",
-        alike(uniform(-9.0, -5.0), uniform(-8.0, -6.0)),
+        _make_pair(uniform(-9.0, -5.0), uniform(-8.0, -6.0)),
         4.0,
     ),
-    loss(
+    _define_loss(
         "poisson_nll_loss",
         "F.poisson_nll_loss(data, target)",
         "np.mean(np.exp(data) - target * data)",
-        alike(target=integers(5), grad=False),
+        _make_pair(target=integers(5), grad=False),
         4.0,
     ),
-    loss(
+    _define_loss(
         "gaussian_nll_loss",
         "F.gaussian_nll_loss(data, target, variance)",
         "np.mean(0.5 * (np.log(variance) + np.square(data - target) / variance))",
-        alike(variance=uniform(0.5, 2.0)),
+        _make_pair(variance=uniform(0.5, 2.0)),
         7.0,
     ),
 )
 
-_SEQUENCES = (
-    loss(
+_SEQUENCE_OPERATORS = (
+    _define_loss(
         "ctc_loss",
-        # its gradient is that of normalised scores alone, so the normalisation belongs to it
+        # the gradient is defined for normalised scores, so the operator includes the normalisation
         "F.ctc_loss(F.log_softmax(data, -1), target, input_lengths, target_lengths)",
         "ref.ctc_loss(data, target)",
-        by_size(_spoken, (16, 2, 32, 4), (200, 8, 64, 30), (500, 64, 128, 80)),
+        make_sizes(_make_sequences, (16, 2, 32, 4), (200, 8, 64, 30), (500, 64, 128, 80)),
         10.0,
         attributes=lambda shapes: {
             "input_lengths": (shapes["data"][0],) * shapes["data"][1],
@@ -250,4 +246,103 @@ _SEQUENCES = (
     ),
 )
 
-OPERATORS = (*_DISTANCES, *_CLASSES, *_PROBABILITIES, *_SEQUENCES)
+
+def _make_vectors(*names: str, pair: bool = False) -> Sizes:
+    """Make inputs (n, features) for each name; with `pair`, also a target of 1 or -1 per row (similar or not)."""
+
+    def build_inputs(n: int, features: int) -> dict[str, Input]:
+        rows = {name: Input(shape=(n, features)) for name in names}
+        return {**rows, "target": Input(shape=(n,), draw=signs, grad=False)} if pair else rows
+
+    return make_sizes(build_inputs, *SQUARE_SCALES)
+
+
+# each row has random distinct labels, then -1 to the end
+MULTI_LABEL_VALUES = Draw("np.where(np.arange(shape[1]) < shape[1] // 8, rng.random(shape).argsort(-1), -1)")
+# scores whose differences are never near one, where a margin loss is not differentiable
+STEPPED_VALUES = Draw("0.15 * rng.integers(-20, 21, shape)")
+
+_MARGIN_OPERATORS = (
+    _define_loss(
+        "hinge_embedding_loss",
+        "F.hinge_embedding_loss(data, target, margin=margin)",
+        "np.mean(np.where(target > 0, data, np.maximum(margin - data, 0.0)))",
+        _make_pair(BETWEEN_INTEGERS, signs, grad=False),
+        3.0,
+        attributes={"margin": 1.0},
+    ),
+    _define_loss(
+        "soft_margin_loss",
+        "F.soft_margin_loss(data, target)",
+        "np.mean(np.logaddexp(0.0, -target * data))",
+        _make_pair(target=signs, grad=False),
+        4.0,
+    ),
+    _define_loss(
+        "margin_ranking_loss",
+        "F.margin_ranking_loss(lhs, rhs, target, margin=margin)",
+        "np.mean(np.maximum(margin - target * (lhs - rhs), 0.0))",
+        make_sizes(
+            lambda n: {
+                "lhs": Input(shape=(n,), draw=BETWEEN_INTEGERS),
+                "rhs": Input(shape=(n,), draw=integers(3, low=-3)),
+                "target": Input(shape=(n,), draw=signs, grad=False),
+            },
+            4096,
+            1 << 20,
+            1 << 24,
+        ),
+        5.0,
+        attributes={"margin": 1.0},
+    ),
+    _define_loss(
+        "triplet_margin_loss",
+        "F.triplet_margin_loss(anchor, positive, negative, margin=margin)",
+        "ref.triplet_margin_loss(anchor, positive, negative, margin)",
+        _make_vectors("anchor", "positive", "negative"),
+        8.0,
+        attributes={"margin": 1.0},
+    ),
+    _define_loss(
+        "cosine_embedding_loss",
+        "F.cosine_embedding_loss(lhs, rhs, target, margin=margin)",
+        "ref.cosine_embedding_loss(lhs, rhs, target, margin)",
+        _make_vectors("lhs", "rhs", pair=True),
+        6.0,
+        attributes={"margin": 0.0},
+    ),
+    _define_loss(
+        "multi_margin_loss",
+        "F.multi_margin_loss(data, target, margin=margin)",
+        "ref.multi_margin_loss(data, target, margin)",
+        _make_labelled(STEPPED_VALUES),
+        4.0,
+        attributes={"margin": 1.0},
+        dtypes=("float32", "float64"),
+    ),
+    _define_loss(
+        "multilabel_margin_loss",
+        "F.multilabel_margin_loss(data, target)",
+        "ref.multilabel_margin_loss(data, target)",
+        make_sizes(
+            lambda n, classes: {
+                "data": Input(shape=(n, classes), draw=STEPPED_VALUES),
+                "target": Input(shape=(n, classes), kind="int64", draw=MULTI_LABEL_VALUES),
+            },
+            (32, 128),
+            (512, 128),
+            (2048, 512),
+        ),
+        16.0,
+        dtypes=("float32", "float64"),
+    ),
+    _define_loss(
+        "multilabel_soft_margin_loss",
+        "F.multilabel_soft_margin_loss(data, target)",
+        "np.mean(np.logaddexp(0.0, -data) * target + np.logaddexp(0.0, data) * (1.0 - target))",
+        _make_pair(target=integers(2), grad=False),
+        8.0,
+    ),
+)
+
+OPERATORS = (*_DISTANCE_OPERATORS, *_CLASS_OPERATORS, *_PROBABILITY_OPERATORS, *_SEQUENCE_OPERATORS, *_MARGIN_OPERATORS)

@@ -6,19 +6,24 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from tessera.operators.catalogue.elementwise import NO_GRADIENT, WIDE
-from tessera.operators.catalogue.layouts import Sizes, square
-from tessera.operators.draws import Draw, cells, integers, normal
-from tessera.operators.operator import Call, Input, Operator, Shape, by_size
-from tessera.operators.work import nothing_moved, per_input, per_output
+from tessera.operators.catalogue.families import (
+    MATRIX_SIDES,
+    NO_GRADIENT,
+    WIDE_DTYPES,
+    Sizes,
+    define_family,
+    make_square,
+    write_both,
+)
+from tessera.operators.draws import Draw, between_multiples, integers, normal
+from tessera.operators.operator import Input, Operator, OperatorCall, Shape, make_sizes
+from tessera.operators.work import count_no_bytes, count_per_input, count_per_output
+
+_define_misc = define_family("misc")
 
 
-def _misc(name: str, torch: str, reference: str, sizes: Sizes, **rest: Any) -> Operator:
-    return Operator(name=name, category="misc", torch=torch, reference=reference, sizes=sizes, **rest)
-
-
-def _einsum_flops(call: Call) -> float:
-    """For each combination of indices one FLOP if there is a product, and one if something is summed."""
+def _count_einsum_flops(call: OperatorCall) -> float:
+    """Count the FLOPs of an einsum: per combination of indices, one for a product and one for a sum, if any."""
     terms, result = str(call.attributes["equation"]).split("->")
     sizes = {
         letter: n
@@ -28,16 +33,16 @@ def _einsum_flops(call: Call) -> float:
     return ((len(call.shapes) > 1) + (set(sizes) > set(result))) * float(math.prod(sizes.values()))
 
 
-def _einsum(name: str, equation: str, *scales: Mapping[str, int]) -> Operator:
-    """A sum of products; a scale gives the range of each index."""
+def _define_einsum(name: str, equation: str, *scales: Mapping[str, int]) -> Operator:
+    """Define an einsum of one or two inputs; each of `scales` maps the letters of the equation to dim sizes."""
     terms, _ = equation.split("->")
     names = ("lhs", "rhs") if "," in terms else ("data",)
     given = ", ".join(names)
-    return _misc(
+    return _define_misc(
         f"einsum_{name}",
         f"torch.einsum(equation, {given})",
         f"np.einsum(equation, {given}, optimize=True)",
-        by_size(
+        make_sizes(
             lambda scale: {
                 key: Input(shape=tuple(scale[letter] for letter in term))
                 for key, term in zip(names, terms.split(","), strict=True)
@@ -45,96 +50,102 @@ def _einsum(name: str, equation: str, *scales: Mapping[str, int]) -> Operator:
             *scales,
         ),
         attributes={"equation": equation},
-        flops=_einsum_flops,
-        **({"moved": nothing_moved} if _is_view(equation) else {}),
+        flops=_count_einsum_flops,
+        **({"moved": count_no_bytes} if _is_view(equation) else {}),
     )
 
 
 def _is_view(equation: str) -> bool:
-    """Whether nothing is multiplied or summed: torch then gives another view of its input."""
+    """Return whether an einsum only permutes dims, so that torch returns a view of the input."""
     terms, result = equation.split("->")
     return "," not in terms and set(terms) == set(result)
 
 
-def _ranges(letters: str, *sizes: tuple[int, ...]) -> list[dict[str, int]]:
+def _make_ranges(letters: str, *sizes: tuple[int, ...]) -> list[dict[str, int]]:
     return [dict(zip(letters, one, strict=True)) for one in sizes]
 
 
-def _doubled(shapes: Mapping[str, Shape]) -> dict[str, Any]:
+def _double_size(shapes: Mapping[str, Shape]) -> dict[str, Any]:
     return {"size": tuple(2 * n for n in shapes["data"][2:])}
 
 
-def _halved(shapes: Mapping[str, Shape]) -> dict[str, Any]:
+def _halve_size(shapes: Mapping[str, Shape]) -> dict[str, Any]:
     return {"size": tuple(n // 2 for n in shapes["data"][2:])}
 
 
-_SEQUENCES = by_size(lambda n, s: {"data": Input(shape=(n, 16, s))}, (1, 64), (16, 2**11), (64, 2**13))
-_IMAGES = by_size(lambda c, s: {"data": Input(shape=(1, c, s, s))}, (8, 16), (64, 56), (128, 224))
-_VOLUMES = by_size(lambda c, s: {"data": Input(shape=(1, c, s, s, s))}, (2, 8), (8, 24), (16, 64))
+_SEQUENCE_INPUTS = make_sizes(lambda n, s: {"data": Input(shape=(n, 16, s))}, (1, 64), (16, 2**11), (64, 2**13))
+_IMAGE_INPUTS = make_sizes(lambda c, s: {"data": Input(shape=(1, c, s, s))}, (8, 16), (64, 56), (128, 224))
+_VOLUME_INPUTS = make_sizes(lambda c, s: {"data": Input(shape=(1, c, s, s, s))}, (2, 8), (8, 24), (16, 64))
 
 
-def _interpolated(
-    name: str, mode: str, sizes: Sizes, taps: int, *, down: bool = False, more: str = "", **rest: Any
+def _define_interpolation(
+    name: str, mode: str, sizes: Sizes, taps: int, *, down: bool = False, options: str = "", **rest: Any
 ) -> Operator:
-    """An image twice or half as large; `taps` is the number of values that make one."""
-    return _misc(
+    """Define a resampling to twice (or with `down`, half) the size; `taps` is the number of input values per output."""
+    return _define_misc(
         name,
-        f"F.interpolate(data, size, mode='{mode}'{more})",
-        f"ref.interpolate(data, size, '{mode}'{more})",
+        f"F.interpolate(data, size, mode='{mode}'{options})",
+        f"ref.interpolate(data, size, '{mode}'{options})",
         sizes,
-        attributes=_halved if down else _doubled,
-        flops=per_output(2 * taps) if taps > 1 else per_output(0),
+        attributes=_halve_size if down else _double_size,
+        flops=count_per_output(2 * taps) if taps > 1 else count_per_output(0),
         backward_flops=1.0,
         backward_bytes=1.0,
         **rest,
     )
 
 
-def _sampled(name: str, mode: str, padding_mode: str, taps: int, **rest: Any) -> Operator:
-    return _misc(
+def _define_grid_sample(name: str, mode: str, padding_mode: str, taps: int, **rest: Any) -> Operator:
+    return _define_misc(
         name,
         "F.grid_sample(data, grid, mode, padding_mode, align_corners=False)",
         "ref.grid_sample(data, grid, mode, padding_mode)",
         attributes={"mode": mode, "padding_mode": padding_mode},
-        flops=per_output(2 * taps),
-        **WIDE,
+        flops=count_per_output(2 * taps),
+        **WIDE_DTYPES,
         **rest,
     )
 
 
-def _inside(size: int, start: float) -> Draw:
-    """Places well between pixels (from 0.1) or well around them (from 0.6), up to a cell beyond the edges."""
+def _draw_coordinates(size: int, start: float) -> Draw:
+    """Return random grid coordinates, up to one pixel beyond the edges.
+
+    With `start` 0.1 they avoid pixel centres; with 0.6 they avoid the midpoints between pixels.
+    """
     return Draw(
         f"(2 * (rng.integers(-1, {size}, shape) + rng.uniform({start}, {start + 0.8}, shape)) + 1) / {size} - 1"
     )
 
 
-_SAMPLED = by_size(
-    lambda c, s: {"data": Input(shape=(1, c, s, s)), "grid": Input(shape=(1, s, s, 2), draw=_inside(s, 0.1))},
+_GRID_SAMPLE_INPUTS = make_sizes(
+    lambda c, s: {"data": Input(shape=(1, c, s, s)), "grid": Input(shape=(1, s, s, 2), draw=_draw_coordinates(s, 0.1))},
     (8, 16),
     (64, 56),
     (64, 224),
 )
-_SAMPLED_PLACES = by_size(
+_NEAREST_SAMPLE_INPUTS = make_sizes(
     lambda c, s: {
         "data": Input(shape=(1, c, s, s)),
-        "grid": Input(shape=(1, s, s, 2), draw=_inside(s, 0.6), grad=False),
+        "grid": Input(shape=(1, s, s, 2), draw=_draw_coordinates(s, 0.6), grad=False),
     },
     (8, 16),
     (64, 56),
     (64, 224),
 )
-_SAMPLED_VOLUME = by_size(
-    lambda c, s: {"data": Input(shape=(1, c, s, s, s)), "grid": Input(shape=(1, s, s, s, 3), draw=_inside(s, 0.1))},
+_GRID_SAMPLE_3D_INPUTS = make_sizes(
+    lambda c, s: {
+        "data": Input(shape=(1, c, s, s, s)),
+        "grid": Input(shape=(1, s, s, s, 3), draw=_draw_coordinates(s, 0.1)),
+    },
     (2, 8),
     (8, 24),
     (8, 64),
 )
-_TRANSFORMS = by_size(lambda n: {"theta": Input(shape=(n, 2, 3))}, 1, 16, 256)
+_AFFINE_INPUTS = make_sizes(lambda n: {"theta": Input(shape=(n, 2, 3))}, 1, 16, 256)
 
 
-def _clouds(lhs: Draw = normal, rhs: Draw = normal) -> Sizes:
-    return by_size(
+def _make_point_clouds(lhs: Draw = normal, rhs: Draw = normal) -> Sizes:
+    return make_sizes(
         lambda n, d: {"lhs": Input(shape=(n, d), draw=lhs), "rhs": Input(shape=(n, d), draw=rhs)},
         (64, 16),
         (512, 64),
@@ -142,16 +153,14 @@ def _clouds(lhs: Draw = normal, rhs: Draw = normal) -> Sizes:
     )
 
 
-_CLOUD = by_size(lambda n, d: {"data": Input(shape=(n, d))}, (64, 16), (384, 32), (1536, 32))
-_PAIR = by_size(lambda n: {"lhs": Input(shape=(n, n)), "rhs": Input(shape=(n, n))}, 64, 1024, 4096)
-_LABELS = by_size(lambda n: {"index": Input(shape=(n,), draw=integers(128), kind="int64")}, 64, 2**13, 2**17)
-_SEGMENTS = by_size(
+_POINT_CLOUD_INPUTS = make_sizes(lambda n, d: {"data": Input(shape=(n, d))}, (64, 16), (384, 32), (1536, 32))
+_MATRIX_PAIR_INPUTS = make_sizes(lambda n: {"lhs": Input(shape=(n, n)), "rhs": Input(shape=(n, n))}, *MATRIX_SIDES)
+_LABEL_INPUTS = make_sizes(lambda n: {"index": Input(shape=(n,), draw=integers(128), kind="int64")}, 64, 2**13, 2**17)
+_SEGMENT_INPUTS = make_sizes(
     lambda n: {
         "data": Input(shape=(16 * n, 32)),
         "lengths": Input(
-            shape=(n,),
-            kind="int64",
-            draw=Draw("8 + rng.multinomial(8 * shape[0], np.full(shape[0], 1 / shape[0]))"),
+            shape=(n,), kind="int64", draw=Draw("8 + rng.multinomial(8 * shape[0], np.full(shape[0], 1 / shape[0]))")
         ),
     },
     8,
@@ -160,98 +169,106 @@ _SEGMENTS = by_size(
 )
 
 
-def _distances(name: str, torch: str, reference: str, sizes: Sizes, **rest: Any) -> Operator:
-    def flops(call: Call) -> float:
+def _define_distances(name: str, torch: str, reference: str, sizes: Sizes, **rest: Any) -> Operator:
+    def count_flops(call: OperatorCall) -> float:
         return 3.0 * math.prod(call.outputs[0]) * next(iter(call.shapes.values()))[-1]
 
-    return _misc(name, torch, reference, sizes, flops=flops, **WIDE, **rest)
+    return _define_misc(name, torch, reference, sizes, flops=count_flops, **WIDE_DTYPES, **rest)
 
 
 OPERATORS = (
-    _einsum("matmul", "ij,jk->ik", *_ranges("ijk", (64, 64, 64), (512, 512, 512), (2048, 2048, 2048))),
-    _einsum("batched", "bij,bjk->bik", *_ranges("bijk", (4, 32, 32, 32), (16, 256, 64, 256), (64, 512, 64, 512))),
-    _einsum(
+    _define_einsum("matmul", "ij,jk->ik", *_make_ranges("ijk", (64, 64, 64), (512, 512, 512), (2048, 2048, 2048))),
+    _define_einsum(
+        "batched", "bij,bjk->bik", *_make_ranges("bijk", (4, 32, 32, 32), (16, 256, 64, 256), (64, 512, 64, 512))
+    ),
+    _define_einsum(
         "attention",
         "bqhd,bkhd->bhqk",
-        *_ranges("bqkhd", (1, 16, 16, 4, 32), (1, 256, 256, 12, 64), (4, 512, 512, 12, 64)),
+        *_make_ranges("bqkhd", (1, 16, 16, 4, 32), (1, 256, 256, 12, 64), (4, 512, 512, 12, 64)),
     ),
-    _einsum("outer", "i,j->ij", *_ranges("ij", (64, 64), (1024, 1024), (4096, 4096))),
-    _einsum("hadamard", "ij,ij->ij", *_ranges("ij", (64, 64), (1024, 1024), (4096, 4096))),
-    _einsum("rows_dot", "ij,ij->i", *_ranges("ij", (64, 64), (1024, 1024), (4096, 4096))),
-    _einsum("sum", "ij->j", *_ranges("ij", (64, 64), (1024, 1024), (4096, 4096))),
-    _einsum("transpose", "ijk->kij", *_ranges("ijk", (16, 16, 16), (128, 128, 64), (256, 256, 256))),
-    _einsum("diagonal", "ii->i", *_ranges("i", (64,), (1024,), (4096,))),
-    _interpolated("interpolate_nearest", "nearest", _IMAGES, 1),
-    _interpolated("interpolate_nearest_exact", "nearest-exact", _IMAGES, 1),
-    _interpolated("interpolate_linear", "linear", _SEQUENCES, 2),
-    _interpolated("interpolate_bilinear", "bilinear", _IMAGES, 4),
-    _interpolated("interpolate_bilinear_corners", "bilinear", _IMAGES, 4, more=", align_corners=True"),
-    _interpolated(
-        "interpolate_bilinear_antialias", "bilinear", _IMAGES, 16, down=True, more=", antialias=True", **WIDE
+    _define_einsum("outer", "i,j->ij", *_make_ranges("ij", (64, 64), (1024, 1024), (4096, 4096))),
+    _define_einsum("hadamard", "ij,ij->ij", *_make_ranges("ij", (64, 64), (1024, 1024), (4096, 4096))),
+    _define_einsum("rows_dot", "ij,ij->i", *_make_ranges("ij", (64, 64), (1024, 1024), (4096, 4096))),
+    _define_einsum("sum", "ij->j", *_make_ranges("ij", (64, 64), (1024, 1024), (4096, 4096))),
+    _define_einsum("transpose", "ijk->kij", *_make_ranges("ijk", (16, 16, 16), (128, 128, 64), (256, 256, 256))),
+    _define_einsum("diagonal", "ii->i", *_make_ranges("i", (64,), (1024,), (4096,))),
+    _define_interpolation("interpolate_nearest", "nearest", _IMAGE_INPUTS, 1),
+    _define_interpolation("interpolate_nearest_exact", "nearest-exact", _IMAGE_INPUTS, 1),
+    _define_interpolation("interpolate_linear", "linear", _SEQUENCE_INPUTS, 2),
+    _define_interpolation("interpolate_bilinear", "bilinear", _IMAGE_INPUTS, 4),
+    _define_interpolation("interpolate_bilinear_corners", "bilinear", _IMAGE_INPUTS, 4, options=", align_corners=True"),
+    _define_interpolation(
+        "interpolate_bilinear_antialias",
+        "bilinear",
+        _IMAGE_INPUTS,
+        16,
+        down=True,
+        options=", antialias=True",
+        **WIDE_DTYPES,
     ),
-    _interpolated("interpolate_bicubic", "bicubic", _IMAGES, 16),
-    _interpolated("interpolate_trilinear", "trilinear", _VOLUMES, 8),
-    _interpolated("interpolate_area", "area", _IMAGES, 4, down=True),
-    _sampled("grid_sample", "bilinear", "zeros", 4, sizes=_SAMPLED),
-    _sampled("grid_sample_border", "bilinear", "border", 4, sizes=_SAMPLED),
-    _sampled("grid_sample_nearest", "nearest", "zeros", 1, sizes=_SAMPLED_PLACES),
-    _sampled("grid_sample_3d", "bilinear", "zeros", 8, sizes=_SAMPLED_VOLUME),
-    _misc(
+    _define_interpolation("interpolate_bicubic", "bicubic", _IMAGE_INPUTS, 16),
+    _define_interpolation("interpolate_trilinear", "trilinear", _VOLUME_INPUTS, 8),
+    _define_interpolation("interpolate_area", "area", _IMAGE_INPUTS, 4, down=True),
+    _define_grid_sample("grid_sample", "bilinear", "zeros", 4, sizes=_GRID_SAMPLE_INPUTS),
+    _define_grid_sample("grid_sample_border", "bilinear", "border", 4, sizes=_GRID_SAMPLE_INPUTS),
+    _define_grid_sample("grid_sample_nearest", "nearest", "zeros", 1, sizes=_NEAREST_SAMPLE_INPUTS),
+    _define_grid_sample("grid_sample_3d", "bilinear", "zeros", 8, sizes=_GRID_SAMPLE_3D_INPUTS),
+    _define_misc(
         "affine_grid",
         "F.affine_grid(theta, size, align_corners=False)",
         "ref.affine_grid(theta, size)",
-        _TRANSFORMS,
+        _AFFINE_INPUTS,
         attributes=lambda shapes: {"size": (shapes["theta"][0], 3, 64, 64)},
-        flops=per_output(6),
+        flops=count_per_output(6),
         backward_flops=1.0,
         backward_bytes=1.0,
     ),
-    _distances("cdist", "torch.cdist(lhs, rhs)", "scipy.spatial.distance.cdist(lhs, rhs)", _clouds()),
-    _distances(
+    _define_distances("cdist", "torch.cdist(lhs, rhs)", "scipy.spatial.distance.cdist(lhs, rhs)", _make_point_clouds()),
+    _define_distances(
         "cdist_manhattan",
         "torch.cdist(lhs, rhs, p=1.0)",
         "scipy.spatial.distance.cdist(lhs, rhs, 'cityblock')",
-        _clouds(cells(-3, 3, 0.05, 0.45), cells(-3, 3, 0.55, 0.95)),
+        _make_point_clouds(between_multiples(-3, 3, 0.05, 0.45), between_multiples(-3, 3, 0.55, 0.95)),
     ),
-    _distances("pdist", "F.pdist(data)", "scipy.spatial.distance.pdist(data)", _CLOUD),
-    _misc(
+    _define_distances("pdist", "F.pdist(data)", "scipy.spatial.distance.pdist(data)", _POINT_CLOUD_INPUTS),
+    _define_misc(
         "cosine_similarity",
         "F.cosine_similarity(lhs, rhs, dim=-1)",
         "ref.cosine_similarity(lhs, rhs)",
-        _PAIR,
-        flops=per_input("lhs", 6),
+        _MATRIX_PAIR_INPUTS,
+        flops=count_per_input("lhs", 6),
     ),
-    _misc(
+    _define_misc(
         "pairwise_distance",
         "F.pairwise_distance(lhs, rhs, eps=eps)",
         "np.linalg.norm(lhs - rhs + eps, axis=-1)",
-        _PAIR,
+        _MATRIX_PAIR_INPUTS,
         attributes={"eps": 1e-6},
-        flops=per_input("lhs", 4),
+        flops=count_per_input("lhs", 4),
     ),
-    _misc(
+    _define_misc(
         "normalize",
         "F.normalize(data, dim=dim)",
         "ref.normalize(data, dim)",
-        square(),
+        make_square(),
         attributes={"dim": -1},
-        flops=per_input("data", 3),
+        flops=count_per_input("data", 3),
     ),
-    _misc("gradient", "torch.gradient(data)", "np.gradient(data)", square(), flops=per_input("data", 4)),
-    _misc(
+    _define_misc("gradient", *write_both("gradient(data)"), make_square(), flops=count_per_input("data", 4)),
+    _define_misc(
         "one_hot",
         "F.one_hot(index, num_classes)",
         "np.eye(num_classes, dtype=np.int64)[index]",
-        _LABELS,
+        _LABEL_INPUTS,
         attributes={"num_classes": 128},
         **NO_GRADIENT,
     ),
-    _misc(
+    _define_misc(
         "segment_reduce",
         "torch.segment_reduce(data, 'sum', lengths=lengths)",
         "np.add.reduceat(data, np.cumsum(lengths) - lengths)",
-        _SEGMENTS,
-        flops=per_input("data"),
-        **WIDE,
+        _SEGMENT_INPUTS,
+        flops=count_per_input("data"),
+        **WIDE_DTYPES,
     ),
 )

@@ -1,6 +1,6 @@
-"""One step of each optimiser, on a parameter, its gradient and its state, all changed in place.
+"""One step of each optimiser, which updates a parameter and its state in place.
 
-The gradient is the same in every call: states converge to it or grow slowly, and stay finite over millions of calls.
+All calls use the same gradient: states converge or grow slowly, and stay finite over millions of calls.
 """
 
 from __future__ import annotations
@@ -9,30 +9,30 @@ from collections.abc import Mapping
 from typing import Any
 
 from tessera.operators.draws import Draw, constant, normal, uniform
-from tessera.operators.operator import Input, Operator, Shape, by_size
-from tessera.operators.work import per_input
+from tessera.operators.operator import Input, Operator, Shape, make_sizes
+from tessera.operators.work import count_per_input
 
-MATRICES = ((64, 64), (1024, 1024), (4096, 4096))
-# so many small parameters in a model, one row each
-MANY = ((16, 256), (64, 16384), (64, 262144))
-SQUARES = uniform(0.5, 1.5)  # a running mean of squares
+MATRIX_SCALES = ((64, 64), (1024, 1024), (4096, 4096))
+# (parameters, elements per parameter): many small parameters, stacked as the rows of a matrix
+MANY_PARAMETER_SCALES = ((16, 256), (64, 16384), (64, 262144))
+SQUARED_GRADIENT_VALUES = uniform(0.5, 1.5)  # values of a running mean of squared gradients
 
-ADAM: Mapping[str, Any] = {"lr": 1e-3, "beta1": 0.9, "beta2": 0.999, "eps": 1e-8}
-DECAYED = {**ADAM, "weight_decay": 1e-2}
-MOMENTS = {"exp_avg": normal, "exp_avg_sq": SQUARES}
-ADAM_LISTS = "[param], [grad], [exp_avg], [exp_avg_sq], [], [step]"
-ADAM_READS = "param, grad, exp_avg, exp_avg_sq, step"
+ADAM_ATTRIBUTES: Mapping[str, Any] = {"lr": 1e-3, "beta1": 0.9, "beta2": 0.999, "eps": 1e-8}
+ADAM_DECAY_ATTRIBUTES = {**ADAM_ATTRIBUTES, "weight_decay": 1e-2}
+MOMENT_STATES = {"exp_avg": normal, "exp_avg_sq": SQUARED_GRADIENT_VALUES}
+ADAM_LIST_ARGUMENTS = "[param], [grad], [exp_avg], [exp_avg_sq], [], [step]"
+ADAM_REFERENCE_ARGUMENTS = "param, grad, exp_avg, exp_avg_sq, step"
 
 
-def _scalar(value: float, shape: Shape = ()) -> Input:
-    """A count or rate that torch keeps in single precision, whatever the parameter has."""
+def _make_scalar(value: float, shape: Shape = ()) -> Input:
+    """Make a constant step count or rate; torch stores it in float32 for every dtype of the parameter."""
     return Input(shape=shape, kind="float32", draw=constant(value))
 
 
-STEP = {"step": _scalar(9.0)}  # nine steps lie behind
+STEP_INPUT = {"step": _make_scalar(9.0)}  # nine steps were made before
 
 
-def _update(
+def _define_step(
     name: str,
     function: str,
     lists: str,
@@ -45,14 +45,15 @@ def _update(
     attributes: Mapping[str, Any],
     **others: Any,
 ) -> Operator:
-    """A step that returns the parameter and its states.
+    """Define one optimiser step, which returns the parameter and its states.
 
-    `lists` and `fixed` are torch's arguments before and after the attributes; `reference` is a function of `ref` up to
-    its attributes, which have torch's names.
+    `function` is a function of `torch.optim`; `lists` and `fixed` are the source of its arguments before and after the
+    attributes. `reference` is the start of a call of a reference function, such as `adam(param, grad`, to which the
+    attributes are appended under torch's names.
     """
     known = states or {}
 
-    def inputs(*shape: int) -> dict[str, Input]:
+    def build_inputs(*shape: int) -> dict[str, Input]:
         draws = {"param": normal, "grad": normal, **known}
         return {**{key: Input(shape=shape, draw=draw) for key, draw in draws.items()}, **(scalars or {})}
 
@@ -63,25 +64,25 @@ def _update(
         torch=f"(torch.optim.{function}({lists}, {named}, {fixed}), {', '.join(['param', *known])})",
         reference=f"ref.{reference}, {named})",
         attributes=attributes,
-        flops=per_input("param", flops),
+        flops=count_per_input("param", flops),
         differentiable=False,
-        **({"sizes": by_size(inputs, *MATRICES)} | others),
+        **({"sizes": make_sizes(build_inputs, *MATRIX_SCALES)} | others),
     )
 
 
-def _many(states: Mapping[str, Draw]) -> Mapping[str, Mapping[str, Input]]:
-    """Many parameters at once, stacked, each with its own count of steps."""
+def _make_many(states: Mapping[str, Draw]) -> Mapping[str, Mapping[str, Input]]:
+    """Make the inputs of one step of many parameters: stacked parameters, gradients, states and step counts."""
 
-    def inputs(count: int, each: int) -> dict[str, Input]:
+    def build_inputs(count: int, each: int) -> dict[str, Input]:
         draws = {"param": normal, "grad": normal, **states}
         rows = {key: Input(shape=(count, each), draw=draw) for key, draw in draws.items()}
-        return {**rows, "step": _scalar(9.0, (count, 1))}
+        return {**rows, "step": _make_scalar(9.0, (count, 1))}
 
-    return by_size(inputs, *MANY)
+    return make_sizes(build_inputs, *MANY_PARAMETER_SCALES)
 
 
-def _sgd(name: str, fixed: str, *, nesterov: bool = False, **others: Any) -> Operator:
-    return _update(
+def _define_sgd(name: str, fixed: str, *, nesterov: bool = False, **others: Any) -> Operator:
+    return _define_step(
         name,
         "_functional.sgd",
         "[param], [grad], [momentum_buffer]",
@@ -94,169 +95,171 @@ def _sgd(name: str, fixed: str, *, nesterov: bool = False, **others: Any) -> Ope
     )
 
 
-def _adam(name: str, fixed: str, lists: str = ADAM_LISTS, *, decoupled: bool = False, **others: Any) -> Operator:
-    return _update(
+def _define_adam(
+    name: str, fixed: str, lists: str = ADAM_LIST_ARGUMENTS, *, decoupled: bool = False, **others: Any
+) -> Operator:
+    return _define_step(
         name,
         "_functional.adam",
         lists,
-        f"adam({ADAM_READS}",
-        states=MOMENTS,
-        scalars=STEP,
-        attributes={**DECAYED, "decoupled_weight_decay": decoupled},
+        f"adam({ADAM_REFERENCE_ARGUMENTS}",
+        states=MOMENT_STATES,
+        scalars=STEP_INPUT,
+        attributes={**ADAM_DECAY_ATTRIBUTES, "decoupled_weight_decay": decoupled},
         fixed=f"{fixed}, amsgrad=False, maximize=False",
         flops=14.0,
         **others,
     )
 
 
-_DESCENT = (
+_SGD_OPERATORS = (
     Operator(
         name="sgd",
         category="optimiser",
         torch="(torch.optim._functional.sgd([param], [grad], [None], lr=lr, weight_decay=weight_decay, momentum=0.0, "
         "dampening=0.0, nesterov=False, foreach=False, maximize=False), param)",
         reference="param - lr * (grad + weight_decay * param)",
-        sizes=by_size(lambda *shape: {"param": Input(shape=shape), "grad": Input(shape=shape)}, *MATRICES),
+        sizes=make_sizes(lambda *shape: {"param": Input(shape=shape), "grad": Input(shape=shape)}, *MATRIX_SCALES),
         attributes={"lr": 1e-3, "weight_decay": 1e-2},
-        flops=per_input("param", 4.0),
+        flops=count_per_input("param", 4.0),
         differentiable=False,
     ),
-    _sgd("sgd_momentum", "foreach=False"),
-    _sgd("sgd_nesterov", "foreach=False", nesterov=True),
-    # torch 2.13's fused kernel gives other momentum than the plain one in 16 bits
-    _sgd("sgd_momentum_fused", "fused=True", dtypes=("float32", "float64")),
-    _update(
+    _define_sgd("sgd_momentum", "foreach=False"),
+    _define_sgd("sgd_nesterov", "foreach=False", nesterov=True),
+    # no 16-bit dtypes, for which the momentum of torch 2.13's fused kernel differs from the unfused kernel
+    _define_sgd("sgd_momentum_fused", "fused=True", dtypes=("float32", "float64")),
+    _define_step(
         "asgd",
         "_functional.asgd",
         "[param], [grad], [average], [mu], [eta], [step]",
         "asgd(param, grad, average, mu, eta",
         states={"average": normal},
-        scalars={"mu": _scalar(0.5), "eta": _scalar(0.01), **STEP},
+        scalars={"mu": _make_scalar(0.5), "eta": _make_scalar(0.01), **STEP_INPUT},
         attributes={"lambd": 1e-4},
         fixed="lr=0.01, t0=1e6, alpha=0.75, weight_decay=0.0, foreach=False, maximize=False",
         flops=6.0,
     ),
-    _update(
+    _define_step(
         "rprop",
         "_functional.rprop",
         "[param], [grad], [prev], [step_size], [step]",
         "rprop(param, grad, prev, step_size",
         states={"prev": normal, "step_size": uniform(1e-4, 1e-3)},
-        scalars=STEP,
+        scalars=STEP_INPUT,
         attributes={"etaminus": 0.5, "etaplus": 1.2, "step_size_min": 1e-6, "step_size_max": 1e-3},
         flops=8.0,
     ),
 )
 
-_ADAM = (
-    _adam("adam", "foreach=False"),
-    _adam("adamw", "foreach=False", decoupled=True),
-    _adam("adam_fused", "fused=True"),
-    _adam("adamw_fused", "fused=True", decoupled=True),
-    # many parameters in one call; the rows become a list by views, which the call pays for
-    _adam(
+_ADAM_OPERATORS = (
+    _define_adam("adam", "foreach=False"),
+    _define_adam("adamw", "foreach=False", decoupled=True),
+    _define_adam("adam_fused", "fused=True"),
+    _define_adam("adamw_fused", "fused=True", decoupled=True),
+    # many parameters in one call; splitting the rows into a list of views is timed
+    _define_adam(
         "adam_foreach",
         "foreach=True",
         "[*param], [*grad], [*exp_avg], [*exp_avg_sq], [], [*step]",
-        sizes=_many(MOMENTS),
+        sizes=_make_many(MOMENT_STATES),
     ),
-    _adam(
+    _define_adam(
         "adam_for_loop",
         "foreach=False",
         "[*param], [*grad], [*exp_avg], [*exp_avg_sq], [], [*step]",
-        sizes=_many(MOMENTS),
+        sizes=_make_many(MOMENT_STATES),
     ),
-    _update(
+    _define_step(
         "adam_amsgrad",
         "_functional.adam",
         "[param], [grad], [exp_avg], [exp_avg_sq], [max_exp_avg_sq], [step]",
         "amsgrad(param, grad, exp_avg, exp_avg_sq, max_exp_avg_sq, step",
-        states={**MOMENTS, "max_exp_avg_sq": SQUARES},
-        scalars=STEP,
-        attributes=ADAM,
+        states={**MOMENT_STATES, "max_exp_avg_sq": SQUARED_GRADIENT_VALUES},
+        scalars=STEP_INPUT,
+        attributes=ADAM_ATTRIBUTES,
         fixed="weight_decay=0.0, amsgrad=True, foreach=False, maximize=False",
         flops=13.0,
     ),
-    _update(
+    _define_step(
         "adamax",
         "_functional.adamax",
         "[param], [grad], [exp_avg], [exp_inf], [step]",
         "adamax(param, grad, exp_avg, exp_inf, step",
-        states={"exp_avg": normal, "exp_inf": SQUARES},
-        scalars=STEP,
-        attributes=ADAM,
+        states={"exp_avg": normal, "exp_inf": SQUARED_GRADIENT_VALUES},
+        scalars=STEP_INPUT,
+        attributes=ADAM_ATTRIBUTES,
         fixed="weight_decay=0.0, foreach=False, maximize=False",
         flops=10.0,
     ),
-    _update(
+    _define_step(
         "nadam",
         "_functional.nadam",
         "[param], [grad], [exp_avg], [exp_avg_sq], [mu_product], [step]",
         "nadam(param, grad, exp_avg, exp_avg_sq, mu_product, step",
-        states=MOMENTS,
-        scalars={"mu_product": _scalar(0.5), **STEP},
-        attributes={**ADAM, "momentum_decay": 4e-3},
+        states=MOMENT_STATES,
+        scalars={"mu_product": _make_scalar(0.5), **STEP_INPUT},
+        attributes={**ADAM_ATTRIBUTES, "momentum_decay": 4e-3},
         fixed="weight_decay=0.0, foreach=False, maximize=False",
         flops=15.0,
     ),
-    _update(
+    _define_step(
         "radam",
         "_functional.radam",
         "[param], [grad], [exp_avg], [exp_avg_sq], [step]",
-        f"radam({ADAM_READS}",
-        states=MOMENTS,
-        scalars=STEP,
-        attributes=ADAM,
+        f"radam({ADAM_REFERENCE_ARGUMENTS}",
+        states=MOMENT_STATES,
+        scalars=STEP_INPUT,
+        attributes=ADAM_ATTRIBUTES,
         fixed="weight_decay=0.0, foreach=False, maximize=False",
         flops=14.0,
     ),
 )
 
-_ADAPTIVE = (
-    _update(
+_ADAPTIVE_OPERATORS = (
+    _define_step(
         "rmsprop",
         "_functional.rmsprop",
         "[param], [grad], [square_avg], [], [], [step]",
         "rmsprop(param, grad, square_avg",
-        states={"square_avg": SQUARES},
-        scalars=STEP,
+        states={"square_avg": SQUARED_GRADIENT_VALUES},
+        scalars=STEP_INPUT,
         attributes={"lr": 1e-3, "alpha": 0.99, "eps": 1e-8},
         fixed="weight_decay=0.0, momentum=0.0, centered=False, foreach=False, maximize=False",
         flops=8.0,
     ),
-    _update(
+    _define_step(
         "rmsprop_momentum",
         "_functional.rmsprop",
         "[param], [grad], [square_avg], [], [momentum_buffer], [step]",
         "rmsprop_momentum(param, grad, square_avg, momentum_buffer",
-        states={"square_avg": SQUARES, "momentum_buffer": normal},
-        scalars=STEP,
+        states={"square_avg": SQUARED_GRADIENT_VALUES, "momentum_buffer": normal},
+        scalars=STEP_INPUT,
         attributes={"lr": 1e-3, "alpha": 0.99, "eps": 1e-8, "momentum": 0.9},
         fixed="weight_decay=0.0, centered=False, foreach=False, maximize=False",
         flops=10.0,
     ),
     *(
-        _update(
+        _define_step(
             name,
             "_functional.adagrad",
             "[param], [grad], [state_sum], [step]",
             "adagrad(param, grad, state_sum, step",
-            states={"state_sum": SQUARES},
-            scalars=STEP,
+            states={"state_sum": SQUARED_GRADIENT_VALUES},
+            scalars=STEP_INPUT,
             attributes={"lr": 1e-2, "lr_decay": 1e-4, "eps": 1e-10},
             fixed=f"weight_decay=0.0, {how}, maximize=False",
             flops=7.0,
-            dtypes=("float32", "float64", "bfloat16"),  # the sum of squares outgrows float16
+            dtypes=("float32", "float64", "bfloat16"),  # the sum of squares overflows in float16
         )
         for name, how in (("adagrad", "foreach=False"), ("adagrad_fused", "fused=True"))
     ),
-    _update(
+    _define_step(
         "adadelta",
         "_functional.adadelta",
         "[param], [grad], [square_avg], [acc_delta], [step]",
         "adadelta(param, grad, square_avg, acc_delta",
-        states={"square_avg": SQUARES, "acc_delta": SQUARES},
-        scalars=STEP,
+        states={"square_avg": SQUARED_GRADIENT_VALUES, "acc_delta": SQUARED_GRADIENT_VALUES},
+        scalars=STEP_INPUT,
         attributes={"lr": 1e-3, "rho": 0.9, "eps": 1e-6},
         fixed="weight_decay=0.0, foreach=False, maximize=False",
         flops=13.0,
@@ -269,21 +272,21 @@ _ADAPTIVE = (
         "maximize=False), param, row_var, col_var)",
         reference="ref.adafactor(param, grad, row_var, col_var, step, lr=lr, beta2_decay=beta2_decay, "
         "weight_decay=weight_decay, eps1=eps1, eps2=eps2, d=d)",
-        sizes=by_size(
+        sizes=make_sizes(
             lambda rows, columns: {
                 "param": Input(shape=(rows, columns)),
                 "grad": Input(shape=(rows, columns)),
-                "row_var": Input(shape=(rows, 1), draw=SQUARES),
-                "col_var": Input(shape=(1, columns), draw=SQUARES),
-                **STEP,
+                "row_var": Input(shape=(rows, 1), draw=SQUARED_GRADIENT_VALUES),
+                "col_var": Input(shape=(1, columns), draw=SQUARED_GRADIENT_VALUES),
+                **STEP_INPUT,
             },
-            *MATRICES,
+            *MATRIX_SCALES,
         ),
-        # its step is a fraction of the parameter's own size: only as much decay keeps that from growing for ever
+        # a step of Adafactor is proportional to the parameter's RMS: a weight decay of 1 keeps the parameter bounded
         attributes={"lr": 1e-3, "beta2_decay": -0.8, "weight_decay": 1.0, "eps1": 1e-7, "eps2": 1e-3, "d": 1.0},
-        flops=per_input("param", 14.0),
+        flops=count_per_input("param", 14.0),
         differentiable=False,
     ),
 )
 
-OPERATORS = (*_DESCENT, *_ADAM, *_ADAPTIVE)
+OPERATORS = (*_SGD_OPERATORS, *_ADAM_OPERATORS, *_ADAPTIVE_OPERATORS)

@@ -1,7 +1,7 @@
-"""Reductions: over everything, over rows (`dim=-1`), over columns (`dim=0`), and running ones.
+"""Reductions over all dims, over rows (`dim=-1`) and over columns (`dim=0`), and cumulative reductions.
 
-A name alone reduces everything or, for those that always have a dim, rows; `_rows` and `_cols` are variants that run
-other code. A backward pass writes the gradient of the input, and reads the input too unless it says otherwise.
+A name without suffix reduces all dims or, if the operator requires a dim, rows. Names with `_rows` or `_cols` are
+variants for which torch has separate code. By default, a backward pass reads the input and writes its gradient.
 """
 
 from __future__ import annotations
@@ -10,66 +10,78 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from tessera.operators.catalogue.elementwise import NO_GRADIENT, WIDE
-from tessera.operators.catalogue.layouts import Sizes, images, square, table, vector
+from tessera.operators.catalogue.families import (
+    MATRIX_SIDES,
+    NO_GRADIENT,
+    WIDE_DTYPES,
+    Sizes,
+    define_family,
+    make_images,
+    make_rows,
+    make_square,
+    make_vector,
+    write_both,
+)
 from tessera.operators.draws import (
     Draw,
+    between_multiples,
     booleans,
-    cells,
     constant,
-    distinct,
+    distinct_values,
     half_zero,
     integers,
-    lone_extremes,
     signs,
-    spaced,
+    spaced_values,
     uniform,
+    unique_extremes,
 )
-from tessera.operators.operator import Call, Input, Operator, by_size
-from tessera.operators.work import per_input
+from tessera.operators.operator import Input, Operator, OperatorCall, make_sizes
+from tessera.operators.work import count_per_input
 
-UNREAD: Mapping[str, Any] = {"backward_flops": 1.0, "backward_bytes": 1.0}  # the backward pass needs no input
-EXPANDED: Mapping[str, Any] = {"backward_flops": 0.0, "backward_bytes": 0.0}  # nor writes: its gradient is a view
+GRADIENT_WITHOUT_INPUT: Mapping[str, Any] = {
+    "backward_flops": 1.0,
+    "backward_bytes": 1.0,
+}  # the backward pass does not read the input
+EXPANDED_GRADIENT: Mapping[str, Any] = {
+    "backward_flops": 0.0,
+    "backward_bytes": 0.0,
+}  # the gradient is an expanded view
 
-# the gradient of an average of a million values is below what float16 holds
-NOT_HALF: Mapping[str, Any] = {"dtypes": ("float32", "float64", "bfloat16")}
+# the gradient of an average of a million values underflows in float16
+NO_FLOAT16: Mapping[str, Any] = {"dtypes": ("float32", "float64", "bfloat16")}
 
-# the sum of all stays clear of zero, where rounding would be all that is left, and below what 16 bits hold
-OFF_CENTRE = Draw("rng.standard_normal(shape) + 4 / np.prod(shape) ** 0.5")
-AROUND_ONE = Draw("np.exp(0.1 * rng.standard_normal(shape))")
-SOME_NAN = Draw("np.where(rng.random(shape) < 0.01, np.nan, rng.standard_normal(shape) + 0.1)")
-SPACED_COLUMNS = Draw("(rng.random(shape).argsort(0) - shape[0] / 2) / 1024")
-DISTINCT_OR_NAN = Draw(f"np.where(rng.random(shape) < 0.01, np.nan, {distinct.expression})")
-RARELY_TRUE = Draw("rng.random(shape) < 1 / shape[-1]")
-RARELY_FALSE = Draw("rng.random(shape) > 1 / shape[-1]")
+# the total is neither near zero, where rounding would dominate, nor above the range of 16 bits
+OFF_CENTRE_VALUES = Draw("rng.standard_normal(shape) + 4 / np.prod(shape) ** 0.5")
+VALUES_AROUND_ONE = Draw("np.exp(0.1 * rng.standard_normal(shape))")
+SOME_NAN_VALUES = Draw("np.where(rng.random(shape) < 0.01, np.nan, rng.standard_normal(shape) + 0.1)")
+SPACED_COLUMN_VALUES = Draw("(rng.random(shape).argsort(0) - shape[0] / 2) / 1024")
+DISTINCT_OR_NAN_VALUES = Draw(f"np.where(rng.random(shape) < 0.01, np.nan, {distinct_values.expression})")
+RARELY_TRUE_VALUES = Draw("rng.random(shape) < 1 / shape[-1]")
+RARELY_FALSE_VALUES = Draw("rng.random(shape) > 1 / shape[-1]")
 
-# where equal values leave the choice of an index free, what it points at counts
-POINTED_AT = "np.take_along_axis(i['data'], np.expand_dims(out[-1], i['dim']), i['dim'])"
-
-
-def _all(name: str, torch: str, reference: str, sizes: Sizes | None = None, **rest: Any) -> Operator:
-    settings: dict[str, Any] = {"flops": per_input("data"), "backward_flops": 1.0, **rest}
-    return Operator(
-        name=name, category="reduction", torch=torch, reference=reference, sizes=sizes or square(), **settings
-    )
+# the index among equal values is arbitrary: compare the value at the index
+VALUES_AT_INDICES = "np.take_along_axis(i['data'], np.expand_dims(out[-1], i['dim']), i['dim'])"
 
 
-def _along(
+_define_reduction = define_family("reduction", flops=count_per_input("data"), backward_flops=1.0)
+
+
+def _define_dim_reduction(
     name: str, torch: str, reference: str, sizes: Sizes | None = None, *, dim: int = -1, **rest: Any
 ) -> Operator:
     settings: dict[str, Any] = {**rest, "attributes": {"dim": dim, **rest.get("attributes", {})}}
-    return _all(name, torch, reference, sizes, **settings)
+    return _define_reduction(name, torch, reference, sizes, **settings)
 
 
-def _correlation_flops(call: Call) -> float:
+def _count_correlation_flops(call: OperatorCall) -> float:
     rows, columns = call.shapes["data"]
     return 2.0 * rows * rows * columns
 
 
-_PAIR = by_size(lambda n: {"lhs": Input(shape=(n, n)), "rhs": Input(shape=(n, n))}, 64, 1024, 4096)
-_POINTS = by_size(lambda n: {"data": Input(shape=(n, 3))}, 1024, 2**17, 2**20)
-_MATRIX = by_size(lambda n: {"data": Input(shape=(n, n))}, 64, 512, 1536)
-_WEIGHTED = by_size(
+_PAIR_INPUTS = make_sizes(lambda n: {"lhs": Input(shape=(n, n)), "rhs": Input(shape=(n, n))}, *MATRIX_SIDES)
+_POINT_INPUTS = make_sizes(lambda n: {"data": Input(shape=(n, 3))}, 1024, 2**17, 2**20)
+_MATRIX_INPUTS = make_sizes(lambda n: {"data": Input(shape=(n, n))}, 64, 512, 1536)
+_WEIGHTED_INPUTS = make_sizes(
     lambda n: {
         "data": Input(shape=(n,), draw=integers(256), kind="int64"),
         "weights": Input(shape=(n,), draw=uniform(0.0, 1.0), grad=False),
@@ -78,181 +90,209 @@ _WEIGHTED = by_size(
     2**20,
     2**24,
 )
-_COUNTED = by_size(lambda n: {"data": Input(shape=(n,), draw=integers(256), kind="int64")}, 4096, 2**20, 2**24)
+_COUNT_INPUTS = make_sizes(lambda n: {"data": Input(shape=(n,), draw=integers(256), kind="int64")}, 4096, 2**20, 2**24)
 
 OPERATORS = (
     # sums and products
-    _all("sum", "torch.sum(data)", "np.sum(data)", square(OFF_CENTRE), **EXPANDED),
-    _along("sum_rows", "torch.sum(data, dim)", "np.sum(data, dim)", **EXPANDED),
-    _along("sum_cols", "torch.sum(data, dim)", "np.sum(data, dim)", dim=0, **EXPANDED),
-    _all("sum_channels", "torch.sum(data, (0, 2, 3))", "np.sum(data, (0, 2, 3))", images(), **EXPANDED),
-    _all("sum_to_size", "data.sum_to_size(1, data.shape[1])", "np.sum(data, 0, keepdims=True)", **EXPANDED),
-    _all("sum_int64", "torch.sum(data)", "np.sum(data)", square(integers(100), "int64"), **NO_GRADIENT),
-    _along("nansum", "torch.nansum(data, dim)", "np.nansum(data, dim)", square(SOME_NAN)),
-    _all("prod", "torch.prod(data)", "np.prod(data)", square(signs)),
-    _along("prod_rows", "torch.prod(data, dim)", "np.prod(data, dim)", square(AROUND_ONE), **WIDE),
-    _all("mean", "torch.mean(data)", "np.mean(data)", square(uniform(0.0, 2.0)), **UNREAD, **NOT_HALF),
-    _along("mean_rows", "torch.mean(data, dim)", "np.mean(data, dim)", **UNREAD),
-    _along("mean_cols", "torch.mean(data, dim)", "np.mean(data, dim)", dim=0, **UNREAD),
-    _all("mean_spatial", "torch.mean(data, (2, 3))", "np.mean(data, (2, 3))", images(), **UNREAD),
-    _along("nanmean", "torch.nanmean(data, dim)", "np.nanmean(data, dim)", square(SOME_NAN)),
-    # spread
-    _all("std", "torch.std(data)", "np.std(data, ddof=1)", flops=per_input("data", 3), **NOT_HALF),
-    _along("std_rows", "torch.std(data, dim)", "np.std(data, dim, ddof=1)", flops=per_input("data", 3)),
-    _all("var", "torch.var(data)", "np.var(data, ddof=1)", flops=per_input("data", 3), **NOT_HALF),
-    _along("var_rows", "torch.var(data, dim)", "np.var(data, dim, ddof=1)", flops=per_input("data", 3)),
-    _along("var_cols", "torch.var(data, dim)", "np.var(data, dim, ddof=1)", dim=0, flops=per_input("data", 3)),
-    _along(
+    _define_reduction("sum", *write_both("sum(data)"), make_square(OFF_CENTRE_VALUES), **EXPANDED_GRADIENT),
+    _define_dim_reduction("sum_rows", *write_both("sum(data, dim)"), **EXPANDED_GRADIENT),
+    _define_dim_reduction("sum_cols", *write_both("sum(data, dim)"), dim=0, **EXPANDED_GRADIENT),
+    _define_reduction("sum_channels", *write_both("sum(data, (0, 2, 3))"), make_images(), **EXPANDED_GRADIENT),
+    _define_reduction(
+        "sum_to_size", "data.sum_to_size(1, data.shape[1])", "np.sum(data, 0, keepdims=True)", **EXPANDED_GRADIENT
+    ),
+    _define_reduction("sum_int64", *write_both("sum(data)"), make_square(integers(100), "int64"), **NO_GRADIENT),
+    _define_dim_reduction("nansum", *write_both("nansum(data, dim)"), make_square(SOME_NAN_VALUES)),
+    _define_reduction("prod", *write_both("prod(data)"), make_square(signs)),
+    _define_dim_reduction("prod_rows", *write_both("prod(data, dim)"), make_square(VALUES_AROUND_ONE), **WIDE_DTYPES),
+    _define_reduction(
+        "mean", *write_both("mean(data)"), make_square(uniform(0.0, 2.0)), **GRADIENT_WITHOUT_INPUT, **NO_FLOAT16
+    ),
+    _define_dim_reduction("mean_rows", *write_both("mean(data, dim)"), **GRADIENT_WITHOUT_INPUT),
+    _define_dim_reduction("mean_cols", *write_both("mean(data, dim)"), dim=0, **GRADIENT_WITHOUT_INPUT),
+    _define_reduction("mean_spatial", *write_both("mean(data, (2, 3))"), make_images(), **GRADIENT_WITHOUT_INPUT),
+    _define_dim_reduction("nanmean", *write_both("nanmean(data, dim)"), make_square(SOME_NAN_VALUES)),
+    # variance and standard deviation
+    _define_reduction("std", "torch.std(data)", "np.std(data, ddof=1)", flops=count_per_input("data", 3), **NO_FLOAT16),
+    _define_dim_reduction(
+        "std_rows", "torch.std(data, dim)", "np.std(data, dim, ddof=1)", flops=count_per_input("data", 3)
+    ),
+    _define_reduction("var", "torch.var(data)", "np.var(data, ddof=1)", flops=count_per_input("data", 3), **NO_FLOAT16),
+    _define_dim_reduction(
+        "var_rows", "torch.var(data, dim)", "np.var(data, dim, ddof=1)", flops=count_per_input("data", 3)
+    ),
+    _define_dim_reduction(
+        "var_cols", "torch.var(data, dim)", "np.var(data, dim, ddof=1)", dim=0, flops=count_per_input("data", 3)
+    ),
+    _define_dim_reduction(
         "std_mean",
         "torch.std_mean(data, dim)",
         "(np.std(data, dim, ddof=1), np.mean(data, dim))",
-        flops=per_input("data", 3),
+        flops=count_per_input("data", 3),
     ),
-    _along(
+    _define_dim_reduction(
         "var_mean",
         "torch.var_mean(data, dim)",
         "(np.var(data, dim, ddof=1), np.mean(data, dim))",
-        flops=per_input("data", 3),
+        flops=count_per_input("data", 3),
     ),
-    _all("cov", "torch.cov(data)", "np.cov(data)", _MATRIX, flops=_correlation_flops),
-    _all("corrcoef", "torch.corrcoef(data)", "np.corrcoef(data)", _MATRIX, flops=_correlation_flops),
+    _define_reduction("cov", *write_both("cov(data)"), _MATRIX_INPUTS, flops=_count_correlation_flops),
+    _define_reduction("corrcoef", *write_both("corrcoef(data)"), _MATRIX_INPUTS, flops=_count_correlation_flops),
     # norms
-    # over 16 million float32 values torch's norm was seen 6.5e-4 off
-    _all("norm", "torch.norm(data)", "np.linalg.norm(data)", flops=per_input("data", 2), tolerance=5.0),
-    _along(
+    # larger tolerance: torch's norm of 16 million float32 values had a measured error of 6.5e-4
+    _define_reduction(
+        "norm", "torch.norm(data)", "np.linalg.norm(data)", flops=count_per_input("data", 2), tolerance=5.0
+    ),
+    _define_dim_reduction(
         "norm_rows",
         "torch.norm(data, p, dim)",
         "np.linalg.norm(data, p, dim)",
-        square(cells(-3, 3)),
+        make_square(between_multiples(-3, 3)),
         attributes={"p": 1},
-        flops=per_input("data", 2),
+        flops=count_per_input("data", 2),
     ),
-    _all(
+    _define_reduction(
         "renorm",
         "torch.renorm(data, p, dim, maxnorm)",
         "ref.renorm(data, p, dim, maxnorm)",
         attributes=lambda shapes: {"p": 2, "dim": 0, "maxnorm": math.sqrt(shapes["data"][1])},
-        flops=per_input("data", 3),
+        flops=count_per_input("data", 3),
     ),
-    _all("dist", "torch.dist(lhs, rhs)", "np.linalg.norm(lhs - rhs)", _PAIR, flops=per_input("lhs", 3), tolerance=5.0),
-    _along(
-        "logsumexp",
-        "torch.logsumexp(data, dim)",
-        "special.logsumexp(data, axis=dim)",
-        flops=per_input("data", 3),
+    _define_reduction(
+        "dist",
+        "torch.dist(lhs, rhs)",
+        "np.linalg.norm(lhs - rhs)",
+        _PAIR_INPUTS,
+        flops=count_per_input("lhs", 3),
+        tolerance=5.0,
     ),
-    # extremes
-    _all("max", "torch.max(data)", "np.max(data)", square(lone_extremes)),
-    _along("max_rows", "torch.max(data, dim)", "(np.max(data, dim), np.argmax(data, dim))", square(distinct)),
-    _along(
+    _define_dim_reduction(
+        "logsumexp", "torch.logsumexp(data, dim)", "special.logsumexp(data, axis=dim)", flops=count_per_input("data", 3)
+    ),
+    # minima and maxima
+    _define_reduction("max", *write_both("max(data)"), make_square(unique_extremes)),
+    _define_dim_reduction(
+        "max_rows", "torch.max(data, dim)", "(np.max(data, dim), np.argmax(data, dim))", make_square(distinct_values)
+    ),
+    _define_dim_reduction(
         "max_cols",
         "torch.max(data, dim)",
         "(np.max(data, dim), np.argmax(data, dim))",
-        square(SPACED_COLUMNS),
+        make_square(SPACED_COLUMN_VALUES),
         dim=0,
-        **WIDE,
+        **WIDE_DTYPES,
     ),
-    _all("min", "torch.min(data)", "np.min(data)", square(lone_extremes)),
-    _along("min_rows", "torch.min(data, dim)", "(np.min(data, dim), np.argmin(data, dim))", square(distinct)),
-    _all("amax", "torch.amax(data)", "np.max(data)", square(lone_extremes)),
-    _along("amax_rows", "torch.amax(data, dim)", "np.max(data, dim)", square(distinct)),
-    _all("amin", "torch.amin(data)", "np.min(data)", square(lone_extremes)),
-    _along("amin_rows", "torch.amin(data, dim)", "np.min(data, dim)", square(distinct)),
-    _all("aminmax", "torch.aminmax(data)", "(np.min(data), np.max(data))", square(lone_extremes)),
-    _along("aminmax_rows", "torch.aminmax(data, dim=dim)", "(np.min(data, dim), np.max(data, dim))", square(distinct)),
-    _all("argmax", "torch.argmax(data)", "np.argmax(data)", square(lone_extremes), **NO_GRADIENT),
-    _along("argmax_rows", "torch.argmax(data, dim)", "np.argmax(data, dim)", checked=POINTED_AT, **NO_GRADIENT),
-    _all("argmin", "torch.argmin(data)", "np.argmin(data)", square(lone_extremes), **NO_GRADIENT),
-    _along("argmin_rows", "torch.argmin(data, dim)", "np.argmin(data, dim)", checked=POINTED_AT, **NO_GRADIENT),
+    _define_reduction("min", *write_both("min(data)"), make_square(unique_extremes)),
+    _define_dim_reduction(
+        "min_rows", "torch.min(data, dim)", "(np.min(data, dim), np.argmin(data, dim))", make_square(distinct_values)
+    ),
+    _define_reduction("amax", "torch.amax(data)", "np.max(data)", make_square(unique_extremes)),
+    _define_dim_reduction("amax_rows", "torch.amax(data, dim)", "np.max(data, dim)", make_square(distinct_values)),
+    _define_reduction("amin", "torch.amin(data)", "np.min(data)", make_square(unique_extremes)),
+    _define_dim_reduction("amin_rows", "torch.amin(data, dim)", "np.min(data, dim)", make_square(distinct_values)),
+    _define_reduction("aminmax", "torch.aminmax(data)", "(np.min(data), np.max(data))", make_square(unique_extremes)),
+    _define_dim_reduction(
+        "aminmax_rows",
+        "torch.aminmax(data, dim=dim)",
+        "(np.min(data, dim), np.max(data, dim))",
+        make_square(distinct_values),
+    ),
+    _define_reduction("argmax", *write_both("argmax(data)"), make_square(unique_extremes), **NO_GRADIENT),
+    _define_dim_reduction("argmax_rows", *write_both("argmax(data, dim)"), checked=VALUES_AT_INDICES, **NO_GRADIENT),
+    _define_reduction("argmin", *write_both("argmin(data)"), make_square(unique_extremes), **NO_GRADIENT),
+    _define_dim_reduction("argmin_rows", *write_both("argmin(data, dim)"), checked=VALUES_AT_INDICES, **NO_GRADIENT),
     # order statistics
-    _all("median", "torch.median(data)", "np.sort(data)[(len(data) - 1) // 2]", vector(spaced), **WIDE),
-    _along("median_rows", "torch.median(data, dim)", "ref.median(data, dim)", table()),
-    _along("nanmedian", "torch.nanmedian(data, dim)", "ref.median(data, dim)", table(DISTINCT_OR_NAN)),
-    _along(
+    _define_reduction(
+        "median", "torch.median(data)", "np.sort(data)[(len(data) - 1) // 2]", make_vector(spaced_values), **WIDE_DTYPES
+    ),
+    _define_dim_reduction("median_rows", "torch.median(data, dim)", "ref.median(data, dim)", make_rows()),
+    _define_dim_reduction(
+        "nanmedian", "torch.nanmedian(data, dim)", "ref.median(data, dim)", make_rows(DISTINCT_OR_NAN_VALUES)
+    ),
+    _define_dim_reduction(
         "mode",
         "torch.mode(data, dim)",
         "ref.mode(data, dim)",
-        table(integers(32), "int64"),
-        checked=f"(out[0], {POINTED_AT})",
+        make_rows(integers(32), "int64"),
+        checked=f"(out[0], {VALUES_AT_INDICES})",
         **NO_GRADIENT,
     ),
-    _along(
-        "quantile",
-        "torch.quantile(data, q, dim)",
-        "np.quantile(data, q, dim)",
-        table(),
-        attributes={"q": 0.7},
-        **WIDE,
+    _define_dim_reduction(
+        "quantile", *write_both("quantile(data, q, dim)"), make_rows(), attributes={"q": 0.7}, **WIDE_DTYPES
     ),
-    _along(
+    _define_dim_reduction(
         "nanquantile",
-        "torch.nanquantile(data, q, dim)",
-        "np.nanquantile(data, q, dim)",
-        table(DISTINCT_OR_NAN),
+        *write_both("nanquantile(data, q, dim)"),
+        make_rows(DISTINCT_OR_NAN_VALUES),
         attributes={"q": 0.7},
-        **WIDE,
+        **WIDE_DTYPES,
     ),
-    # truth values and counts
-    _all("any", "torch.any(data)", "np.any(data)", square(constant(0.0), "bool"), **NO_GRADIENT),
-    _along("any_rows", "torch.any(data, dim)", "np.any(data, dim)", square(RARELY_TRUE, "bool"), **NO_GRADIENT),
-    _all("all", "torch.all(data)", "np.all(data)", square(constant(1.0), "bool"), **NO_GRADIENT),
-    _along("all_rows", "torch.all(data, dim)", "np.all(data, dim)", square(RARELY_FALSE, "bool"), **NO_GRADIENT),
-    _all("count_nonzero", "torch.count_nonzero(data)", "np.count_nonzero(data)", square(half_zero), **NO_GRADIENT),
-    _along(
-        "count_nonzero_rows",
-        "torch.count_nonzero(data, dim)",
-        "np.count_nonzero(data, dim)",
-        square(half_zero),
-        **NO_GRADIENT,
+    # any, all and counts
+    _define_reduction("any", *write_both("any(data)"), make_square(constant(0.0), "bool"), **NO_GRADIENT),
+    _define_dim_reduction(
+        "any_rows", *write_both("any(data, dim)"), make_square(RARELY_TRUE_VALUES, "bool"), **NO_GRADIENT
     ),
-    _all("sum_bool", "torch.sum(data)", "np.sum(data)", square(booleans, "bool"), **NO_GRADIENT),
-    _all("bincount", "torch.bincount(data)", "np.bincount(data)", _COUNTED, **NO_GRADIENT),
-    _all("bincount_weighted", "torch.bincount(data, weights)", "np.bincount(data, weights)", _WEIGHTED, **NO_GRADIENT),
-    _all(
+    _define_reduction("all", *write_both("all(data)"), make_square(constant(1.0), "bool"), **NO_GRADIENT),
+    _define_dim_reduction(
+        "all_rows", *write_both("all(data, dim)"), make_square(RARELY_FALSE_VALUES, "bool"), **NO_GRADIENT
+    ),
+    _define_reduction("count_nonzero", *write_both("count_nonzero(data)"), make_square(half_zero), **NO_GRADIENT),
+    _define_dim_reduction(
+        "count_nonzero_rows", *write_both("count_nonzero(data, dim)"), make_square(half_zero), **NO_GRADIENT
+    ),
+    _define_reduction("sum_bool", *write_both("sum(data)"), make_square(booleans, "bool"), **NO_GRADIENT),
+    _define_reduction("bincount", *write_both("bincount(data)"), _COUNT_INPUTS, **NO_GRADIENT),
+    _define_reduction("bincount_weighted", *write_both("bincount(data, weights)"), _WEIGHTED_INPUTS, **NO_GRADIENT),
+    _define_reduction(
         "histc",
         "torch.histc(data, bins, low, high)",
         "np.histogram(data, bins, (low, high))[0]",
         attributes={"bins": 64, "low": -4.0, "high": 4.0},
-        **WIDE,
+        **WIDE_DTYPES,
         **NO_GRADIENT,
     ),
-    _all(
+    _define_reduction(
         "histogram",
         "torch.histogram(data, bins, range=(low, high))",
         "np.histogram(data, bins, (low, high))",
-        vector(),
+        make_vector(),
         attributes={"bins": 64, "low": -4.0, "high": 4.0},
-        **WIDE,
+        **WIDE_DTYPES,
         **NO_GRADIENT,
     ),
-    _all(
+    _define_reduction(
         "histogramdd",
         "torch.histogramdd(data, [bins] * 3, range=[low, high] * 3)",
         "np.histogramdd(data, [bins] * 3, [(low, high)] * 3)",
-        _POINTS,
+        _POINT_INPUTS,
         attributes={"bins": 16, "low": -4.0, "high": 4.0},
-        **WIDE,
+        **WIDE_DTYPES,
         **NO_GRADIENT,
     ),
-    # running ones
-    _along("cumsum", "torch.cumsum(data, dim)", "np.cumsum(data, dim)", **UNREAD),
-    _along("cumsum_cols", "torch.cumsum(data, dim)", "np.cumsum(data, dim)", dim=0, **UNREAD),
-    _along("cumprod", "torch.cumprod(data, dim)", "np.cumprod(data, dim)", square(AROUND_ONE), **WIDE),
-    _along("cummax", "torch.cummax(data, dim)", "ref.cummax(data, dim)", square(distinct)),
-    _along("cummin", "torch.cummin(data, dim)", "ref.cummin(data, dim)", square(distinct)),
-    _along(
+    # cumulative reductions
+    _define_dim_reduction("cumsum", *write_both("cumsum(data, dim)"), **GRADIENT_WITHOUT_INPUT),
+    _define_dim_reduction("cumsum_cols", *write_both("cumsum(data, dim)"), dim=0, **GRADIENT_WITHOUT_INPUT),
+    _define_dim_reduction("cumprod", *write_both("cumprod(data, dim)"), make_square(VALUES_AROUND_ONE), **WIDE_DTYPES),
+    _define_dim_reduction("cummax", "torch.cummax(data, dim)", "ref.cummax(data, dim)", make_square(distinct_values)),
+    _define_dim_reduction("cummin", "torch.cummin(data, dim)", "ref.cummin(data, dim)", make_square(distinct_values)),
+    _define_dim_reduction(
         "logcumsumexp",
         "torch.logcumsumexp(data, dim)",
         "np.logaddexp.accumulate(data, dim)",
-        flops=per_input("data", 4),
+        flops=count_per_input("data", 4),
     ),
-    _along("diff", "torch.diff(data, dim=dim)", "np.diff(data, axis=dim)", **UNREAD),
-    _along("trapezoid", "torch.trapezoid(data, dim=dim)", "scipy.integrate.trapezoid(data, axis=dim)", **UNREAD),
-    _along(
+    _define_dim_reduction("diff", "torch.diff(data, dim=dim)", "np.diff(data, axis=dim)", **GRADIENT_WITHOUT_INPUT),
+    _define_dim_reduction(
+        "trapezoid",
+        "torch.trapezoid(data, dim=dim)",
+        "scipy.integrate.trapezoid(data, axis=dim)",
+        **GRADIENT_WITHOUT_INPUT,
+    ),
+    _define_dim_reduction(
         "cumulative_trapezoid",
         "torch.cumulative_trapezoid(data, dim=dim)",
         "scipy.integrate.cumulative_trapezoid(data, axis=dim)",
-        flops=per_input("data", 3),
-        **UNREAD,
+        flops=count_per_input("data", 3),
+        **GRADIENT_WITHOUT_INPUT,
     ),
 )

@@ -1,194 +1,275 @@
-"""Changes of shape and order: views, which move nothing, and copies, which move everything and compute nothing."""
+"""Changes of shape and order: views, which move no bytes, and copies, which read and write every value."""
 
 from __future__ import annotations
 
 from functools import partial
 from typing import Any
 
-from tessera.operators.catalogue.elementwise import NO_GRADIENT, WIDE
-from tessera.operators.catalogue.layouts import Sizes, images, square
+from tessera.operators.catalogue.families import (
+    MATRIX_SIDES,
+    NO_GRADIENT,
+    WIDE_DTYPES,
+    Sizes,
+    define_family,
+    define_operator,
+    make_images,
+    write_both,
+)
 from tessera.operators.draws import integers
-from tessera.operators.operator import Input, Operator, by_size
-from tessera.operators.work import nothing_moved, outputs_moved, per_output
+from tessera.operators.operator import Input, Operator, make_sizes
+from tessera.operators.work import count_no_bytes, count_output_bytes, count_per_output
 
+_define_shaping = define_family("shaping", backward_flops=0.0, backward_bytes=1.0)
+_define_view = partial(_define_shaping, moved=count_no_bytes)
+_define_copy = partial(_define_shaping, moved=count_output_bytes)
 
-def _shaping(name: str, torch: str, reference: str, sizes: Sizes | None = None, **rest: Any) -> Operator:
-    settings: dict[str, Any] = {"backward_flops": 0.0, "backward_bytes": 1.0, **rest}
-    return Operator(
-        name=name, category="shaping", torch=torch, reference=reference, sizes=sizes or square(), **settings
-    )
-
-
-_view = partial(_shaping, moved=nothing_moved)
-_copy = partial(_shaping, moved=outputs_moved)
-
-_THREE = by_size(lambda n: {"data": Input(shape=(n, n, 16))}, 16, 256, 1024)
-_SINGLE = by_size(lambda n: {"data": Input(shape=(n, 1, n, 1))}, 64, 1024, 4096)
-_ROW = by_size(lambda n: {"data": Input(shape=(1, n))}, 64, 1024, 4096)
-_COLUMN = by_size(lambda n: {"data": Input(shape=(n, 1))}, 64, 1024, 4096)
-_TILED = by_size(lambda n: {"data": Input(shape=(n, n, 16))}, 8, 128, 512)
-_VECTOR = by_size(lambda n: {"data": Input(shape=(n,))}, 2**12, 2**20, 2**24)
-_DIAGONAL = by_size(lambda n: {"data": Input(shape=(n,))}, 64, 1024, 4096)
-_DIAGONALS = by_size(lambda n: {"data": Input(shape=(n, 64))}, 4, 256, 2048)
-_SEQUENCE = by_size(lambda b, s: {"data": Input(shape=(b, s, 12, 64))}, (1, 8), (8, 128), (32, 512))
-_PAIRS = by_size(lambda n: {"data": Input(shape=(n, n, 2))}, 64, 1024, 2048)
-_COMPLEX = by_size(lambda n: {"data": Input(shape=(n, n), kind="complex")}, 64, 1024, 2048)
-_COUNTED = by_size(
+_THREE_DIM_INPUTS = make_sizes(lambda n: {"data": Input(shape=(n, n, 16))}, 16, 256, 1024)
+_SINGLETON_DIM_INPUTS = make_sizes(lambda n: {"data": Input(shape=(n, 1, n, 1))}, *MATRIX_SIDES)
+_ROW_INPUTS = make_sizes(lambda n: {"data": Input(shape=(1, n))}, *MATRIX_SIDES)
+_COLUMN_INPUTS = make_sizes(lambda n: {"data": Input(shape=(n, 1))}, *MATRIX_SIDES)
+_TILE_INPUTS = make_sizes(lambda n: {"data": Input(shape=(n, n, 16))}, 8, 128, 512)
+_VECTOR_INPUTS = make_sizes(lambda n: {"data": Input(shape=(n,))}, 2**12, 2**20, 2**24)
+_DIAGONAL_INPUTS = make_sizes(lambda n: {"data": Input(shape=(n,))}, *MATRIX_SIDES)
+_BATCH_DIAGONAL_INPUTS = make_sizes(lambda n: {"data": Input(shape=(n, 64))}, 4, 256, 2048)
+_SEQUENCE_INPUTS = make_sizes(lambda b, s: {"data": Input(shape=(b, s, 12, 64))}, (1, 8), (8, 128), (32, 512))
+_PAIR_INPUTS = make_sizes(lambda n: {"data": Input(shape=(n, n, 2))}, 64, 1024, 2048)
+_COMPLEX_INPUTS = make_sizes(lambda n: {"data": Input(shape=(n, n), kind="complex")}, 64, 1024, 2048)
+_REPEAT_INPUTS = make_sizes(
     lambda n: {"data": Input(shape=(n, 16)), "repeats": Input(shape=(n,), kind="int64", draw=integers(4))},
     256,
     2**15,
     2**19,
 )
-_PATCHED = by_size(lambda n, c, s: {"data": Input(shape=(n, c, s, s))}, (1, 8, 16), (1, 32, 56), (8, 64, 56))
-_PATCHES = by_size(lambda n, c, s: {"data": Input(shape=(n, 9 * c, s * s))}, (1, 8, 16), (1, 32, 56), (8, 64, 56))
-_WINDOW = {"kernel_size": 3, "padding": 1, "stride": 1}
+_IMAGE_INPUTS = make_sizes(lambda n, c, s: {"data": Input(shape=(n, c, s, s))}, (1, 8, 16), (1, 32, 56), (8, 64, 56))
+_PATCH_INPUTS = make_sizes(
+    lambda n, c, s: {"data": Input(shape=(n, 9 * c, s * s))}, (1, 8, 16), (1, 32, 56), (8, 64, 56)
+)
+_WINDOW_ATTRIBUTES = {"kernel_size": 3, "padding": 1, "stride": 1}
 
 
-def _squared(shapes: Any) -> dict[str, Any]:
+def _get_square_size(shapes: Any) -> dict[str, Any]:
     return {"size": (max(shapes["data"]),) * 2}
 
 
-def _halves(shapes: Any) -> dict[str, Any]:
-    """The first dim split in two, for any even one."""
+def _get_halves(shapes: Any) -> dict[str, Any]:
+    """Return the attribute `sizes` that splits an even first dim n into (2, n / 2)."""
     return {"sizes": (2, shapes["data"][0] // 2)}
 
 
-def _every_second(shapes: Any) -> dict[str, Any]:
+def _get_strided_size(shapes: Any) -> dict[str, Any]:
     rows, columns = shapes["data"]
     return {"size": (rows // 2, columns // 2), "stride": (2 * columns, 2)}
 
 
-def _square_image(shapes: Any) -> dict[str, Any]:
+def _get_image_size(shapes: Any) -> dict[str, Any]:
     side = round(shapes["data"][2] ** 0.5)
-    return {"output_size": (side, side), **_WINDOW}
+    return {"output_size": (side, side), **_WINDOW_ATTRIBUTES}
 
 
-OPERATORS = (
+_SHAPING_OPERATORS = (
     # views
-    _view("reshape", "torch.reshape(data, (-1,))", "np.reshape(data, (-1,))"),
-    _view("view", "data.view(-1)", "data.reshape(-1)"),
-    _view("ravel", "torch.ravel(data)", "np.reshape(data, (-1,))"),
-    _view("flatten", "torch.flatten(data, 1)", "data.reshape(data.shape[0], -1)", images()),
-    _view("unflatten", "torch.unflatten(data, 0, sizes)", "data.reshape(*sizes, -1)", attributes=_halves),
-    _view("transpose", "torch.transpose(data, 0, 1)", "np.swapaxes(data, 0, 1)"),
-    _view("swapaxes", "torch.swapaxes(data, 0, 1)", "np.swapaxes(data, 0, 1)", aliases=("swapdims",)),
-    _view("t", "torch.t(data)", "np.transpose(data)"),
-    _view("permute", "torch.permute(data, dims)", "np.transpose(data, dims)", _THREE, attributes={"dims": (2, 0, 1)}),
-    _view("movedim", "torch.movedim(data, 0, -1)", "np.moveaxis(data, 0, -1)", _THREE, aliases=("moveaxis",)),
-    _view("adjoint", "torch.adjoint(data)", "np.conj(data.T)", _COMPLEX, **WIDE),
-    _view("squeeze", "torch.squeeze(data)", "np.squeeze(data)", _SINGLE),
-    _view("squeeze_dim", "torch.squeeze(data, dim)", "np.squeeze(data, dim)", _SINGLE, attributes={"dim": 1}),
-    _view("unsqueeze", "torch.unsqueeze(data, dim)", "np.expand_dims(data, dim)", attributes={"dim": 1}),
-    _view("atleast_1d", "torch.atleast_1d(data)", "np.atleast_1d(data)", _VECTOR),
-    _view("atleast_2d", "torch.atleast_2d(data)", "np.atleast_2d(data)", _VECTOR),
-    _view("atleast_3d", "torch.atleast_3d(data)", "np.atleast_3d(data)"),
-    _view("expand", "data.expand(size)", "np.broadcast_to(data, size)", _COLUMN, attributes=_squared),
-    _view("broadcast_to", "torch.broadcast_to(data, size)", "np.broadcast_to(data, size)", _ROW, attributes=_squared),
-    _view(
+    _define_view("reshape", *write_both("reshape(data, (-1,))")),
+    _define_view("view", "data.view(-1)", "data.reshape(-1)"),
+    _define_view("ravel", "torch.ravel(data)", "np.reshape(data, (-1,))"),
+    _define_view("flatten", "torch.flatten(data, 1)", "data.reshape(data.shape[0], -1)", make_images()),
+    _define_view("unflatten", "torch.unflatten(data, 0, sizes)", "data.reshape(*sizes, -1)", attributes=_get_halves),
+    _define_view("transpose", "torch.transpose(data, 0, 1)", "np.swapaxes(data, 0, 1)"),
+    _define_view("swapaxes", *write_both("swapaxes(data, 0, 1)"), aliases=("swapdims",)),
+    _define_view("t", "torch.t(data)", "np.transpose(data)"),
+    _define_view(
+        "permute",
+        "torch.permute(data, dims)",
+        "np.transpose(data, dims)",
+        _THREE_DIM_INPUTS,
+        attributes={"dims": (2, 0, 1)},
+    ),
+    _define_view(
+        "movedim", "torch.movedim(data, 0, -1)", "np.moveaxis(data, 0, -1)", _THREE_DIM_INPUTS, aliases=("moveaxis",)
+    ),
+    _define_view("adjoint", "torch.adjoint(data)", "np.conj(data.T)", _COMPLEX_INPUTS, **WIDE_DTYPES),
+    _define_view("squeeze", *write_both("squeeze(data)"), _SINGLETON_DIM_INPUTS),
+    _define_view("squeeze_dim", *write_both("squeeze(data, dim)"), _SINGLETON_DIM_INPUTS, attributes={"dim": 1}),
+    _define_view("unsqueeze", "torch.unsqueeze(data, dim)", "np.expand_dims(data, dim)", attributes={"dim": 1}),
+    _define_view("atleast_1d", *write_both("atleast_1d(data)"), _VECTOR_INPUTS),
+    _define_view("atleast_2d", *write_both("atleast_2d(data)"), _VECTOR_INPUTS),
+    _define_view("atleast_3d", *write_both("atleast_3d(data)")),
+    _define_view(
+        "expand", "data.expand(size)", "np.broadcast_to(data, size)", _COLUMN_INPUTS, attributes=_get_square_size
+    ),
+    _define_view("broadcast_to", *write_both("broadcast_to(data, size)"), _ROW_INPUTS, attributes=_get_square_size),
+    _define_view(
         "as_strided",
         "torch.as_strided(data, size, stride)",
         "data[: 2 * size[0] : 2, : 2 * size[1] : 2]",
-        attributes=_every_second,
+        attributes=_get_strided_size,
     ),
-    _view(
+    _define_view(
         "sliding_windows",
         "data.unfold(1, size, 1)",
         "np.lib.stride_tricks.sliding_window_view(data, size, 1)",
-        by_size(lambda n: {"data": Input(shape=(n, n))}, 32, 256, 1024),
+        make_sizes(lambda n: {"data": Input(shape=(n, n))}, 32, 256, 1024),
         attributes={"size": 8},
         backward_bytes=0.0,
     ),
-    _view("view_as_real", "torch.view_as_real(data)", "ref.view_as_real(data)", _COMPLEX, **WIDE),
-    _view("view_as_complex", "torch.view_as_complex(data)", "ref.view_as_complex(data)", _PAIRS, **WIDE),
-    # copies in another order
-    _copy("transpose_contiguous", "data.t().contiguous()", "np.ascontiguousarray(data.T)"),
-    _copy(
+    _define_view("view_as_real", "torch.view_as_real(data)", "ref.view_as_real(data)", _COMPLEX_INPUTS, **WIDE_DTYPES),
+    _define_view(
+        "view_as_complex", "torch.view_as_complex(data)", "ref.view_as_complex(data)", _PAIR_INPUTS, **WIDE_DTYPES
+    ),
+    # copies that reorder elements
+    _define_copy("transpose_contiguous", "data.t().contiguous()", "np.ascontiguousarray(data.T)"),
+    _define_copy(
         "permute_contiguous",
         "data.permute(0, 2, 3, 1).contiguous()",
         "np.ascontiguousarray(np.transpose(data, (0, 2, 3, 1)))",
-        images(),
+        make_images(),
     ),
-    _copy(
+    _define_copy(
         "swap_heads",
         "data.transpose(1, 2).contiguous()",
         "np.ascontiguousarray(np.swapaxes(data, 1, 2))",
-        _SEQUENCE,
+        _SEQUENCE_INPUTS,
     ),
-    _copy("flip", "torch.flip(data, dims)", "np.flip(data, dims).copy()", attributes={"dims": (0, 1)}),
-    _copy("fliplr", "torch.fliplr(data)", "np.fliplr(data).copy()"),
-    _copy("flipud", "torch.flipud(data)", "np.flipud(data).copy()"),
-    _copy("rot90", "torch.rot90(data, k)", "np.rot90(data, k).copy()", attributes={"k": 1}),
-    _copy(
-        "roll",
-        "torch.roll(data, shifts, dims)",
-        "np.roll(data, shifts, dims)",
-        attributes={"shifts": (3, 5), "dims": (0, 1)},
+    _define_copy("flip", "torch.flip(data, dims)", "np.flip(data, dims).copy()", attributes={"dims": (0, 1)}),
+    _define_copy("fliplr", "torch.fliplr(data)", "np.fliplr(data).copy()"),
+    _define_copy("flipud", "torch.flipud(data)", "np.flipud(data).copy()"),
+    _define_copy("rot90", "torch.rot90(data, k)", "np.rot90(data, k).copy()", attributes={"k": 1}),
+    _define_copy("roll", *write_both("roll(data, shifts, dims)"), attributes={"shifts": (3, 5), "dims": (0, 1)}),
+    _define_copy("roll_flat", *write_both("roll(data, shifts)"), attributes={"shifts": 100}),
+    _define_copy(
+        "repeat", "data.repeat(repeats)", "np.tile(data, repeats)", _TILE_INPUTS, attributes={"repeats": (2, 1, 2)}
     ),
-    _copy("roll_flat", "torch.roll(data, shifts)", "np.roll(data, shifts)", attributes={"shifts": 100}),
-    _copy("repeat", "data.repeat(repeats)", "np.tile(data, repeats)", _TILED, attributes={"repeats": (2, 1, 2)}),
-    _copy("tile", "torch.tile(data, dims)", "np.tile(data, dims)", _TILED, attributes={"dims": (2, 2)}),
-    _copy(
+    _define_copy("tile", *write_both("tile(data, dims)"), _TILE_INPUTS, attributes={"dims": (2, 2)}),
+    _define_copy(
         "repeat_interleave",
         "torch.repeat_interleave(data, repeats, dim=1)",
         "np.repeat(data, repeats, axis=1)",
-        _THREE,
+        _THREE_DIM_INPUTS,
         attributes={"repeats": 2},
     ),
-    _copy(
+    _define_copy(
         "repeat_interleave_counts",
         "torch.repeat_interleave(data, repeats, dim=0)",
         "np.repeat(data, repeats, axis=0)",
-        _COUNTED,
+        _REPEAT_INPUTS,
     ),
-    _copy(
+    _define_copy(
         "narrow_copy",
         "torch.narrow_copy(data, 1, start, length)",
         "data[:, start : start + length].copy()",
         attributes=lambda shapes: {"start": 1, "length": shapes["data"][1] // 2},
     ),
-    _copy(
+    _define_copy(
         "pixel_shuffle",
         "F.pixel_shuffle(data, factor)",
         "ref.pixel_shuffle(data, factor)",
-        images(),
+        make_images(),
         attributes={"factor": 2},
     ),
-    _copy(
+    _define_copy(
         "pixel_unshuffle",
         "F.pixel_unshuffle(data, factor)",
         "ref.pixel_unshuffle(data, factor)",
-        images(),
+        make_images(),
         attributes={"factor": 2},
     ),
-    _copy(
+    _define_copy(
         "channel_shuffle",
         "F.channel_shuffle(data, groups)",
         "ref.channel_shuffle(data, groups)",
-        images(),
+        make_images(),
         attributes={"groups": 4},
     ),
-    _copy(
+    _define_copy(
         "unfold",
         "F.unfold(data, kernel_size, padding=padding, stride=stride)",
         "ref.unfold(data, kernel_size, padding, stride)",
-        _PATCHED,
-        attributes=_WINDOW,
+        _IMAGE_INPUTS,
+        attributes=_WINDOW_ATTRIBUTES,
     ),
-    _shaping(
+    _define_shaping(
         "fold",
         "F.fold(data, output_size, kernel_size, padding=padding, stride=stride)",
         "ref.fold(data, output_size, kernel_size, padding, stride)",
-        _PATCHES,
-        attributes=_square_image,
-        flops=per_output(9),
+        _PATCH_INPUTS,
+        attributes=_get_image_size,
+        flops=count_per_output(9),
     ),
     # triangles and diagonals
-    _copy("tril", "torch.tril(data)", "np.tril(data)"),
-    _copy("triu", "torch.triu(data)", "np.triu(data)"),
-    _copy("inplace_tril", "data.tril_()", "ref.triangle(data)", aliases=("tril_",), **NO_GRADIENT),
-    _copy("inplace_triu", "data.triu_()", "ref.triangle(data, upper=True)", aliases=("triu_",), **NO_GRADIENT),
-    _copy("diag", "torch.diag(data)", "np.diag(data)"),
-    _shaping("diag_matrix", "torch.diag(data)", "np.diag(data)", _DIAGONAL),
-    _shaping("diagflat", "torch.diagflat(data)", "np.diagflat(data)", _DIAGONAL),
-    _shaping("diag_embed", "torch.diag_embed(data)", "ref.diag_embed(data)", _DIAGONALS),
+    _define_copy("tril", *write_both("tril(data)")),
+    _define_copy("triu", *write_both("triu(data)")),
+    _define_copy("inplace_tril", "data.tril_()", "ref.triangle(data)", aliases=("tril_",), **NO_GRADIENT),
+    _define_copy("inplace_triu", "data.triu_()", "ref.triangle(data, upper=True)", aliases=("triu_",), **NO_GRADIENT),
+    _define_copy("diag", *write_both("diag(data)")),
+    _define_shaping("diag_matrix", *write_both("diag(data)"), _DIAGONAL_INPUTS),
+    _define_shaping("diagflat", *write_both("diagflat(data)"), _DIAGONAL_INPUTS),
+    _define_shaping("diag_embed", "torch.diag_embed(data)", "ref.diag_embed(data)", _BATCH_DIAGONAL_INPUTS),
 )
+
+
+# `*_copy` operators: torch's variants of views that return a copy
+
+
+def _define_view_copy(
+    category: str, view: str, torch: str, reference: str, sizes: Sizes | None = None, **rest: Any
+) -> Operator:
+    """Define torch's `*_copy` variant of a view operator, in the category of the view."""
+    costs: dict[str, Any] = {"moved": count_output_bytes, "backward_flops": 0.0, "backward_bytes": 1.0}
+    return define_operator(category, f"{view}_copy", torch, reference, sizes, **costs, **rest)
+
+
+_SINGLETON_MIDDLE_INPUTS = make_sizes(lambda n: {"data": Input(shape=(n, 1, n))}, *MATRIX_SIDES)
+_SMALL_MATRIX_INPUTS = make_sizes(lambda n: {"data": Input(shape=(n, n))}, 32, 256, 1024)
+
+_VIEW_COPY_OPERATORS = (
+    _define_view_copy("shaping", "view", "torch.view_copy(data, (-1,))", "np.array(np.reshape(data, (-1,)))"),
+    _define_view_copy("shaping", "t", "torch.t_copy(data)", "np.array(np.transpose(data))"),
+    _define_view_copy("shaping", "transpose", "torch.transpose_copy(data, 0, 1)", "np.array(np.swapaxes(data, 0, 1))"),
+    _define_view_copy(
+        "shaping",
+        "permute",
+        "torch.permute_copy(data, (2, 0, 1))",
+        "np.array(np.transpose(data, (2, 0, 1)))",
+        _THREE_DIM_INPUTS,
+    ),
+    _define_view_copy(
+        "shaping", "squeeze", "torch.squeeze_copy(data)", "np.array(np.squeeze(data))", _SINGLETON_MIDDLE_INPUTS
+    ),
+    _define_view_copy("shaping", "unsqueeze", "torch.unsqueeze_copy(data, 1)", "np.array(np.expand_dims(data, 1))"),
+    _define_view_copy(
+        "shaping",
+        "expand",
+        "torch.expand_copy(data, size)",
+        "np.array(np.broadcast_to(data, size))",
+        _COLUMN_INPUTS,
+        attributes=lambda shapes: {"size": (max(shapes["data"]),) * 2},
+    ),
+    _define_view_copy(
+        "shaping",
+        "unfold",
+        "torch.unfold_copy(data, 1, size, 1)",
+        "np.array(np.lib.stride_tricks.sliding_window_view(data, size, 1))",
+        _SMALL_MATRIX_INPUTS,
+        attributes={"size": 8},
+    ),
+    _define_view_copy(
+        "indexing", "select", "torch.select_copy(data, 1, index)", "np.array(data[:, index])", attributes={"index": 3}
+    ),
+    _define_view_copy("indexing", "slice", "torch.slice_copy(data, 1, 1, step=2)", "np.array(data[:, 1::2])"),
+    _define_view_copy("indexing", "diagonal", "torch.diagonal_copy(data)", "np.array(np.diagonal(data))"),
+    _define_view_copy(
+        "joining",
+        "split",
+        "torch.split_copy(data, split_size)",
+        "[np.array(part) for part in np.split(data, range(split_size, len(data), split_size))]",
+        attributes=lambda shapes: {"split_size": -(-shapes["data"][0] // 8)},
+    ),
+    _define_view_copy(
+        "joining",
+        "unbind",
+        "torch.unbind_copy(data, -1)",
+        "[np.array(data[..., k]) for k in range(data.shape[-1])]",
+        _THREE_DIM_INPUTS,
+    ),
+)
+
+OPERATORS = (*_SHAPING_OPERATORS, *_VIEW_COPY_OPERATORS)

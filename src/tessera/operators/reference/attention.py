@@ -1,4 +1,4 @@
-"""Attention: values averaged by how well their keys match the queries."""
+"""Reference implementations of attention."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ def attention(
     *,
     causal: bool = False,
 ) -> Array:
-    """Scaled dot-product attention over (..., heads, length, features).
+    """Return scaled dot-product attention over (..., heads, length, features).
 
-    A mask is boolean (true where a query may look) or is added to the scores. Fewer heads of keys and values than of
-    queries are shared by groups of them.
+    A boolean mask is true where a query may attend to a key; any other mask is added to the scores. If keys and values
+    have fewer heads than queries, each of their heads is shared by a group of query heads.
     """
     shared = query.shape[-3] // key.shape[-3]
     if shared > 1:
@@ -45,7 +45,7 @@ def multi_head_attention(
     *,
     num_heads: int,
 ) -> Array:
-    """Attention of (n, length, features) in several heads, with projections before and after."""
+    """Return multi-head attention over (n, length, features), with input projections and an output projection."""
     weights, biases = np.split(in_weight, 3), np.split(in_bias, 3)
     heads = []
     for part, weight, bias in zip((query, key, value), weights, biases, strict=True):

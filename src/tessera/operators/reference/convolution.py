@@ -1,4 +1,4 @@
-"""Convolution as the sum over the taps of its kernel, for any number of spatial dims."""
+"""Reference implementations of convolutions: a sum over the elements of the kernel, for any number of spatial dims."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def convolution(
     dilation: Each = 1,
     groups: int = 1,
 ) -> Array:
-    """Cross-correlation of data (n, channels, *space) with weight (out, channels / groups, *kernel)."""
+    """Cross-correlate data (n, channels, *space) with weight (out, channels / groups, *kernel)."""
     dims = data.ndim - 2
     steps, pads, gaps = (per_dim(value, dims) for value in (stride, padding, dilation))
     padded = np.pad(data, [(0, 0), (0, 0), *((p, p) for p in pads)])
@@ -43,7 +43,7 @@ def transposed_convolution(
     groups: int = 1,
     dilation: Each = 1,
 ) -> Array:
-    """The adjoint of a convolution: data (n, channels, *space) spread by weight (channels, out / groups, *kernel)."""
+    """Return the transposed convolution of data (n, channels, *space) with weight (channels, out / groups, *kernel)."""
     dims = data.ndim - 2
     steps, pads, extra, gaps = (per_dim(value, dims) for value in (stride, padding, output_padding, dilation))
     n, channels, space = data.shape[0], data.shape[1], data.shape[2:]
@@ -59,7 +59,7 @@ def transposed_convolution(
 
 
 def time_convolution(data: Array, weight: Array, bias: Array, pad: int) -> Array:
-    """Convolution of data (time, n, channels) with weight (kernel, channels, out)."""
+    """Convolve data (time, n, channels) along time with weight (kernel, channels, out), as `torch.conv_tbc` does."""
     result = convolution(data.transpose(1, 2, 0), weight.transpose(2, 1, 0), bias, padding=pad)
     return result.transpose(2, 0, 1)
 

@@ -1,4 +1,4 @@
-"""Factorisations and products that NumPy lacks, in the form that LAPACK gives them."""
+"""Reference implementations of factorisations and products that NumPy lacks, in LAPACK's form."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from tessera.operators.arrays import Array
 
 
 def geqrf(data: Array) -> tuple[Array, Array]:
-    """A QR factorisation as reflectors below the diagonal, R above it, and the reflectors' scales."""
+    """Return a QR factorisation: R with the reflectors below its diagonal, and the scales of the reflectors."""
     packed, scales = np.linalg.qr(data, mode="raw")
     return packed.swapaxes(-1, -2), scales
 
 
 def householder_product(data: Array, tau: Array) -> Array:
-    """The first columns of the product of the reflectors below the diagonal of data."""
+    """Return the first columns of the product of the Householder reflectors stored below the diagonal of `data`."""
     rows, columns = data.shape
     product = np.eye(rows, columns)
     for column in reversed(range(tau.shape[0])):
@@ -25,13 +25,13 @@ def householder_product(data: Array, tau: Array) -> Array:
 
 
 def lu_factor(data: Array) -> tuple[Array, Array]:
-    """L and U in one matrix, and the rows exchanged, counted from one."""
+    """Return an LU factorisation: L and U packed in one matrix, and the one-based pivot indices."""
     packed, pivots = scipy.linalg.lu_factor(data)
     return packed, pivots + 1
 
 
 def lu_unpack(data: Array, pivots: Array) -> tuple[Array, Array, Array]:
-    """The permutation, L and U of a packed factorisation."""
+    """Return the permutation matrix, L and U of a packed LU factorisation."""
     size = len(data)
     order = np.arange(size)
     for row, other in enumerate(pivots - 1):
@@ -40,13 +40,13 @@ def lu_unpack(data: Array, pivots: Array) -> tuple[Array, Array, Array]:
 
 
 def lu_solve(data: Array, pivots: Array, rhs: Array) -> Array:
-    """The solution of A x = rhs from the packed factorisation of A."""
+    """Return the solution of A x = rhs from the packed LU factorisation of A."""
     permutation, lower, upper = lu_unpack(data, pivots)
     return np.linalg.solve(permutation @ lower @ upper, rhs)
 
 
 def ldl_factor(data: Array) -> tuple[Array, Array]:
-    """L and D of a symmetric matrix with so heavy a diagonal that no rows are exchanged; the pivots say so."""
+    """Return the packed LDL factorisation of a diagonally dominant symmetric matrix, and its identity pivots."""
     factor = np.linalg.cholesky(data)
     diagonal = np.diagonal(factor)
     packed = factor / diagonal
@@ -55,6 +55,6 @@ def ldl_factor(data: Array) -> tuple[Array, Array]:
 
 
 def ldl_solve(data: Array, rhs: Array) -> Array:
-    """The solution of L D L' x = rhs from the packed factorisation, without exchanges."""
+    """Return the solution of L D L' x = rhs from the packed LDL factorisation without row exchanges."""
     lower = np.tril(data, -1) + np.eye(len(data))
     return np.linalg.solve(lower * np.diagonal(data) @ lower.T, rhs)

@@ -1,4 +1,4 @@
-"""Normalisation: values brought to mean zero and deviation one over some dims, then scaled and shifted."""
+"""Reference implementations of normalisation layers, and of norms and cosine similarity of vectors."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def batch_norm(
     training: bool,
     eps: float,
 ) -> Array:
-    """Each channel normalised over the batch and space, or by given statistics."""
+    """Normalise each channel over batch and space or, if not `training`, by the running mean and variance."""
     if training:
         centred = _standardised(data, tuple(d for d in range(data.ndim) if d != 1), eps)
     else:
@@ -28,31 +28,31 @@ def batch_norm(
 
 
 def layer_norm(data: Array, weight: Affine = None, bias: Affine = None, *, dims: int, eps: float) -> Array:
-    """Each sample normalised over its last dims."""
+    """Normalise each sample over its last `dims` dims."""
     centred = _standardised(data, tuple(range(-dims, 0)), eps)
     scaled = centred if weight is None else centred * weight
     return scaled if bias is None else scaled + bias
 
 
 def group_norm(data: Array, num_groups: int, weight: Affine = None, bias: Affine = None, *, eps: float) -> Array:
-    """Each group of channels of each sample normalised; as many groups as channels is instance normalisation."""
+    """Normalise each group of channels of each sample; instance normalisation has as many groups as channels."""
     grouped = data.reshape(data.shape[0], num_groups, -1)
     return _per_channel(_standardised(grouped, (2,), eps).reshape(data.shape), weight, bias)
 
 
-def statistics(data: Array, axes: tuple[int, ...], eps: float) -> tuple[Array, Array]:
-    """The mean and one over the deviation, as the native normalisations return them beside their result."""
+def compute_mean_and_rstd(data: Array, axes: tuple[int, ...], eps: float) -> tuple[Array, Array]:
+    """Return the mean and reciprocal standard deviation over `axes`, as torch's `native_*_norm` operators do."""
     mean = data.mean(axis=axes, keepdims=True)
     return mean, 1.0 / np.sqrt(data.var(axis=axes, keepdims=True) + eps)
 
 
 def rms_norm(data: Array, weight: Array, *, eps: float) -> Array:
-    """Each row divided by its root mean square."""
+    """Divide each row by its root mean square, and multiply it by `weight`."""
     return np.asarray(data / np.sqrt(np.mean(data**2, axis=-1, keepdims=True) + eps) * weight)
 
 
 def local_response_norm(data: Array, size: int, *, alpha: float, beta: float, k: float) -> Array:
-    """Each value divided by a power of the mean square over neighbouring channels."""
+    """Divide each value by (k + alpha * mean square over `size` neighbouring channels) ** beta."""
     channels = data.shape[1]
     around = [(0, 0)] * data.ndim
     around[1] = (size // 2, (size - 1) // 2)
@@ -62,14 +62,14 @@ def local_response_norm(data: Array, size: int, *, alpha: float, beta: float, k:
 
 
 def weight_norm(direction: Array, magnitude: Array) -> Array:
-    """A weight of given direction, whose slices along the first dim have given norms."""
+    """Scale each slice of `direction` along the first dim to the norm given by `magnitude`."""
     others = tuple(range(1, direction.ndim))
     norms = np.sqrt(np.sum(direction**2, axis=others, keepdims=True))
     return np.asarray(direction * (magnitude / norms))
 
 
 def _standardised(data: Array, axes: tuple[int, ...], eps: float) -> Array:
-    mean, scale = statistics(data, axes, eps)
+    mean, scale = compute_mean_and_rstd(data, axes, eps)
     return (data - mean) * scale
 
 
@@ -80,3 +80,21 @@ def _channel(values: Array, data: Array) -> Array:
 def _per_channel(data: Array, weight: Affine, bias: Affine) -> Array:
     scaled = data if weight is None else data * _channel(weight, data)
     return scaled if bias is None else scaled + _channel(bias, data)
+
+
+def renorm(data: Array, p: float, dim: int, maxnorm: float) -> Array:
+    """Scale slices along `dim` whose p-norm is above `maxnorm` to the norm `maxnorm`."""
+    others = tuple(d for d in range(data.ndim) if d != dim)
+    norm = (np.abs(data) ** p).sum(others, keepdims=True) ** (1 / p)
+    return np.asarray(data * np.where(norm > maxnorm, maxnorm / (norm + 1e-7), 1.0))
+
+
+def cosine_similarity(lhs: Array, rhs: Array) -> Array:
+    """Return the cosine of the angle between vectors along the last dim."""
+    lengths = np.linalg.norm(lhs, axis=-1) * np.linalg.norm(rhs, axis=-1)
+    return np.asarray((lhs * rhs).sum(-1) / lengths)
+
+
+def normalize(data: Array, dim: int = -1, eps: float = 1e-12) -> Array:
+    """Scale vectors along `dim` to Euclidean norm one."""
+    return np.asarray(data / np.maximum(np.linalg.norm(data, axis=dim, keepdims=True), eps))

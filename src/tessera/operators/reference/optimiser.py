@@ -1,4 +1,4 @@
-"""One step of each optimiser: the parameter and the state after it. `step` counts the steps before this one."""
+"""Reference implementations of one optimiser step, returning parameter and state; `step` counts earlier steps."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def sgd(
     weight_decay: float,
     nesterov: bool = False,
 ) -> Arrays:
-    """Gradient descent with momentum."""
+    """Run one step of gradient descent with momentum."""
     grad = grad + weight_decay * param
     velocity = momentum * momentum_buffer + grad
     return param - lr * (grad + momentum * velocity if nesterov else velocity), velocity
@@ -39,7 +39,7 @@ def adam(
     weight_decay: float,
     decoupled_weight_decay: bool = False,
 ) -> Arrays:
-    """Adam; with decoupled weight decay AdamW."""
+    """Run one step of Adam, or of AdamW with `decoupled_weight_decay`."""
     if decoupled_weight_decay:
         param = param * (1.0 - lr * weight_decay)
     else:
@@ -62,7 +62,7 @@ def amsgrad(
     beta2: float,
     eps: float,
 ) -> Arrays:
-    """Adam, divided by the largest deviation so far."""
+    """Run one step of AMSGrad: Adam with the largest second moment so far."""
     mean, square = _moments(grad, exp_avg, exp_avg_sq, beta1, beta2)
     largest = np.maximum(max_exp_avg_sq, square)
     deviation = np.sqrt(largest / (1.0 - beta2 ** (step + 1.0)))
@@ -81,7 +81,7 @@ def adamax(
     beta2: float,
     eps: float,
 ) -> Arrays:
-    """Adam with the largest gradient in place of the deviation."""
+    """Run one step of Adamax: Adam with a decaying maximum of the absolute gradient instead of the second moment."""
     mean = beta1 * exp_avg + (1.0 - beta1) * grad
     largest = np.maximum(beta2 * exp_inf, np.abs(grad) + eps)
     return param - lr * mean / (1.0 - beta1 ** (step + 1.0)) / largest, mean, largest
@@ -101,7 +101,7 @@ def nadam(
     eps: float,
     momentum_decay: float,
 ) -> Arrays:
-    """Adam with Nesterov's look ahead."""
+    """Run one step of NAdam: Adam with Nesterov momentum."""
     now = step + 1.0
     mu, mu_next = (beta1 * (1.0 - 0.5 * 0.96 ** ((now + ahead) * momentum_decay)) for ahead in (0.0, 1.0))
     product = mu_product * mu
@@ -123,7 +123,7 @@ def radam(
     beta2: float,
     eps: float,
 ) -> Arrays:
-    """Adam whose rate is rectified while the deviation is estimated from few steps."""
+    """Run one step of RAdam: Adam with a learning rate that is corrected for the variance of the second moment."""
     now = step + 1.0
     mean, square = _moments(grad, exp_avg, exp_avg_sq, beta1, beta2)
     longest = 2.0 / (1.0 - beta2) - 1.0
@@ -136,7 +136,7 @@ def radam(
 
 
 def rmsprop(param: Array, grad: Array, square_avg: Array, *, lr: float, alpha: float, eps: float) -> Arrays:
-    """The gradient over its running root mean square."""
+    """Run one step of RMSprop: divide the gradient by its running root mean square."""
     square = alpha * square_avg + (1.0 - alpha) * grad**2
     return param - lr * grad / (np.sqrt(square) + eps), square
 
@@ -152,7 +152,7 @@ def rmsprop_momentum(
     eps: float,
     momentum: float,
 ) -> Arrays:
-    """The gradient over its running root mean square, with momentum."""
+    """Run one step of RMSprop with momentum."""
     square = alpha * square_avg + (1.0 - alpha) * grad**2
     velocity = momentum * momentum_buffer + grad / (np.sqrt(square) + eps)
     return param - lr * velocity, square, velocity
@@ -168,7 +168,7 @@ def adagrad(
     lr_decay: float,
     eps: float,
 ) -> Arrays:
-    """The gradient over the root of the sum of its squares so far."""
+    """Run one step of Adagrad: divide the gradient by the root of the sum of all squared gradients."""
     total = state_sum + grad**2
     return param - lr / (1.0 + step * lr_decay) * grad / (np.sqrt(total) + eps), total
 
@@ -183,7 +183,7 @@ def adadelta(
     rho: float,
     eps: float,
 ) -> Arrays:
-    """The gradient scaled by the ratio of running updates to running gradients."""
+    """Run one step of Adadelta: scale the gradient by the ratio of the running RMS of updates and of gradients."""
     square = rho * square_avg + (1.0 - rho) * grad**2
     delta = np.sqrt(acc_delta + eps) / np.sqrt(square + eps) * grad
     return param - lr * delta, square, rho * acc_delta + (1.0 - rho) * delta**2
@@ -200,7 +200,10 @@ def rprop(
     step_size_min: float,
     step_size_max: float,
 ) -> Arrays:
-    """Steps by the sign of the gradient alone, longer while it stays the same; back at once where it turns."""
+    """Run one step of Rprop: move by the sign of the gradient.
+
+    The step size grows where the sign is unchanged. Where the sign changes, it shrinks and the parameter stays.
+    """
     agreement = np.sign(grad * prev)
     factor = np.where(agreement > 0, etaplus, np.where(agreement < 0, etaminus, 1.0))
     length = np.clip(step_size * factor, step_size_min, step_size_max)
@@ -217,7 +220,7 @@ def asgd(
     *,
     lambd: float,
 ) -> Arrays:
-    """Gradient descent and the running average of its parameters."""
+    """Run one step of averaged gradient descent (ASGD): update the parameter and its running average."""
     after = param * (1.0 - lambd * eta) - eta * grad
     return after, average + mu * (after - average)
 
@@ -236,7 +239,7 @@ def adafactor(
     eps2: float,
     d: float,
 ) -> Arrays:
-    """Adam's deviation as the product of a row's and a column's, the update clipped by its size."""
+    """Run one step of Adafactor: second moments factored into rows and columns, and a clipped update."""
     fresh = (step + 1.0) ** beta2_decay
     rate = max(eps2, np.sqrt(np.mean(param**2))) * min(lr, 1.0 / np.sqrt(step + 1.0))
     rows = row_var + fresh * (np.mean(grad**2, axis=-1, keepdims=True) - row_var)
@@ -248,5 +251,5 @@ def adafactor(
 
 
 def _moments(grad: Array, mean: Array, square: Array, beta1: float, beta2: float) -> Arrays:
-    """The running mean of a gradient and of its square."""
+    """Return the updated running means of the gradient and of its square."""
     return beta1 * mean + (1.0 - beta1) * grad, beta2 * square + (1.0 - beta2) * grad**2

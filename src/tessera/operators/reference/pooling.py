@@ -1,4 +1,4 @@
-"""Pooling: a maximum, mean or norm over windows, over bins, or over windows placed at random."""
+"""Reference implementations of pooling: a maximum, mean or p-norm over windows, bins or randomly placed windows."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tessera.operators.reference.windows import Each, count, per_dim, taps
 
 
 def max_pool(data: Array, kernel_size: Each, stride: Each, padding: Each = 0, dilation: Each = 1) -> Array:
-    """The largest value under each window."""
+    """Return the maximum of each window."""
     views = _views(data, kernel_size, stride, padding, dilation, fill=-np.inf)
     result = next(views).copy()
     for view in views:
@@ -22,7 +22,7 @@ def max_pool(data: Array, kernel_size: Each, stride: Each, padding: Each = 0, di
 def max_pool_with_indices(
     data: Array, kernel_size: Each, stride: Each, padding: Each = 0, dilation: Each = 1
 ) -> tuple[Array, Array]:
-    """The largest value under each window, and where in its plane it lies; of equal ones the first."""
+    """Return the maximum of each window, and the flat index of its first occurrence in the unpadded plane."""
     space = data.shape[2:]
     places = np.broadcast_to(np.arange(np.prod(space)).reshape(space), data.shape)
     values = _views(data, kernel_size, stride, padding, dilation, fill=-np.inf)
@@ -35,7 +35,7 @@ def max_pool_with_indices(
 
 
 def avg_pool(data: Array, kernel_size: Each, stride: Each, padding: Each = 0, count_include_pad: bool = True) -> Array:
-    """The mean under each window, of its padding too or without."""
+    """Return the mean of each window; padding counts as zeros if `count_include_pad`."""
     total = sum(_views(data, kernel_size, stride, padding, 1, fill=0.0))
     present = np.ones((1, 1, *data.shape[2:]))
     outside = 1.0 if count_include_pad else 0.0
@@ -43,25 +43,25 @@ def avg_pool(data: Array, kernel_size: Each, stride: Each, padding: Each = 0, co
 
 
 def lp_pool(data: Array, norm_type: float, kernel_size: Each, stride: Each) -> Array:
-    """The p-norm of each window."""
+    """Return the p-norm of each window."""
     powers = sum(_views(np.abs(data) ** norm_type, kernel_size, stride, 0, 1, fill=0.0))
     return np.asarray(powers ** (1.0 / norm_type))
 
 
 def adaptive_avg_pool(data: Array, output_size: Each) -> Array:
-    """The mean over each of so many bins."""
+    """Return the mean of each of `output_size` bins per dim."""
     return _adaptive(data, output_size, np.mean)
 
 
 def adaptive_max_pool(data: Array, output_size: Each) -> Array:
-    """The largest value in each of so many bins."""
+    """Return the maximum of each of `output_size` bins per dim."""
     return _adaptive(data, output_size, np.max)
 
 
 def fractional_max_pool(data: Array, samples: Array, kernel_size: Each, output_size: Each) -> Array:
-    """The largest value under windows whose places follow from samples (n, channels, dims).
+    """Return the maximum of each window; random samples (n, channels, dims) determine the window positions.
 
-    As torch has it, the samples of images are for their columns first, those of volumes in the order of the dims.
+    As in torch, samples of images are ordered (columns, rows); samples of volumes follow the order of the dims.
     """
     dims = data.ndim - 2
     kernel, space = per_dim(kernel_size, dims), per_dim(output_size, dims)
@@ -78,7 +78,7 @@ def fractional_max_pool(data: Array, samples: Array, kernel_size: Each, output_s
 
 
 def _fractional_starts(sample: Array, size: int, kernel: int, outputs: int) -> Array:
-    """Where the windows of a dim start: steps of (size - kernel) / (outputs - 1), shifted by the sample."""
+    """Return the window starts along a dim: (size - kernel) / (outputs - 1) apart, shifted by `sample`, as integers."""
     step = (size - kernel) / (outputs - 1)
     places = np.floor((np.arange(outputs) + sample[..., None]) * step) - np.floor(sample[..., None] * step)
     places[..., -1] = size - kernel
@@ -86,7 +86,7 @@ def _fractional_starts(sample: Array, size: int, kernel: int, outputs: int) -> A
 
 
 def max_unpool(data: Array, index: Array, output_size: tuple[int, ...]) -> Array:
-    """Every value put back where in its plane it came from, zeros elsewhere."""
+    """Write each value to the flat index `index` of its output plane, with zeros elsewhere."""
     n, channels = data.shape[:2]
     planes = np.zeros((n, channels, int(np.prod(output_size))))
     np.put_along_axis(planes, index.reshape(n, channels, -1), data.reshape(n, channels, -1), axis=2)
@@ -94,7 +94,7 @@ def max_unpool(data: Array, index: Array, output_size: tuple[int, ...]) -> Array
 
 
 def _views(data: Array, kernel_size: Each, stride: Each, padding: Each, dilation: Each, fill: float) -> Iterator[Array]:
-    """What each tap of the window sees."""
+    """Return an iterator with one view per kernel element: the values of all windows at that element."""
     dims = data.ndim - 2
     kernel, steps, pads, gaps = (per_dim(value, dims) for value in (kernel_size, stride, padding, dilation))
     padded = np.pad(data, [(0, 0), (0, 0), *((p, p) for p in pads)], constant_values=fill)
@@ -103,7 +103,7 @@ def _views(data: Array, kernel_size: Each, stride: Each, padding: Each, dilation
 
 
 def _adaptive(data: Array, output_size: Each, reduce: Callable[..., Array]) -> Array:
-    """A reduction over bins, one dim after the other; of m bins over n values the i-th is [i n / m, (i + 1) n / m)."""
+    """Reduce over bins, dim by dim; bin i of m over n values is floor(i n / m) to ceil((i + 1) n / m), exclusive."""
     for dim, bins in enumerate(per_dim(output_size, data.ndim - 2)):
         axis = 2 + dim
         size = data.shape[axis]

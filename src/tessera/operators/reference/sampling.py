@@ -1,4 +1,4 @@
-"""Random draws that NumPy has no function for. Each call draws anew: only moments can be compared."""
+"""Reference implementations of random draws that NumPy lacks. Values differ per call; only moments are compared."""
 
 from __future__ import annotations
 
@@ -6,28 +6,28 @@ import numpy as np
 
 from tessera.operators.arrays import Array
 
-ALPHA = -1.7580993408473766  # the value that SELU tends to on the left
+ALPHA = -1.7580993408473766  # the limit of SELU towards minus infinity
 
 
 def binomial(count: Array, prob: Array) -> Array:
-    """How many of `count` trials succeed, each with its own chance."""
+    """Draw, for each element, the number of successes in `count` trials with success probability `prob`."""
     return np.random.binomial(count.astype(np.int64), prob)
 
 
 def multinomial(data: Array, num_samples: int) -> Array:
-    """Numbers drawn by the chances in each row."""
+    """Draw `num_samples` column indices per row with replacement; each row holds unnormalised probabilities."""
     steps = np.cumsum(data, axis=-1)
     return np.stack([np.searchsorted(row, np.random.random(num_samples) * row[-1]) for row in steps])
 
 
 def multinomial_once(data: Array, num_samples: int) -> Array:
-    """Numbers drawn by the chances in each row, none twice: those whose turn comes first in a race."""
-    turns = np.random.exponential(size=data.shape) / data
-    return np.argsort(turns, axis=-1)[..., :num_samples]
+    """Draw `num_samples` column indices per row without replacement, by sorting exponential arrival times."""
+    arrivals = np.random.exponential(size=data.shape) / data
+    return np.argsort(arrivals, axis=-1)[..., :num_samples]
 
 
 def truncated_normal(shape: tuple[int, ...]) -> Array:
-    """Standard normal values, drawn again until they lie within two deviations."""
+    """Draw standard normal values, and redraw values beyond two standard deviations."""
     values = np.random.standard_normal(shape)
     while (outside := np.abs(values) > 2).any():
         values[outside] = np.random.standard_normal(np.count_nonzero(outside))
@@ -35,16 +35,16 @@ def truncated_normal(shape: tuple[int, ...]) -> Array:
 
 
 def dropout(data: Array, p: float, whole: int = 0) -> Array:
-    """Some values zero, the others larger for it; `whole` trailing dims are kept or dropped together."""
-    return data * _kept(data, p, whole) / (1 - p)
+    """Set values to zero with probability `p` and scale the rest; the last `whole` dims are dropped together."""
+    return data * _draw_kept(data, p, whole) / (1 - p)
 
 
 def alpha_dropout(data: Array, p: float, whole: int = 0) -> Array:
-    """Some values replaced by where SELU saturates, all shifted and scaled to mean zero and deviation one again."""
+    """Replace values by the limit of SELU with probability `p`, then restore mean zero and standard deviation one."""
     scale = ((1 - p) * (1 + p * ALPHA**2)) ** -0.5
-    return np.asarray(scale * np.where(_kept(data, p, whole), data, ALPHA) - scale * ALPHA * p)
+    return np.asarray(scale * np.where(_draw_kept(data, p, whole), data, ALPHA) - scale * ALPHA * p)
 
 
-def _kept(data: Array, p: float, whole: int) -> Array:
-    each = data.ndim - whole
-    return np.random.random(data.shape[:each] + (1,) * whole) >= p
+def _draw_kept(data: Array, p: float, whole: int) -> Array:
+    leading = data.ndim - whole
+    return np.random.random(data.shape[:leading] + (1,) * whole) >= p

@@ -1,4 +1,4 @@
-"""Windows that slide over the spatial dims of (n, channels, *space), one tap of the kernel after the other."""
+"""Sliding windows over the spatial dims of (n, channels, *space), one kernel element (tap) at a time."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Each = int | Sequence[int]
 
 
 def per_dim(value: Each, dims: int) -> tuple[int, ...]:
-    """One value for every spatial dim.
+    """Return one value for each spatial dim; repeat a single number.
 
     >>> per_dim(2, 3)
     (2, 2, 2)
@@ -23,7 +23,7 @@ def per_dim(value: Each, dims: int) -> tuple[int, ...]:
 
 
 def count(size: int, kernel: int, stride: int, dilation: int) -> int:
-    """How many windows fit into a padded dim.
+    """Count the windows that fit into a dim of `size` elements, padding included.
 
     >>> count(7, 3, 2, 1)
     3
@@ -32,7 +32,7 @@ def count(size: int, kernel: int, stride: int, dilation: int) -> int:
 
 
 def last_dims(array: Array, index: tuple[Any, ...]) -> Array:
-    """The part of an array that an index of its last dims selects."""
+    """Apply an index to the last dims of an array."""
     whole: tuple[Any, ...] = (..., *index)
     return np.asarray(array[whole])
 
@@ -40,7 +40,7 @@ def last_dims(array: Array, index: tuple[Any, ...]) -> Array:
 def taps(
     padded: Array, kernel: Sequence[int], stride: Sequence[int], dilation: Sequence[int], space: Sequence[int]
 ) -> Iterator[tuple[tuple[int, ...], Array]]:
-    """Every tap of the kernel, with a view of what it sees at each of the windows."""
+    """Yield each kernel element (tap) and a view of the values that it meets in all windows."""
     for tap in product(*map(range, kernel)):
         starts = [position * gap for position, gap in zip(tap, dilation, strict=True)]
         window = tuple(

@@ -1,5 +1,5 @@
-"""A record's case as a program of one file that needs no Tessera: to send along with a bug report."""
+"""Writer of a one-file program that repeats the case of a record without Tessera, for a bug report."""
 
-from tessera.operators.repro.program import program
+from tessera.operators.repro.program import write_program
 
-__all__ = ["program"]
+__all__ = ["write_program"]

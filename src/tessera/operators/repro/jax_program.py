@@ -1,16 +1,17 @@
-"""Programs on JAX: jitted, the backward pass through `jax.vjp`."""
+"""Writer of JAX programs: the operator is jitted, and the backward pass uses `jax.vjp`."""
 
 from __future__ import annotations
 
 import re
 
-from tessera.operators.backends import expression
-from tessera.operators.preparation import inputs_of
-from tessera.operators.repro.written import Written, drawn
+from tessera.operators.backends import get_expression
+from tessera.operators.preparation import resolve_inputs
+from tessera.operators.repro.program_text import ProgramText, format_inputs
 from tessera.results.record import Case
 
-WIDE = ("int64", "uint64", "float64", "complex128")
-IMPORTS = """\
+# dtypes that require JAX's 64-bit mode (x64)
+X64_DTYPES = ("int64", "uint64", "float64", "complex128")
+IMPORTS_TEMPLATE = """\
 import jax
 import jax.numpy as jnp
 import jax.scipy.linalg
@@ -19,7 +20,7 @@ import numpy as np
 from jax import lax
 
 jax.config.update("jax_enable_x64", {wide})"""
-FORWARD = """\
+FORWARD_TEMPLATE = """\
 @jax.jit
 def forward({names}):
     return {expression}
@@ -27,7 +28,7 @@ def forward({names}):
 
 def call():
     return jax.block_until_ready(forward({names}))"""
-PULLED = '''\
+PULLBACK_TEMPLATE = '''\
 def forward({names}):
     return {expression}
 
@@ -48,7 +49,7 @@ def pulled(given, fixed):
 
 kept, pullback, outputs = jax.jit(pulled)(given, fixed)
 weights = [jnp.asarray(np.random.default_rng(1).standard_normal(one.shape), dtype=one.dtype) for one in kept]'''
-BACKWARD = """\
+BACKWARD_SOURCE = """\
 residuals, tree = jax.tree.flatten(pullback)
 
 
@@ -59,7 +60,7 @@ def back(residuals, weights):
 
 def call():
     return jax.block_until_ready(back(residuals, weights))"""
-BOTH = """\
+BOTH_PASSES_SOURCE = """\
 @jax.jit
 def both(given, fixed, weights):
     _, pullback, outputs = pulled(given, fixed)
@@ -70,30 +71,33 @@ def call():
     return jax.block_until_ready(both(given, fixed, weights))"""
 
 
-def write(case: Case, threads: int) -> Written:
-    """The operator as JAX has it."""
-    _, inputs, _ = inputs_of(case)
-    dtype, which, text = str(case.params["dtype"]), str(case.params["pass"]), expression("jax", case.name)
-    made = {
+def write_jax(case: Case, threads: int) -> ProgramText:
+    """Return the program text of an operator in JAX."""
+    _, inputs, _ = resolve_inputs(case)
+    dtype, pass_name, text = str(case.params["dtype"]), str(case.params["pass"]), get_expression("jax", case.name)
+    arrays = {
         name: f"jnp.asarray({array}, dtype={dtype!r})" if inputs[name].kind == "float" else f"jnp.asarray({array})"
-        for name, array in drawn(case).arrays.items()
+        for name, array in format_inputs(case).arrays.items()
     }
-    if re.search(r"\brng\b", text):  # last: the arrays are drawn with the other one
-        made["rng"] = f"jax.random.key({case.params['seed']})"
-    if which == "forward":
-        parts = [FORWARD.format(names=", ".join(made), expression=text)]
+    if re.search(r"\brng\b", text):  # rebind `rng` to a JAX key last: NumPy's `rng` draws the arrays before
+        arrays["rng"] = f"jax.random.key({case.params['seed']})"
+    if pass_name == "forward":
+        parts = [FORWARD_TEMPLATE.format(names=", ".join(arrays), expression=text)]
     else:
-        given = [name for name, one in inputs.items() if one.differentiable]
+        differentiated = [name for name, one in inputs.items() if one.differentiable]
         words = {
-            "names": ", ".join(made),
-            "given": ", ".join(f"{name}={name}" for name in given),
-            "fixed": ", ".join(f"{name}={name}" for name in made if name not in given),
+            "names": ", ".join(arrays),
+            "given": ", ".join(f"{name}={name}" for name in differentiated),
+            "fixed": ", ".join(f"{name}={name}" for name in arrays if name not in differentiated),
         }
-        parts = [PULLED.format(expression=text, **words), BACKWARD if which == "backward" else BOTH]
-    wide = dtype == "float64" or any(one.kind in WIDE for one in inputs.values())
-    return Written(
-        imports=IMPORTS.format(wide=wide),
-        body=drawn(case).body(made, *parts),
+        parts = [
+            PULLBACK_TEMPLATE.format(expression=text, **words),
+            BACKWARD_SOURCE if pass_name == "backward" else BOTH_PASSES_SOURCE,
+        ]
+    wide = dtype == "float64" or any(one.kind in X64_DTYPES for one in inputs.values())
+    return ProgramText(
+        imports=IMPORTS_TEMPLATE.format(wide=wide),
+        body=format_inputs(case).format_body(arrays, *parts),
         settings={
             "JAX_PLATFORMS": "cpu",
             "PJRT_NPROC": str(threads),

@@ -1,27 +1,27 @@
-"""Programs of a call that a model makes: the operator of torch itself, on tensors as the model gives it."""
+"""Writer of programs for one operator call of a model, on tensors with the captured shapes and strides."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from tessera.operators.repro.torch_program import backward
-from tessera.operators.repro.written import Written, literal
-from tessera.operators.sources.arguments import below
-from tessera.operators.sources.model import STATISTICS
+from tessera.operators.repro.program_text import ProgramText, format_literal
+from tessera.operators.repro.torch_program import format_backward
+from tessera.operators.sources.arguments import find_index_limit
+from tessera.operators.sources.model import RUNNING_STATISTICS
 from tessera.results.record import Case
 
-IMPORTS = """\
+IMPORTS_TEMPLATE = """\
 import math
 
 import torch
 
 torch.set_num_threads({threads})"""
-TENSORS = '''\
+SETUP_TEMPLATE = '''\
 generator = torch.Generator().manual_seed({seed})
 
 
 def tensor(shape, dtype, strides=None):
-    """Floats between 0.1 and 1, integers that may be indices: below the shortest length of the others."""
+    """Make floats between 0.1 and 1, or integers that are valid indices into every dim."""
     count = math.prod(shape) if strides is None else 1 + sum((n - 1) * step for n, step in zip(shape, strides))
     if dtype.is_floating_point or dtype.is_complex:
         wide = torch.complex128 if dtype.is_complex else torch.float64
@@ -35,17 +35,17 @@ operator = torch.ops.{operator}
 arguments = {arguments}
 keywords = {keywords}
 named = dict(zip((one.name for one in operator._schema.arguments), arguments)) | keywords'''
-WRITES = '''\
+RESTORE_INPUTS_SOURCE = '''\
 written = [named.get(one.name) for one in operator._schema.arguments if one.alias_info and one.alias_info.is_write]
 written = [one for one in written if torch.is_tensor(one)]
 kept = [one.clone() for one in written]
 
 
 def before():
-    """Put back what calls have overwritten."""
+    """Restore the tensors that calls overwrite."""
     for one, values in zip(written, kept):
         one.copy_(values)'''
-DIFFERENTIATED = """\
+REQUIRE_GRAD_TEMPLATE = """\
 inputs = [
     part
     for name, value in named.items()
@@ -55,39 +55,39 @@ inputs = [
 ]
 for part in inputs:
     part.requires_grad_()"""
-CALL = "def {name}():\n    return operator(*arguments, **keywords)"
+CALL_TEMPLATE = "def {name}():\n    return operator(*arguments, **keywords)"
 
 
-def write(case: Case, threads: int) -> Written:
-    """One call, forward or backward by all of its floating-point tensors."""
+def write_model_call(case: Case, threads: int) -> ProgramText:
+    """Return the program text of one call: forward, or backward with respect to all floating-point tensors."""
     arguments, keywords = case.params["arguments"], case.params["keywords"]
     name = case.name if case.name.count(".") > 1 else f"{case.name}.default"
-    made = TENSORS.format(
+    tensors = SETUP_TEMPLATE.format(
         seed=case.params["seed"],
-        below=below([arguments, list(keywords.values())]),
+        below=find_index_limit([arguments, list(keywords.values())]),
         operator=name,
-        arguments=_text(arguments),
-        keywords="{" + ", ".join(f"{key!r}: {_text(value)}" for key, value in keywords.items()) + "}",
+        arguments=_format_argument(arguments),
+        keywords="{" + ", ".join(f"{key!r}: {_format_argument(value)}" for key, value in keywords.items()) + "}",
     )
-    imports, which = IMPORTS.format(threads=threads), str(case.params["pass"])
-    if which == "forward":
-        parts = [made, WRITES, CALL.format(name="call")]
+    imports, pass_name = IMPORTS_TEMPLATE.format(threads=threads), str(case.params["pass"])
+    if pass_name == "forward":
+        parts = [tensors, RESTORE_INPUTS_SOURCE, CALL_TEMPLATE.format(name="call")]
     else:
-        differentiated = DIFFERENTIATED.format(constant=STATISTICS)
-        parts = [made, differentiated, CALL.format(name="forward"), backward(which, "inputs")]
-    return Written(imports=imports, body="\n\n\n".join(parts), before=which == "forward")
+        differentiated = REQUIRE_GRAD_TEMPLATE.format(constant=RUNNING_STATISTICS)
+        parts = [tensors, differentiated, CALL_TEMPLATE.format(name="forward"), format_backward(pass_name, "inputs")]
+    return ProgramText(imports=imports, body="\n\n\n".join(parts), before=pass_name == "forward")
 
 
-def _text(described: Any) -> str:
-    """An argument as Python; see `sources.arguments` for how cases write them down.
+def _format_argument(described: Any) -> str:
+    """Format an argument, in the JSON form of `sources.arguments`, as Python source.
 
-    >>> _text([{"tensor": [64, 3], "dtype": "float32"}, None, {"device": "cpu"}])
+    >>> _format_argument([{"tensor": [64, 3], "dtype": "float32"}, None, {"device": "cpu"}])
     "[tensor((64, 3), torch.float32), None, torch.device('cpu')]"
     """
     if isinstance(described, list):
-        return f"[{', '.join(map(_text, described))}]"
+        return f"[{', '.join(map(_format_argument, described))}]"
     if not isinstance(described, dict):
-        return literal(described)
+        return format_literal(described)
     if "tensor" in described:
         shape, strides = tuple(described["tensor"]), described.get("strides")
         return f"tensor({shape}, torch.{described['dtype']}" + (f", {tuple(strides)})" if strides else ")")

@@ -1,15 +1,15 @@
-"""Programs on MXNet, for its own interpreter; a call returns when all its results are there."""
+"""Writer of MXNet programs, which run in a separate interpreter; a call waits for all its results."""
 
 from __future__ import annotations
 
 import re
 
-from tessera.operators.backends import expression
-from tessera.operators.preparation import inputs_of
-from tessera.operators.repro.written import Written, drawn, function
+from tessera.operators.backends import get_expression
+from tessera.operators.preparation import resolve_inputs
+from tessera.operators.repro.program_text import ProgramText, format_function, format_inputs
 from tessera.results.record import Case
 
-IMPORTS = """\
+IMPORTS_TEMPLATE = """\
 import mxnet as mx
 import numpy as np
 from mxnet import nd, npx
@@ -17,27 +17,27 @@ from mxnet import np as mnp
 
 mx.util.set_np_shape(True)
 mx.random.seed({seed})"""
-LEAVES = '''\
+LEAVES_SOURCE = '''\
 def leaves(result):
-    """Every array of a result."""
+    """Return every array of a result."""
     return [leaf for part in result for leaf in leaves(part)] if isinstance(result, (list, tuple)) else [result]'''
-# of itself, MXNet has this mode only where it records for a backward pass
-TRAINING = """\
+# by default, MXNet uses training mode only while it records a backward pass
+TRAINING_TEMPLATE = """\
 def forward():
     with mx.autograd.train_mode():
         return {expression}"""
-CALL = """\
+CALL_SOURCE = """\
 def call():
     for leaf in leaves(forward()):
         leaf.wait_to_read()"""
-BACKWARD = '''\
+BACKWARD_TEMPLATE = '''\
 inputs = [{given}]
 for one in inputs:
-    one.attach_grad("write")
+    one.attach_grad("write_mxnet")
 
 
 def recorded():
-    """The floating-point outputs of a pass that keeps what its gradients need."""
+    """Return the floating-point outputs of a pass recorded for its gradients."""
     with mx.autograd.record():
         return [leaf for leaf in leaves(forward()) if np.dtype(leaf.dtype).kind == "f"]
 
@@ -55,28 +55,28 @@ def call():
         one.grad.wait_to_read()'''
 
 
-def write(case: Case, threads: int) -> Written:
-    """The operator as MXNet has it."""
-    _, inputs, attributes = inputs_of(case)
-    dtype, which, text = str(case.params["dtype"]), str(case.params["pass"]), expression("mxnet", case.name)
+def write_mxnet(case: Case, threads: int) -> ProgramText:
+    """Return the program text of an operator in MXNet."""
+    _, inputs, attributes = resolve_inputs(case)
+    dtype, pass_name, text = str(case.params["dtype"]), str(case.params["pass"]), get_expression("mxnet", case.name)
     like = ".as_np_ndarray()" if re.search(r"\b(mnp|npx)\b", text) else ""
-    made = {}
-    for name, array in drawn(case).arrays.items():
+    arrays = {}
+    for name, array in format_inputs(case).arrays.items():
         kind = dtype if inputs[name].kind == "float" else inputs[name].kind
-        made[name] = f"nd.array({array}, dtype={kind!r}){like}"
-    forward = function("forward", text)
-    if which == "forward":
-        forward = TRAINING.format(expression=text) if attributes.get("training") else forward
-        last = CALL
+        arrays[name] = f"nd.array({array}, dtype={kind!r}){like}"
+    forward = format_function("forward", text)
+    if pass_name == "forward":
+        forward = TRAINING_TEMPLATE.format(expression=text) if attributes.get("training") else forward
+        last = CALL_SOURCE
     else:
-        alone = which == "backward"
-        last = BACKWARD.format(
+        alone = pass_name == "backward"
+        last = BACKWARD_TEMPLATE.format(
             given=", ".join(name for name, one in inputs.items() if one.differentiable),
             roots="outputs" if alone else "recorded()",
             retain=", retain_graph=True" if alone else "",
         )
-    return Written(
-        imports=IMPORTS.format(seed=case.params["seed"]),
-        body=drawn(case).body(made, LEAVES, forward, last),
+    return ProgramText(
+        imports=IMPORTS_TEMPLATE.format(seed=case.params["seed"]),
+        body=format_inputs(case).format_body(arrays, LEAVES_SOURCE, forward, last),
         settings={"MXNET_CPU_WORKER_NTHREADS": "1"},
     )

@@ -1,4 +1,4 @@
-"""The frame of a program, and which records one can be written for."""
+"""Builder of the program that repeats a record; records that cannot be repeated are refused."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from tessera.errors import TesseraError
-from tessera.measure.allocator import ALLOCATORS, allocator_env
-from tessera.operators.backends import entry
+from tessera.measure.allocator import ALLOCATORS, get_allocator_env
+from tessera.operators.backends import get_backend_entry
 from tessera.operators.repro import jax_program, mxnet_program, torch_program
-from tessera.operators.repro.written import Written
+from tessera.operators.repro.program_text import ProgramText
 from tessera.results.record import Case, Record
 
-PROGRAM = '''\
+PROGRAM_TEMPLATE = '''\
 """Repeats {key}
 
 Measured: {seconds} seconds (median) with {versions}.
@@ -26,17 +26,17 @@ import time
 SETTINGS = {settings}
 if __name__ == "__main__" and any(os.environ.get(name) != value for name, value in SETTINGS.items()):
     if os.path.isfile(sys.argv[0]):
-        os.environ.update(SETTINGS)  # they act on a process that is started with them
+        os.environ.update(SETTINGS)  # libraries read them at start, so start this program again
         os.execv(sys.executable, [sys.executable, *sys.argv])
-    print("not a file, so these settings of the record are not in force:", SETTINGS, file=sys.stderr)
+    print("this program is not a file, so these settings of the record are not applied:", SETTINGS, file=sys.stderr)
 
 {imports}
 
 {body}
 
 
-def timed(function):
-    """The median of single calls, taken for a second, and how many they were."""
+def time_calls(function):
+    """Time single calls for one second; return their median and number."""
     function()
     function()
     times = []
@@ -50,68 +50,68 @@ def timed(function):
 
 if __name__ == "__main__":
     for function in [{calls}]:
-        seconds, count = timed(function)
+        seconds, count = time_calls(function)
         print(f"{{seconds:.3e}} seconds (median of {{count}}), {{function.__name__}}")
 '''
-COLD = '''\
+FLUSH_CACHES_SOURCE = '''\
 filler = np.zeros(256 << 20, dtype=np.uint8)
 
 
 def before():
-    """Drive everything else out of the caches."""
+    """Flush the CPU caches."""
     np.add(filler, 1, out=filler)'''
-WRITERS: dict[str, Callable[[Case, int], Written]] = {
-    "torch": torch_program.write,
-    "compile": torch_program.write,
+PROGRAM_WRITERS: dict[str, Callable[[Case, int], ProgramText]] = {
+    "torch": torch_program.write_torch,
+    "compile": torch_program.write_torch,
     "numpy": torch_program.write_numpy,
-    "jax": jax_program.write,
-    "mxnet": mxnet_program.write,
+    "jax": jax_program.write_jax,
+    "mxnet": mxnet_program.write_mxnet,
 }
 
 
-def program(record: Record) -> str:
-    """The Python program that repeats a record's case."""
-    case, seen = record.case, record.environment
-    threads, libraries = int(seen.get("threads", 1)), seen.get("libraries", {})
-    written = _writer(case)(case, threads)
+def write_program(record: Record) -> str:
+    """Return a Python program that repeats the case of a record."""
+    case, environment = record.case, record.environment
+    threads, libraries = int(environment.get("threads", 1)), environment.get("libraries", {})
+    text = _find_writer(case)(case, threads)
     if case.params.get("cache") == "cold":
-        written = replace(written, body=f"{written.body}\n\n\n{COLD}", before=True)
-    named = str(seen.get("allocator", "steady"))
-    allocator = allocator_env(named) if named in ALLOCATORS else {}  # one that has no name cannot be repeated
+        text = replace(text, body=f"{text.body}\n\n\n{FLUSH_CACHES_SOURCE}", before=True)
+    named = str(environment.get("allocator", "steady"))
+    allocator = get_allocator_env(named) if named in ALLOCATORS else {}  # only known allocators can be repeated
     time = record.metrics.get("time")
-    return PROGRAM.format(
+    return PROGRAM_TEMPLATE.format(
         key=case.key,
         seconds=f"{time.value:.3e}" if time else "no",
-        versions=", ".join(f"{name} {libraries[name]}" for name in _libraries(case) if name in libraries) or "?",
-        settings={"OMP_NUM_THREADS": str(threads), **allocator, **written.settings},
-        imports=written.imports,
-        body=written.body,
-        before="        before()\n" if written.before else "",
-        calls=", ".join(written.calls),
+        versions=", ".join(f"{name} {libraries[name]}" for name in _list_libraries(case) if name in libraries) or "?",
+        settings={"OMP_NUM_THREADS": str(threads), **allocator, **text.settings},
+        imports=text.imports,
+        body=text.body,
+        before="        before()\n" if text.before else "",
+        calls=", ".join(text.calls),
     )
 
 
-def _writer(case: Case) -> Callable[[Case, int], Written]:
-    """Who writes the program of a case; one that nobody can write is refused with the reason."""
+def _find_writer(case: Case) -> Callable[[Case, int], ProgramText]:
+    """Return the function that writes the program of a case; raise an error with the reason if there is none."""
     backend, source = str(case.params.get("backend")), case.params.get("source")
     why = ""
     if source == "model":
         from tessera.operators.repro import model_program
-        from tessera.operators.sources.model import is_whole
+        from tessera.operators.sources.model import is_whole_model
 
-        if not is_whole(case):
-            return model_program.write
-        why = "it is a whole model, not one of its calls"
+        if not is_whole_model(case):
+            return model_program.write_model_call
+        why = "the case is a whole model, not one of its calls"
     elif source == "opinfo":
-        why = "torch's own tests make its samples"
+        why = "its sample comes from torch's own tests"
     elif case.params.get("fusion"):
         return torch_program.write_fused
-    elif backend not in WRITERS:
-        why = f"Tessera builds the graph that {entry(backend).title} runs"
+    elif backend not in PROGRAM_WRITERS:
+        why = f"Tessera builds the graph that {get_backend_entry(backend).title} runs"
     if why:
-        raise TesseraError(f"no program can be written for this case: {why}", got=case.key)
-    return WRITERS[backend]
+        raise TesseraError(f"tessera repro does not support this case: {why}", got=case.key)
+    return PROGRAM_WRITERS[backend]
 
 
-def _libraries(case: Case) -> tuple[str, ...]:
-    return tuple(dict.fromkeys((entry(str(case.params["backend"])).package, "numpy")))
+def _list_libraries(case: Case) -> tuple[str, ...]:
+    return tuple(dict.fromkeys((get_backend_entry(str(case.params["backend"])).package, "numpy")))

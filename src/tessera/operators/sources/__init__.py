@@ -1,4 +1,4 @@
-"""Where operator cases come from beside the catalogue: torch's OpInfo database, and the calls that a model makes."""
+"""Sources of operator cases other than the catalogue: torch's OpInfo database, and the calls of a model."""
 
 from __future__ import annotations
 
@@ -6,34 +6,38 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tessera.errors import TesseraError
-from tessera.launch.fresh import resolve
+from tessera.launch.fresh import load_object
 from tessera.results.record import Case
 
 if TYPE_CHECKING:
-    from tessera.operators.ready import Ready
+    from tessera.operators.preparation import PreparedPass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Source:
-    """A source of cases: `module:function` for making one ready, and for what to import before that."""
+class CaseSource:
+    """A source of cases.
+
+    `prepare` and `preload` name functions as `module:function`: `prepare` prepares a case, and `preload` imports the
+    packages that the source requires.
+    """
 
     title: str
-    ready: str
+    prepare: str
     preload: str = ""
 
 
 SOURCES = {
-    "opinfo": Source(
+    "opinfo": CaseSource(
         title="torch's own operator database",
-        ready="tessera.operators.sources.opinfo:ready",
-        preload="tessera.operators.sources.opinfo_index:op_db",
+        prepare="tessera.operators.sources.opinfo:prepare_case",
+        preload="tessera.operators.sources.opinfo_index:load_database",
     ),
-    "model": Source(title="the calls of a model", ready="tessera.operators.sources.model:ready"),
+    "model": CaseSource(title="the calls of a model", prepare="tessera.operators.sources.model:prepare_case"),
 }
 
 
-def source_of(case: Case) -> Source | None:
-    """Where a case comes from; None when it is one of the catalogue."""
+def find_source(case: Case) -> CaseSource | None:
+    """Return the source of a case, or None for a case of the catalogue."""
     name = case.params.get("source")
     if name is None:
         return None
@@ -42,13 +46,13 @@ def source_of(case: Case) -> Source | None:
     return SOURCES[name]
 
 
-def preload(source: Source) -> None:
-    """Import what the source's cases need, in the process that will be forked."""
+def preload(source: CaseSource) -> None:
+    """Import the packages of a source in the parent process, before it forks a process per case."""
     if source.preload:
-        resolve(source.preload)()
+        load_object(source.preload)()
 
 
-def ready(source: Source, case: Case) -> Ready:
-    """The case's pass, checked and ready to be timed."""
-    made: Ready = resolve(source.ready)(case)
-    return made
+def prepare_case(source: CaseSource, case: Case) -> PreparedPass:
+    """Prepare the pass of a case from `source` for timing, and check its results."""
+    prepared: PreparedPass = load_object(source.prepare)(case)
+    return prepared

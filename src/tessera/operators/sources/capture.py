@@ -1,4 +1,4 @@
-"""Every operator call that a model makes in one forward pass, seen without computing it."""
+"""Capture of every operator call of a model's forward pass, without computing it."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from torch._subclasses.fake_tensor import (
 from torch.func import functional_call
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from tessera.errors import TesseraError, first_line
-from tessera.models.flops import apart
+from tessera.errors import TesseraError, get_first_line
+from tessera.models.flops import copy_sharing_weights
 from tessera.operators.sources.arguments import Json, to_json
 
-DEPENDS_ON_DATA = (DataDependentOutputException, DynamicOutputShapeException, UnsupportedOperatorException)
+DATA_DEPENDENT_ERRORS = (DataDependentOutputException, DynamicOutputShapeException, UnsupportedOperatorException)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Captured:
-    """A distinct call: the operator's name, its arguments as plain values, and how often the model makes it."""
+class CapturedCall:
+    """A distinct operator call: the operator's name, the arguments as JSON values, and the number of equal calls."""
 
     name: str
     arguments: list[Json]
@@ -35,54 +35,58 @@ class Captured:
     calls: int
 
 
-class _Calls(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Writes down every call that is dispatched, equal ones once."""
+class _CallRecorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Dispatch mode that records every operator call and counts equal calls."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self.found: dict[str, Captured] = {}
+        self.calls: dict[str, CapturedCall] = {}
 
     def __torch_dispatch__(
         self, func: Any, types: Sequence[type], args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        if func.namespace != "prim":  # questions about a tensor, such as its device
+        if func.namespace != "prim":  # skip prim operators, which are queries such as the device of a tensor
             arguments = [to_json(arg) for arg in args]
             keywords = {name: to_json(value) for name, value in (kwargs or {}).items()}
-            call = Captured(name=str(func).removesuffix(".default"), arguments=arguments, keywords=keywords, calls=0)
+            call = CapturedCall(
+                name=str(func).removesuffix(".default"), arguments=arguments, keywords=keywords, calls=0
+            )
             key = json.dumps([call.name, arguments, keywords], sort_keys=True)
-            seen = self.found.get(key, call)
-            self.found[key] = replace(seen, calls=seen.calls + 1)
+            seen = self.calls.get(key, call)
+            self.calls[key] = replace(seen, calls=seen.calls + 1)
         return func(*args, **(kwargs or {}))
 
 
-def capture(module: nn.Module, input_shape: tuple[int, ...], dtype: torch.dtype) -> list[Captured]:
-    """The distinct calls of one forward pass in the order in which they first come.
+def capture_calls(module: nn.Module, input_shape: tuple[int, ...], dtype: torch.dtype) -> list[CapturedCall]:
+    """Return the distinct calls of one forward pass, in the order of their first occurrence.
 
-    Tensors are torch's fake ones: they know their shape and that they are on the CPU, and hold nothing. A model that
-    looks at its data cannot run on these, and runs on zeros instead.
+    The model runs on torch's fake tensors, which have a shape and a device but no data. A model whose control flow
+    depends on its data runs on zeros instead.
     """
-    calls = _Calls()
+    recorder = _CallRecorder()
     try:
-        own = apart(module)  # what it keeps from a pass is fake
+        copied = copy_sharing_weights(module)  # use a copy: the pass may store fake tensors in the module
         try:
             with FakeTensorMode(allow_non_fake_inputs=True):
-                _forward(own, input_shape, dtype, calls)
-        except DEPENDS_ON_DATA:
-            _forward(apart(module), input_shape, dtype, calls)
-    except Exception as error:  # whatever a model of the user's own raises
-        raise TesseraError(f"the model does not take this input: {first_line(error)}", got=input_shape) from None
-    return list(calls.found.values())
+                _run_forward(copied, input_shape, dtype, recorder)
+        except DATA_DEPENDENT_ERRORS:
+            _run_forward(copy_sharing_weights(module), input_shape, dtype, recorder)
+    except Exception as error:  # a user's model may raise anything
+        raise TesseraError(
+            f"the model does not accept this input shape: {get_first_line(error)}", got=input_shape
+        ) from None
+    return list(recorder.calls.values())
 
 
-def _forward(module: nn.Module, input_shape: tuple[int, ...], dtype: torch.dtype, calls: _Calls) -> None:
-    """Run the model on empty state: only what it calls is wanted, not what it gives."""
+def _run_forward(module: nn.Module, input_shape: tuple[int, ...], dtype: torch.dtype, calls: _CallRecorder) -> None:
+    """Run the forward pass with all parameters zero; only the recorded calls are used."""
 
-    def blank(tensor: torch.Tensor) -> torch.Tensor:
+    def make_blank(tensor: torch.Tensor) -> torch.Tensor:
         kind = dtype if tensor.is_floating_point() else tensor.dtype
         return torch.zeros(tensor.shape, dtype=kind).as_strided(tensor.shape, tensor.stride())
 
-    state = {name: blank(t) for name, t in (*module.named_parameters(), *module.named_buffers())}
+    state = {name: make_blank(t) for name, t in (*module.named_parameters(), *module.named_buffers())}
     image = torch.zeros(input_shape, dtype=dtype)
-    calls.found.clear()
+    calls.calls.clear()
     with torch.no_grad(), calls:
         functional_call(module, state, (image,))

@@ -1,7 +1,7 @@
-"""The entries of torch's OpInfo database by name, without the dozen seconds that importing it takes.
+"""An index of torch's OpInfo database, which avoids importing the database (about 12 s).
 
-They are kept in a file for one version of torch and read from the database itself under any other.
-`python -m tessera.operators.sources.opinfo_index` writes the file anew.
+The stored index file is valid for one version of torch; for other versions, the index is built from the database.
+`python -m tessera.operators.sources.opinfo_index` rewrites the file.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from typing import Any
 
 from tessera.errors import MissingExtra
 
-FILE = files("tessera.operators") / "data" / "opinfo.json"
-OTHER_DTYPES = ("complex64", "int64", "bool", "uint8", "complex128")
+INDEX_FILE = files("tessera.operators") / "data" / "opinfo.json"
+NON_FLOAT_DTYPES = ("complex64", "int64", "bool", "uint8", "complex128")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Entry:
-    """One entry: which operator it is a variant of, its other names, whether it differentiates.
+class OpInfoEntry:
+    """One OpInfo entry: its operator (an entry may be a variant), its aliases, and whether it has a gradient.
 
-    `dtype` is set for an operator that has no floating-point numbers, as bitwise ones have not.
+    `dtype` is set for an operator without floating-point support, such as a bitwise operator.
     """
 
     operator: str
@@ -35,47 +35,47 @@ class Entry:
 
 
 @cache
-def index() -> Mapping[str, Entry]:
-    """Every entry by its name, which is the operator's with the variant behind it, such as `div.floor_rounding`."""
-    kept = json.loads(FILE.read_text())
-    if kept["torch"] != _torch_version():
-        return from_database()
+def load_index() -> Mapping[str, OpInfoEntry]:
+    """Return all OpInfo entries by name; a name is the operator and the variant, such as `div.floor_rounding`."""
+    stored = json.loads(INDEX_FILE.read_text())
+    if stored["torch"] != _get_torch_version():
+        return build_index()
     return {
-        name: Entry(
+        name: OpInfoEntry(
             operator=entry.get("operator", name),
             aliases=tuple(entry.get("aliases", ())),
             differentiable=entry.get("differentiable", True),
             dtype=entry.get("dtype", ""),
         )
-        for name, entry in kept["entries"].items()
+        for name, entry in stored["entries"].items()
     }
 
 
 def check_usable() -> None:
-    """Refuse where all that torch's own tests need beside torch is missing."""
+    """Raise an error if `expecttest`, which torch's own tests import, is not installed."""
     if find_spec("expecttest") is None:
         raise MissingExtra("expecttest", "opinfo")
 
 
 @cache
-def op_db() -> Mapping[str, Any]:
-    """The database itself, torch's OpInfo objects by the same names. Importing it takes a dozen seconds."""
+def load_database() -> Mapping[str, Any]:
+    """Import the database and return torch's OpInfo objects by name. The import takes about 12 s."""
     check_usable()
     from torch.testing._internal.common_methods_invocations import op_db as entries
 
     return {f"{entry.name}.{entry.variant_test_name}".rstrip("."): entry for entry in entries}
 
 
-def from_database() -> dict[str, Entry]:
-    """The index as the installed torch has it."""
-    return {name: _entry(info) for name, info in op_db().items()}
+def build_index() -> dict[str, OpInfoEntry]:
+    """Build the index from the OpInfo database of the installed torch."""
+    return {name: _make_entry(info) for name, info in load_database().items()}
 
 
-def _entry(info: Any) -> Entry:
+def _make_entry(info: Any) -> OpInfoEntry:
     names = {str(dtype).removeprefix("torch.") for dtype in info.dtypes}
     real = any(dtype.is_floating_point for dtype in info.dtypes)
-    dtype = "" if real else next((name for name in OTHER_DTYPES if name in names), "")
-    return Entry(
+    dtype = "" if real else next((name for name in NON_FLOAT_DTYPES if name in names), "")
+    return OpInfoEntry(
         operator=info.name,
         aliases=tuple(sorted(alias.name for alias in info.aliases)),
         differentiable=bool(info.supports_autograd) and (real or dtype.startswith("complex")),
@@ -83,26 +83,26 @@ def _entry(info: Any) -> Entry:
     )
 
 
-def _torch_version() -> str:
+def _get_torch_version() -> str:
     return version("torch").partition("+")[0]
 
 
-def _written(entries: Mapping[str, Entry]) -> str:
-    """The file's text: one line per entry, with what is not as usual."""
+def _format_index(entries: Mapping[str, OpInfoEntry]) -> str:
+    """Return the text of the index file: one line per entry, with the fields that differ from their defaults."""
     lines = []
     for name, entry in sorted(entries.items()):
-        usual = Entry(operator=name)
-        told = {
+        default = OpInfoEntry(operator=name)
+        fields = {
             key: value
             for key in ("operator", "aliases", "differentiable", "dtype")
-            if (value := getattr(entry, key)) != getattr(usual, key)
+            if (value := getattr(entry, key)) != getattr(default, key)
         }
-        lines.append(f"  {json.dumps(name)}: {json.dumps(told)}")
+        lines.append(f"  {json.dumps(name)}: {json.dumps(fields)}")
     body = ",\n".join(lines)
-    return f'{{"torch": {json.dumps(_torch_version())}, "entries": {{\n{body}\n}}}}\n'
+    return f'{{"torch": {json.dumps(_get_torch_version())}, "entries": {{\n{body}\n}}}}\n'
 
 
 if __name__ == "__main__":
     from pathlib import Path
 
-    Path(str(FILE)).write_text(_written(from_database()))
+    Path(str(INDEX_FILE)).write_text(_format_index(build_index()))

@@ -1,4 +1,4 @@
-"""One call of any torch function: as a pass, the same in double precision, its FLOPs and bytes."""
+"""A call of any torch function: its forward and backward pass, its result in double precision, its FLOPs and bytes."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
 from torch.utils.flop_counter import FlopCounterMode
 
-from tessera.operators.backends.backend import Prepared, Request
-from tessera.operators.backends.torch_backend import leaves, prepared
+from tessera.operators.backends.backend import OperatorRequest, PreparedOperator
+from tessera.operators.backends.torch_backend import flatten_leaves, prepare_passes
 from tessera.operators.operator import Input, Operator
 
-WIDE = {
+WIDE_DTYPES = {
     torch.float32: torch.float64,
     torch.float16: torch.float64,
     torch.bfloat16: torch.float64,
@@ -27,7 +27,7 @@ WIDE = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TorchCall:
-    """A function and its arguments, tensors anywhere within them. `written` are tensors that a call changes."""
+    """A call: a function and its arguments, which may be nested. `written` are the tensors that the call overwrites."""
 
     name: str
     function: Callable[..., Any]
@@ -38,97 +38,103 @@ class TorchCall:
     def forward(self) -> Callable[[], Any]:
         return partial(self.function, *self.args, **self.kwargs)
 
-    def tensors(self) -> dict[str, torch.Tensor]:
-        """Every tensor among the arguments, numbered."""
-        found = (leaf for leaf in tree_leaves((self.args, self.kwargs)) if isinstance(leaf, torch.Tensor))
-        return {f"tensor {number}": tensor for number, tensor in enumerate(found)}
+    def list_tensors(self) -> dict[str, torch.Tensor]:
+        """Return all tensors among the arguments, under the names `tensor 0`, `tensor 1` and so on."""
+        tensors = (leaf for leaf in tree_leaves((self.args, self.kwargs)) if isinstance(leaf, torch.Tensor))
+        return {f"tensor {number}": tensor for number, tensor in enumerate(tensors)}
 
-    def detached(self) -> TorchCall:
-        """The same call on tensors that each begin a graph; a view would end up in that of what it views."""
-        args, kwargs = tree_map(_detached, (self.args, dict(self.kwargs)))
+    def detach(self) -> TorchCall:
+        """Return this call on detached leaf tensors, because a view would be part of the autograd graph of its base."""
+        args, kwargs = tree_map(_detach, (self.args, dict(self.kwargs)))
         return replace(self, args=args, kwargs=kwargs)
 
-    def widened(self) -> TorchCall:
-        """The same call in double precision, on copies."""
-        args, kwargs = tree_map(_wider, (self.args, dict(self.kwargs)))
+    def widen(self) -> TorchCall:
+        """Return this call on copies of the arguments in double precision."""
+        args, kwargs = tree_map(_widen, (self.args, dict(self.kwargs)))
         return replace(self, args=args, kwargs=kwargs, written=())
 
-    def prepare(self, which: str, dtype: str) -> Prepared:
-        """The pass, with what it gives."""
-        tensors = self.tensors()
+    def prepare(self, pass_name: str, dtype: str) -> PreparedOperator:
+        """Run a pass once; return the call to time, and the outputs and gradients to check."""
+        tensors = self.list_tensors()
         inputs = {name: Input(shape=tuple(t.shape), grad=t.requires_grad) for name, t in tensors.items()}
-        request = Request(
-            operator=unlisted(self.name), inputs=inputs, arrays={}, attributes={}, dtype=dtype, which=which, seed=0
+        request = OperatorRequest(
+            operator=make_unlisted_operator(self.name),
+            inputs=inputs,
+            arrays={},
+            attributes={},
+            dtype=dtype,
+            pass_name=pass_name,
+            seed=0,
         )
-        return prepared(request, tensors, self.forward())
+        return prepare_passes(request, tensors, self.forward())
 
 
-def _detached(value: Any) -> Any:
+def _detach(value: Any) -> Any:
     return value.detach().requires_grad_(value.requires_grad) if isinstance(value, torch.Tensor) else value
 
 
-def _wider(value: Any) -> Any:
+def _widen(value: Any) -> Any:
     if isinstance(value, torch.Tensor):
-        copy = value.detach().to(WIDE.get(value.dtype, value.dtype), copy=True)
+        copy = value.detach().to(WIDE_DTYPES.get(value.dtype, value.dtype), copy=True)
         return copy.requires_grad_(value.requires_grad)
-    return WIDE.get(value, value) if isinstance(value, torch.dtype) else value
+    return WIDE_DTYPES.get(value, value) if isinstance(value, torch.dtype) else value
 
 
-def unlisted(name: str, **how: Any) -> Operator:
-    """An operator that the catalogue does not have, as far as the check needs it."""
+def make_unlisted_operator(name: str, **how: Any) -> Operator:
+    """Make a placeholder operator that is not in the catalogue, with the fields that the result check reads."""
     return Operator(name=name, category="", torch="", reference="", sizes={}, **how)
 
 
-class _Draws(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Notices whether random numbers are drawn."""
+class _RandomnessDetector(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Dispatch mode that detects whether random numbers are drawn."""
 
-    seen = False
+    found_random = False
 
     def __torch_dispatch__(
         self, func: Any, types: Sequence[type], args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        self.seen |= torch.Tag.nondeterministic_seeded in func.tags
+        self.found_random |= torch.Tag.nondeterministic_seeded in func.tags
         return func(*args, **(kwargs or {}))
 
 
 def is_random(call: TorchCall) -> bool:
-    """Whether the call draws random numbers, so that double precision gives others."""
-    with _Draws() as draws:  # type: ignore[no-untyped-call]
+    """Return whether a call draws random numbers, so that its result cannot be compared with double precision."""
+    with _RandomnessDetector() as draws:  # type: ignore[no-untyped-call]
         call.forward()()
-    return bool(draws.seen)
+    return bool(draws.found_random)
 
 
-def flops(run: Callable[[], Any]) -> float:
-    """FLOPs of matrix products and convolutions in whatever is run, as torch counts them."""
+def count_flops(run: Callable[[], Any]) -> float:
+    """Count the FLOPs of a call with torch's FLOP counter, which counts matrix products, convolutions and attention."""
     with FlopCounterMode(display=False) as counter:
         run()
     return float(counter.get_total_flops())
 
 
-def moved(call: TorchCall, found: Prepared, which: str) -> float:
-    """The least bytes that a pass has to move: what it is given and what it gives, once.
+def count_moved_bytes(call: TorchCall, prepared: PreparedOperator, pass_name: str) -> float:
+    """Return the minimum number of bytes that a pass reads and writes: each input and output once.
 
-    Forward that is the arguments and every output with memory of its own; a view moves nothing. Backward it is the
-    gradients of the outputs and of the inputs. Sparse tensors are not counted, nor is anything beside them.
+    Forward: the arguments and every output with memory of its own; a view moves nothing. Backward: the gradients of
+    the outputs and of the inputs. A call with sparse tensors counts 0.
     """
-    tensors = call.tensors()
-    outputs = [leaf for leaf in leaves(call.forward()()) if isinstance(leaf, torch.Tensor)]
+    tensors = call.list_tensors()
+    outputs = [leaf for leaf in flatten_leaves(call.forward()()) if isinstance(leaf, torch.Tensor)]
     if any(tensor.layout != torch.strided for tensor in (*tensors.values(), *outputs)):
         return 0.0
-    given = {_storage(tensor) for tensor in tensors.values()}
-    made = [*(out for out in outputs if _storage(out) not in given), *call.written]
-    only_views = bool(outputs) and not made
-    forward = 0 if only_views else sum(map(_nbytes, (*tensors.values(), *made)))
-    backward = sum(_nbytes(tensors[name]) for name in found.gradients) + sum(
-        _nbytes(out) for out in outputs if out.requires_grad
+    input_storages = {_get_storage_id(tensor) for tensor in tensors.values()}
+    new_tensors = [*(out for out in outputs if _get_storage_id(out) not in input_storages), *call.written]
+    only_views = bool(outputs) and not new_tensors
+    forward = 0 if only_views else sum(map(_count_bytes, (*tensors.values(), *new_tensors)))
+    backward = sum(_count_bytes(tensors[name]) for name in prepared.gradients) + sum(
+        _count_bytes(out) for out in outputs if out.requires_grad
     )
-    return float({"forward": forward, "backward": backward, "both": forward + backward}[which])
+    return float({"forward": forward, "backward": backward, "both": forward + backward}[pass_name])
 
 
-def _storage(tensor: torch.Tensor) -> int:
+def _get_storage_id(tensor: torch.Tensor) -> int:
     return int(tensor.untyped_storage()._cdata)
 
 
-def _nbytes(tensor: torch.Tensor) -> int:
-    """Bytes behind a tensor: an expanded one has fewer than its shape says."""
+def _count_bytes(tensor: torch.Tensor) -> int:
+    """Return the bytes of a tensor, or of its storage if that is smaller, as for an expanded tensor."""
     return min(int(tensor.nbytes), int(tensor.untyped_storage().nbytes()))

@@ -1,1 +1,1 @@
-"""One case of phased execution measured in a worker."""
+"""Measure one case of phased execution in a worker."""

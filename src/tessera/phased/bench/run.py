@@ -1,75 +1,106 @@
-"""One case in one process: its steps timed, checked against plain torch, and taken apart phase by phase."""
+"""Measure one case in one process: time its steps, compare with plain torch, and profile its phases."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass, field
 
 import torch
+from torch import Tensor
 
-from tessera.launch.worker import Worker
-from tessera.measure.environment import environment
-from tessera.measure.memory import resident_growth
+from tessera.launch.worker import RunContext
+from tessera.measure.environment import describe_environment
+from tessera.measure.memory import measure_resident_growth
 from tessera.measure.sampler import sample
-from tessera.measure.samples import Sampling
+from tessera.measure.samples import Samples, Sampling
 from tessera.measure.statistics import summarize
-from tessera.phased.bench.agreement import agreement
-from tessera.phased.bench.alone import alone, parts
-from tessera.phased.bench.figures import metrics, notes, predictions
-from tessera.phased.bench.opening import open_model, storage, warm_up
-from tessera.phased.bench.step import Step
-from tessera.phased.bench.workload import Workload
-from tessera.phased.choices import HOLD_ALL
+from tessera.phased.bench.isolated_times import build_phase_costs, measure_isolated_times
+from tessera.phased.bench.metrics import build_metrics, build_notes, build_predictions
+from tessera.phased.bench.output_check import check_output
+from tessera.phased.bench.workload import Workload, describe_storage, open_model, warm_up
+from tessera.phased.choices import SCHEDULES
+from tessera.phased.events import Event
 from tessera.phased.model import PhasedModel
-from tessera.phased.profile.directory import PROFILE
-from tessera.results.figures import time_metrics
-from tessera.results.record import Case, Metric, Record
+from tessera.phased.profile.pass_profile import PROFILE_KEY, PassProfile, PhaseCost
+from tessera.results.metrics import make_metrics, make_time_metrics
+from tessera.results.record import Case, Record
 
-VERSION = "1"
+BENCHMARK_VERSION = "1"  # records of different versions are not compared
 
 
-def run_case(worker: Worker, case: Case, sampling: Sampling) -> Record:
-    """Measure one case: its steps, what each phase takes by itself, its memory, and whether plain torch agrees."""
-    torch.set_num_threads(int(case.params.get("threads", 1)))  # of a device; the worker has cores for two of them
-    workload = Workload.of(case)
-    inputs = workload.inputs()
-    with workload.file() as path, ExitStack() as stack:
+def run_case(context: RunContext, case: Case, sampling: Sampling) -> Record:
+    """Measure one case: time of its steps, isolated times of its phases, memory, and difference from plain torch."""
+    # The threads of one device; the worker itself has cores for at least two devices.
+    torch.set_num_threads(int(case.params.get("threads", 1)))
+    workload = Workload.from_case(case)
+    inputs = workload.build_inputs()
+    with workload.open_weights_file() as path, ExitStack() as stack:
         opened: list[PhasedModel] = []
 
-        def first_step() -> None:
-            opened.append(stack.enter_context(open_model(worker, case, workload, path)))
+        def run_first_step() -> None:
+            opened.append(stack.enter_context(open_model(context.worker, case, workload, path)))
             opened[0].run(inputs)
 
-        def sequential(begins: Sequence[int]) -> PhasedModel:
-            alike = {"schedule": "sequential", "devices": 1, "workers": "threads", "phases": begins}
-            return open_model(worker, case, workload, path, **alike)
+        def open_baseline(starts: Sequence[int]) -> PhasedModel:
+            baseline = next(name for name, traits in SCHEDULES.items() if traits.is_baseline)
+            changes = {"schedule": baseline, "devices": 1, "workers": "threads", "phases": starts}
+            return open_model(context.worker, case, workload, path, **changes)
 
         warm_up(case)
-        grown = resident_growth(first_step)
+        grown = measure_resident_growth(run_first_step)
         model = opened[0]
-        agreed = agreement(workload, model, inputs)
-        step = Step(model=model, inputs=inputs)
+        check = check_output(workload, model, inputs)
+        step = TimedStep(model=model, inputs=inputs)
         samples = sample(step, sampling)
-        times = alone(model, inputs, sequential)
-        streamed = model.schedule not in HOLD_ALL
-        profile = step.typical(samples, parts(model.phases, times, workload.batches, streamed=streamed))
-        seen = environment()
-        found = time_metrics(samples) | metrics(profile, model, workload, summarize(samples.values).median)
+        times = measure_isolated_times(model, inputs, open_baseline)
+        profile = step.build_typical_profile(samples, build_phase_costs(model, times, workload.batches))
+        host = describe_environment()
+        metrics = make_time_metrics(samples) | build_metrics(profile, model, workload, summarize(samples.values).median)
         if grown is not None:
-            found["peak_memory"] = Metric(grown, "B", "lower")
-        if agreed.error is not None:
-            found["error"] = Metric(agreed.error, "", "lower")
+            metrics |= make_metrics({"peak_memory": grown})
+        if check.error is not None:
+            metrics |= make_metrics({"error": check.error})
         return Record(
             case=case,
-            version=VERSION,
+            version=BENCHMARK_VERSION,
             launches=(samples,),
-            metrics=found,
-            predicted=predictions(model, workload, case, seen),
-            environment=seen,
-            conditions={
-                "storage": storage(case.params),
+            metrics=metrics,
+            predicted=build_predictions(model, workload, case, host),
+            environment=host,
+            details={
+                "storage": describe_storage(case.params),
                 "arithmetic": model.arithmetic,
-                PROFILE: profile.to_json(),
+                PROFILE_KEY: profile.to_json(),
             },
-            notes=(*notes(model, path, case), *((agreed.note,) if agreed.note else ())),
+            notes=(*build_notes(model, path, case), *((check.note,) if check.note else ())),
         )
+
+
+@dataclass(slots=True, kw_only=True)
+class TimedStep:
+    """A callable that runs one step and records start, end and events of every pass."""
+
+    model: PhasedModel
+    inputs: Sequence[Tensor]
+    passes: list[tuple[float, float, Sequence[Event]]] = field(default_factory=list)
+
+    def __call__(self) -> None:
+        begin = time.perf_counter()
+        self.model.run(self.inputs)
+        self.passes.append((begin, time.perf_counter(), self.model.events))
+
+    def build_typical_profile(self, samples: Samples, phases: Sequence[PhaseCost]) -> PassProfile:
+        """Return the profile of the timed pass whose time is closest to the median.
+
+        Before that, one more pass is run, untimed: weights that a pass loads ahead for the next pass are recorded among
+        the events of the next pass.
+        """
+        median = summarize(samples.values).median
+        first = len(self.passes) - len(samples.values) * samples.loops
+        self()
+        timed = range(first, len(self.passes) - 1)
+        chosen = min(timed, key=lambda n: abs(self.passes[n][1] - self.passes[n][0] - median))
+        begin, end, events = self.passes[chosen]
+        return PassProfile.from_events([*events, *self.passes[chosen + 1][2]], phases, begin, end)

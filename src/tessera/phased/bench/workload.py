@@ -1,9 +1,9 @@
-"""What is run: the network of a case, its mini-batches, its weights in a file, and the same in plain torch."""
+"""The workload of a case: its network, mini-batches and file of weights, as a phased model and in plain torch."""
 
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,24 +12,29 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from tessera.models import build, lay_out
+from tessera.launch.worker import Worker
+from tessera.measure.allocator import ALLOCATORS, detect_allocator
+from tessera.models import build, build_layers
 from tessera.models.weights import read_weights
 from tessera.phased.cases import CHAIN
 from tessera.phased.chain import MatrixChain
-from tessera.phased.network.skeleton import Skeleton, skeleton_of
-from tessera.phased.store.weights_file import tensors_of
-from tessera.phased.writing import nameless_weights
+from tessera.phased.choices import SCHEDULES, STORES, WORKER_KINDS
+from tessera.phased.model import PhasedModel
+from tessera.phased.network.skeleton import Skeleton, build_skeleton
+from tessera.phased.store.weights_file import read_tensor_table
+from tessera.phased.weights import write_temporary_weights
 from tessera.results.record import Case
 
-DRAWN = 4  # mini-batches that differ; a longer step goes through them again, for hundreds would fill the memory
-COMPUTED = {"float16": torch.float32, "bfloat16": torch.float32}  # 16 bits are for storing and streaming
+DISTINCT_BATCHES = 4  # a longer step repeats these mini-batches, because hundreds would fill the memory
+COMPUTE_DTYPES = {"float16": torch.float32, "bfloat16": torch.float32}  # 16 bits only in storage
+DEFAULT_BUDGET_DIVISOR = 4  # the default budget is the size of the weights divided by this
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workload:
-    """A network by name, the shape of a mini-batch, how many of them a step has, and how its weights are stored.
+    """A network by name, the shape of a mini-batch, the number of mini-batches of a step, and the stored dtype.
 
-    Without a dtype its weights are stored as the file that was given has them.
+    Without a dtype, the file `weights` determines how the weights are stored.
     """
 
     name: str
@@ -40,8 +45,8 @@ class Workload:
     num_layers: int = 0
 
     @classmethod
-    def of(cls, case: Case) -> Workload:
-        """The workload of a case."""
+    def from_case(cls, case: Case) -> Workload:
+        """Build the workload of a case."""
         params: Any = case.params
         size = params["dsize"] if case.name == CHAIN else params["image_size"]
         return cls(
@@ -54,86 +59,140 @@ class Workload:
         )
 
     @property
-    def items(self) -> int:
-        """Matrices or images of one step."""
+    def items_per_step(self) -> int:
+        """Number of matrices or images in one step."""
         return self.input_shape[0] * self.batches
 
     @property
-    def computed(self) -> torch.dtype:
+    def compute_dtype(self) -> torch.dtype:
         """The dtype of inputs and arithmetic."""
         if self.dtype is None:
-            kinds = {tensor.dtype for tensor in tensors_of(Path(self.weights or "")).values()}
-            return (
-                torch.float64
-                if {kind for kind in kinds if kind.is_floating_point} == {torch.float64}
-                else torch.float32
-            )
+            stored_dtypes = {tensor.dtype for tensor in read_tensor_table(Path(self.weights or "")).values()}
+            floating = {dtype for dtype in stored_dtypes if dtype.is_floating_point}
+            return torch.float64 if floating == {torch.float64} else torch.float32
         stored: torch.dtype = getattr(torch, self.dtype)
-        return COMPUTED.get(self.dtype, stored)
+        return COMPUTE_DTYPES.get(self.dtype, stored)
 
-    def inputs(self) -> list[Tensor]:
-        """The mini-batches of a step."""
+    def build_inputs(self) -> list[Tensor]:
+        """Return the mini-batches of a step."""
         generator = torch.Generator().manual_seed(0)
-        count = min(DRAWN, self.batches)
-        drawn = [torch.randn(self.input_shape, generator=generator).to(self.computed) for _ in range(count)]
+        count = min(DISTINCT_BATCHES, self.batches)
+        drawn = [torch.randn(self.input_shape, generator=generator).to(self.compute_dtype) for _ in range(count)]
         return [drawn[number % count] for number in range(self.batches)]
 
-    def phases(self) -> list[str] | None:
-        """The modules at which phases begin: every layer of the chain; of a network they are found."""
+    def list_phase_starts(self) -> list[str] | None:
+        """Return the modules at which phases begin: every layer of the chain; None (automatic) for other networks."""
         return [f"layers.{number}" for number in range(self.num_layers)] if self.name == CHAIN else None
 
-    def skeleton(self) -> nn.Module:
-        """The network without values, in the dtype that it is computed in."""
-        if self.name != CHAIN:  # .to("meta") would untie weights, and empty buffers that no file holds
-            return _converted(skeleton_of(lay_out(self.name).eval()), self.computed)
+    def build_skeleton(self) -> nn.Module:
+        """Return the network on the meta device, in the dtype that it is computed in."""
+        if self.name != CHAIN:  # .to("meta") would untie weights and drop the values of non-persistent buffers
+            return _convert_dtype(build_skeleton(build_layers(self.name).eval()), self.compute_dtype)
         with torch.device("meta"):
-            return MatrixChain(self.input_shape[-1], self.num_layers).to(self.computed)
+            return MatrixChain(self.input_shape[-1], self.num_layers).to(self.compute_dtype)
 
-    def plain(self) -> nn.Module:
-        """The network as plain torch runs it: all values in memory, rounded to what is stored."""
+    def build_plain_network(self) -> nn.Module:
+        """Return the network for plain torch, with all weights in memory and rounded to the stored dtype."""
         if self.name == CHAIN:
-            network = self.skeleton().to_empty(device="cpu")
-            network.load_state_dict({name: self._drawn(name) for name in network.state_dict()})
+            network = self.build_skeleton().to_empty(device="cpu")
+            network.load_state_dict({name: self._draw_layer(name) for name in network.state_dict()})
         elif self.weights is None:
             network = build(self.name)
-        else:  # the engine has seen that nothing is missing; counters, which it leaves out, are not read either
-            network = lay_out(self.name).to(self.computed).eval()
+        else:  # PhasedModel has checked that no weight is missing; batch-norm counters are not needed
+            network = build_layers(self.name).to(self.compute_dtype).eval()
             if any(weight.is_meta for weight in network.parameters()):
                 network.to_empty(device="cpu")
             network.load_state_dict(read_weights(Path(self.weights)), strict=False)
         if self.dtype is not None:
-            for value in network.state_dict().values():  # not buffers that no file holds: they are not stored
+            for (
+                value
+            ) in network.state_dict().values():  # non-persistent buffers are not stored, so they are not rounded
                 if value.is_floating_point():
                     value.copy_(value.to(getattr(torch, self.dtype)))
-        return network.to(self.computed)
+        return network.to(self.compute_dtype)
 
     @contextmanager
-    def file(self) -> Iterator[Path]:
-        """The file of its weights: the one that was given, or one that goes with this process, however it ends."""
+    def open_weights_file(self) -> Iterator[Path]:
+        """Yield the path of the weights: the file that the case names, or an unnamed file removed with the process."""
         if self.weights is not None:
             yield Path(self.weights)
             return
-        # of the chain one layer at a time: it may be larger than the memory
-        values = self._drawn if self.name == CHAIN else None
-        model = self.skeleton() if self.name == CHAIN else build(self.name)
-        with nameless_weights(model, values, dtype=self.dtype) as path:
+        # the chain is written one layer at a time, because it may be larger than the memory
+        values = self._draw_layer if self.name == CHAIN else None
+        model = self.build_skeleton() if self.name == CHAIN else build(self.name)
+        with write_temporary_weights(model, values, dtype=self.dtype) as path:
             yield path
 
-    def _drawn(self, name: str) -> Tensor:
-        """A layer of the chain, the same each time; scaled so that numbers stay in range over any depth."""
+    def _draw_layer(self, name: str) -> Tensor:
+        """Return the random weight of a chain layer: seeded by its name, scaled so that deep chains do not overflow."""
         size = self.input_shape[-1]
         generator = torch.Generator().manual_seed(zlib.crc32(name.encode()))
         drawn: Tensor = torch.randn(size, size, generator=generator) * size**-0.5
         return drawn
 
 
-def _converted(bones: Skeleton, dtype: torch.dtype) -> nn.Module:
-    """A network without values in another dtype; a buffer of several names, of which torch makes several, is one."""
-    bones.model.to(dtype)
-    for first, *others in bones.names:
-        for name in others:
-            owner, _, own = name.rpartition(".")
-            held = bones.model.get_submodule(owner)._buffers
-            if own in held:
-                held[own] = bones.tensor(first)
-    return bones.model
+def _convert_dtype(skeleton: Skeleton, dtype: torch.dtype) -> nn.Module:
+    """Convert a network on the meta device to another dtype, and restore tied buffers, which torch separates."""
+    skeleton.model.to(dtype)
+    for first, *aliases in skeleton.names:
+        for alias in aliases:
+            owner, _, name = alias.rpartition(".")
+            buffers = skeleton.model.get_submodule(owner)._buffers
+            if name in buffers:
+                buffers[name] = skeleton.get_tensor(first)
+    return skeleton.model
+
+
+def open_model(worker: Worker, case: Case, workload: Workload, path: Path, **changes: Any) -> PhasedModel:
+    """Open the model of a case from a file of weights; `changes` override the arguments of `PhasedModel`.
+
+    Device processes are pinned, and use the allocator setting of the measuring worker.
+    """
+    params = case.params
+    options: dict[str, Any] = {
+        "schedule": params["schedule"],
+        "devices": params["devices"],
+        "threads": params.get("threads", 1),
+        "workers": params.get("workers", "threads"),
+        "store": params.get("store", "disk"),
+        "cold": params.get("cold", False),
+        "pin": bool(worker.cpus) or worker.spawn == "inline",
+        "budget": params.get("budget") or get_default_budget(workload, params, path),
+        "phases": workload.list_phase_starts(),
+        "activations": params.get("activations"),
+        "keep": case.name != CHAIN,  # the chain measures streaming, so all of its phases are streamed
+    } | changes
+    if WORKER_KINDS[options["workers"]].separate_processes and (allocator := detect_allocator()) in ALLOCATORS:
+        options["allocator"] = allocator
+    return PhasedModel(workload.build_skeleton(), path=path, input_shape=workload.input_shape, **options)
+
+
+def warm_up(case: Case) -> None:
+    """Run a tiny chain with the schedule of the case, so that one-time allocations of libraries are not measured."""
+    params = case.params
+    options = {name: params[name] for name in ("schedule", "devices", "store") if name in params}
+    shape = (1, 8, 8)
+    with PhasedModel(MatrixChain(8, 2), input_shape=shape, **options) as tiny:
+        tiny(torch.zeros(shape))
+
+
+def get_default_budget(workload: Workload, params: Mapping[str, Any], path: Path) -> int:
+    """Return a quarter of the size of the weights, or the minimum of the schedule if that is larger."""
+    skeleton = workload.build_skeleton()
+    wanted = skeleton.state_dict()
+    everything = sum(tensor.nbytes for name, tensor in read_tensor_table(path).items() if name in wanted)
+    least = PhasedModel.compute_min_budget(
+        skeleton,
+        schedule=params["schedule"],
+        devices=params["devices"],
+        workers=params.get("workers", "threads"),
+        path=path,
+    )
+    return max(least, everything // DEFAULT_BUDGET_DIVISOR)
+
+
+def describe_storage(params: Mapping[str, Any]) -> str:
+    """Return a description of the storage that holds the weights when a pass begins, as records state it."""
+    if SCHEDULES[params["schedule"]].holds_all_weights:
+        return "in memory"
+    return STORES[str(params["store"])].describe(cold=bool(params.get("cold")))

@@ -1,1 +1,1 @@
-"""What computes: devices as threads or as processes."""
+"""Devices, which compute phases: threads or processes."""

@@ -1,4 +1,4 @@
-"""A device computes phases: with weights as they lie in working memory, one mini-batch after the other."""
+"""A device, which computes phases with weights in working memory, one mini-batch after the other."""
 
 from __future__ import annotations
 
@@ -8,18 +8,20 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tessera.errors import TesseraError, first_line
-from tessera.models.structure import mapped
-from tessera.phased.events import Timeline
+from tessera.errors import TesseraError, get_first_line
+from tessera.models.structure import map_structure
+from tessera.phased.events import EventTimeline
 from tessera.phased.memory.activations import Activations, Values
 from tessera.phased.memory.working import Weights, WorkingMemory
-from tessera.phased.network.programs import Program
+from tessera.phased.network.programs import PhaseProgram
 
 
-class Device:
-    """Computes with programs of its own. `number` is its place among the devices."""
+class PhaseDevice:
+    """A device that computes phases with its own copy of the phase programs; `number` counts devices from 0."""
 
-    def __init__(self, number: int, programs: Sequence[Program], memory: WorkingMemory, timeline: Timeline) -> None:
+    def __init__(
+        self, number: int, programs: Sequence[PhaseProgram], memory: WorkingMemory, timeline: EventTimeline
+    ) -> None:
         self.number, self._programs = number, programs
         self._memory, self._timeline = memory, timeline
 
@@ -31,27 +33,27 @@ class Device:
         batches: Iterable[int],
         weights: Weights | None = None,
     ) -> None:
-        """Pass mini-batches through a phase whose weights are there: in a buffer, or for good (None).
+        """Compute a phase for some mini-batches, with weights from a buffer or resident weights (`buffer` is None).
 
-        `weights` are given if somebody else has made them ready already.
+        `weights` are the widened weights of the phase, if another device has already widened them.
         """
-        with self._memory.in_use(), self._timeline.timed(self.number, phase, "compute"), torch.no_grad():
+        with self._memory.hold(), self._timeline.record_span(self.number, phase, "compute"), torch.no_grad():
             program = self._programs[phase]
-            program.set_weights(self._memory.weights(phase, buffer) if weights is None else weights)
+            program.set_weights(self._memory.get_weights(phase, buffer) if weights is None else weights)
             for batch in batches:
-                activations.put(batch, self._run(phase, program, activations.take(batch)))
+                activations.put(batch, self._run_program(phase, program, activations.take(batch)))
 
-    def _run(self, phase: int, program: Program, values: Values) -> Values:
+    def _run_program(self, phase: int, program: PhaseProgram, values: Values) -> Values:
         try:
-            found = program.run(values)
+            outputs = program.run(values)
         except TesseraError:
             raise
-        except Exception as error:  # what the calls of a user's network raise is up to them
-            raise TesseraError(f"phase {phase} does not run on this input: {first_line(error)}") from error
-        for name in program.border.outputs:
-            found[name] = mapped(found[name], self._out_of_working_memory)
-        return found
+        except Exception as error:  # a user's network may raise anything
+            raise TesseraError(f"phase {phase} does not run on this input: {get_first_line(error)}") from error
+        for name in program.boundary.outputs:
+            outputs[name] = map_structure(outputs[name], self._copy_from_working_memory)
+        return outputs
 
-    def _out_of_working_memory(self, value: Any) -> Any:
-        """What leaves a phase must not lie where the next load overwrites it, as a part of a weight would."""
-        return value.clone() if isinstance(value, Tensor) and self._memory.holds(value) else value
+    def _copy_from_working_memory(self, value: Any) -> Any:
+        """Copy an output that is a view of working memory (e.g. of a weight), because the next load overwrites it."""
+        return value.clone() if isinstance(value, Tensor) and self._memory.contains(value) else value

@@ -1,13 +1,14 @@
-"""One device as a process of its own: what it is sent once, and how it goes through a step together with the others.
+"""The device process, worker side: its setup, and the operations of a step.
 
-The devices keep step by a barrier after every turn, as devices with a common clock would: a turn takes as long as its
-computing or its loading, whichever is longer.
+The schedule's `process_step` calls the operations. In every turn, some devices compute and others load; a barrier ends
+the turn, so a turn takes as long as its slowest device.
 """
 
 from __future__ import annotations
 
 import mmap
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,134 +17,122 @@ import torch
 from torch import fx
 
 from tessera.launch.worker import Worker
-from tessera.phased.devices.device import Device
-from tessera.phased.devices.shared_values import Table
-from tessera.phased.events import Event, Timeline
-from tessera.phased.memory.activations import Activations, Scratch, Values
-from tessera.phased.memory.budget import Division
+from tessera.phased.devices.device import PhaseDevice
+from tessera.phased.devices.shared_values import SharedValueTable
+from tessera.phased.events import Event, EventTimeline
+from tessera.phased.memory.activations import Activations, ScratchSpace, Values
+from tessera.phased.memory.budget import MemoryDivision
 from tessera.phased.memory.mapped import open_reader
 from tessera.phased.memory.working import WorkingMemory
-from tessera.phased.network.programs import Border, Program
-from tessera.phased.store.layout import Layout
-from tessera.phased.store.reader import Reading
+from tessera.phased.network.programs import PhaseBoundary, PhaseProgram
+from tessera.phased.store.layout import PhaseLayout
+from tessera.phased.store.reader import ReadConfig
 from tessera.phased.store.weights_file import WeightsFile
-from tessera.transport.memory import Address, mapped
+from tessera.transport.shared_memory import SharedMemoryAddress, map_shared_memory
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Blueprint:
-    """All that a device process has to know; `divisions` are of the working memory of each device."""
+class DeviceBlueprint:
+    """The setup sent once to every device process; `divisions` holds the division of each device's working memory.
 
-    schedule: str
+    `run_step` is the schedule's function that runs a step on a device.
+    """
+
+    run_step: Callable[[DeviceProcess, list[Values]], None]
     modules: tuple[fx.GraphModule, ...]
-    borders: tuple[Border, ...]
-    layouts: tuple[Layout, ...]
+    boundaries: tuple[PhaseBoundary, ...]
+    layouts: tuple[PhaseLayout, ...]
     names: tuple[tuple[str, ...], ...]
-    divisions: tuple[Division, ...]
+    divisions: tuple[MemoryDivision, ...]
     path: Path
     direct: bool
     checksums: bool
     mapped: bool
 
 
-class _Process:
-    """The device of this process."""
+class DeviceProcess:
+    """The device of this process: device `number` of `count` devices, for a network of `phases` phases."""
 
-    def __init__(self, worker: Worker, blueprint: Blueprint) -> None:
+    def __init__(self, worker: Worker, blueprint: DeviceBlueprint) -> None:
         self._worker, self._blueprint = worker, blueprint
-        self._timeline = Timeline()
+        self.number, self.count, self.phases = worker.rank, worker.size, len(blueprint.layouts)
+        self._timeline = EventTimeline()
         self._reader = open_reader(
-            Reading(
+            ReadConfig(
                 file=WeightsFile(blueprint.path),
                 direct=blueprint.direct,
                 checksums=blueprint.checksums,
                 mapped=blueprint.mapped,
-                largest=max(layout.nbytes for layout in blueprint.layouts),
+                largest_phase=max(layout.nbytes for layout in blueprint.layouts),
             )
         )
         division = blueprint.divisions[worker.rank]
         self._memory = WorkingMemory(division, blueprint.layouts, blueprint.names, self._reader)
         self._memory.load_resident()
         programs = [
-            Program(module, border) for module, border in zip(blueprint.modules, blueprint.borders, strict=True)
+            PhaseProgram(module, boundary)
+            for module, boundary in zip(blueprint.modules, blueprint.boundaries, strict=True)
         ]
-        self._device = Device(worker.rank, programs, self._memory, self._timeline)
-        self._known: tuple[Address, Table, int] | None = None
+        self._device = PhaseDevice(worker.rank, programs, self._memory, self._timeline)
+        self._known: tuple[SharedMemoryAddress, SharedValueTable, int] | None = None
         self._values: list[Values] = []
 
-    def step(self, address: Address, table: Table, batches: int) -> list[Event]:
-        """Pass mini-batches, which lie in shared memory, through the phases that are this device's."""
+    def run_step(self, address: SharedMemoryAddress, table: SharedValueTable, batches: int) -> list[Event]:
+        """Compute the phases of this device for the mini-batches in shared memory, and return the recorded events."""
         if self._known != (address, table, batches):
-            memory = mapped(address)
-            self._values = [_views(memory, table, batch) for batch in range(batches)]
+            memory = map_shared_memory(address)
+            self._values = [_view_values(memory, table, batch) for batch in range(batches)]
             self._known = (address, table, batches)
-        if self._blueprint.schedule == "phased":
-            self._in_turns(self._values)
-        else:
-            self._along_diagonals(self._values)
-        return self._timeline.take()
+        self._blueprint.run_step(self, self._values)
+        return self._timeline.drain()
 
-    def _in_turns(self, values: list[Values]) -> None:
-        """Compute a phase while another device loads the next one, then change roles."""
-        rank, devices, phases = self._worker.rank, self._worker.size, len(self._blueprint.layouts)
-        for turn in range(-1, phases):
-            if turn >= 0 and turn % devices == rank:
-                self._compute(turn, 0, values)
-            if (turn + 1) % devices == rank and turn + 1 < phases:
-                layout = self._blueprint.layouts[turn + 1]
-                with self._timeline.timed(rank, turn + 1, "load", layout.stored_bytes):
-                    self._reader.read(layout, self._memory.buffers[0].memory)
-            self._wait(max(turn, 0))
+    def load(self, phase: int) -> None:
+        """Load a phase into the buffer of this device."""
+        layout = self._blueprint.layouts[phase]
+        with self._timeline.record_span(self.number, phase, "load", layout.stored_bytes):
+            self._reader.read(layout, self._memory.buffers[0].memory)
 
-    def _along_diagonals(self, values: list[Values]) -> None:
-        """Mini-batches follow one another through the devices, each a phase behind the one before it."""
-        phases = range(len(self._blueprint.layouts))
-        for diagonal in range(len(phases) + len(values) - 1):
-            for phase in phases[self._worker.rank :: self._worker.size]:
-                if 0 <= diagonal - phase < len(values):
-                    self._compute(phase, None, [values[diagonal - phase]])
-            self._wait(min(diagonal, phases[-1]))
-
-    def _compute(self, phase: int, buffer: int | None, values: list[Values]) -> None:
-        """Compute a phase, then put what others need of it into the memory that they share."""
-        own = Activations(Scratch())
-        border = self._blueprint.borders[phase]
-        own.begin([{name: shared[name] for name in border.inputs} for shared in values])
-        self._device.compute(phase, buffer, own, range(len(values)))
-        start, moved = time.perf_counter(), 0
+    def compute(self, phase: int, buffer: int | None, values: list[Values]) -> None:
+        """Compute a phase from a buffer (None: from resident weights), and write its outputs to shared memory."""
+        activations = Activations(ScratchSpace())
+        boundary = self._blueprint.boundaries[phase]
+        activations.begin([{name: shared[name] for name in boundary.inputs} for shared in values])
+        self._device.compute(phase, buffer, activations, range(len(values)))
+        start, copied_bytes = time.perf_counter(), 0
         with torch.no_grad():
-            for shared, made in zip(values, own.end(), strict=True):
-                for name in border.outputs:
-                    if isinstance(made[name], torch.Tensor):
-                        shared[name].copy_(made[name])
-                        moved += made[name].nbytes
+            for shared, outputs in zip(values, activations.end(), strict=True):
+                for name in boundary.outputs:
+                    if isinstance(outputs[name], torch.Tensor):
+                        shared[name].copy_(outputs[name])
+                        copied_bytes += outputs[name].nbytes
         stop = time.perf_counter()
-        rank = self._worker.rank
-        self._timeline.add(Event(device=rank, phase=phase, kind="hand-over", start=start, stop=stop, bytes=moved))
+        event = Event(device=self.number, phase=phase, kind="hand-over", start=start, stop=stop, bytes=copied_bytes)
+        self._timeline.add(event)
 
-    def _wait(self, phase: int) -> None:
-        with self._timeline.timed(self._worker.rank, phase, "wait"):
+    def wait_for_others(self, phase: int) -> None:
+        """Wait until all devices have finished the turn, and record the waiting time as an event of `phase`."""
+        with self._timeline.record_span(self.number, phase, "wait"):
             self._worker.sync.barrier()
 
 
-_here: list[_Process] = []
+_current_device: list[DeviceProcess] = []  # the device of this process, after `prepare_device`
 
 
-def prepare(worker: Worker, blueprint: Blueprint) -> None:
-    """Make this process a device."""
-    _here[:] = [_Process(worker, blueprint)]
+def prepare_device(worker: Worker, blueprint: DeviceBlueprint) -> None:
+    """Set this process up as a device."""
+    _current_device[:] = [DeviceProcess(worker, blueprint)]
 
 
-def step(worker: Worker, address: Address, table: Table, batches: int) -> list[Event]:
-    """One step of the device that this process is."""
-    return _here[0].step(address, table, batches)
+def run_step(worker: Worker, address: SharedMemoryAddress, table: SharedValueTable, batches: int) -> list[Event]:
+    """Run one step on the device of this process."""
+    return _current_device[0].run_step(address, table, batches)
 
 
-def _views(memory: mmap.mmap, table: Table, batch: int) -> dict[str, Any]:
-    """The values of a mini-batch as tensors in shared memory."""
+def _view_values(memory: mmap.mmap, table: SharedValueTable, batch: int) -> dict[str, Any]:
+    """Return the values of a mini-batch as tensors in shared memory."""
 
-    def numbers(at: int, count: int, dtype: torch.dtype) -> torch.Tensor:
+    def view_flat(at: int, count: int, dtype: torch.dtype) -> torch.Tensor:
         return torch.frombuffer(memory, dtype=dtype, offset=at, count=count)
 
-    views = {name: place.view(numbers, batch * table.nbytes) for name, place in table.places.items()}
+    views = {name: slot.view(view_flat, batch * table.nbytes) for name, slot in table.slots.items()}
     return dict(table.constants) | views

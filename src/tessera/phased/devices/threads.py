@@ -1,4 +1,4 @@
-"""Devices as threads of this process, each pinned to cores of its own, with its own number of torch threads."""
+"""Device threads of this process, each pinned to its own cores and with its own number of torch threads."""
 
 from __future__ import annotations
 
@@ -11,44 +11,45 @@ from typing import Any
 
 import torch
 
-from tessera.launch.placement import Cpus, available_cpus, numa_nodes, placement
+from tessera.launch.placement import Cpus, get_available_cpus, place_workers, read_numa_nodes
 
 Task = tuple[Future[Any], Callable[..., Any], tuple[Any, ...]]
 
 
 class DeviceThreads:
-    """One thread per device; what is given to a device is done there, in order.
+    """One thread for each device, which runs submitted functions in order.
 
-    The threads are daemons: a model that nobody closed does not keep the interpreter from ending. Without `pin` they
-    run on any core that the caller may use.
+    The threads are daemons, so an unclosed model does not keep the interpreter from exiting. Without `pin` they run on
+    any core that the caller may use.
     """
 
     def __init__(self, devices: int, threads: int, *, pin: bool = True) -> None:
         before = torch.get_num_threads()
         self._tasks: list[SimpleQueue[Task | None]] = []
         self._threads = []
-        here = available_cpus()
-        for number, cpus in enumerate(placement(devices, threads, here, numa_nodes()) if pin else (here,) * devices):
+        cpus_here = get_available_cpus()
+        places = place_workers(devices, threads, cpus_here, read_numa_nodes()) if pin else (cpus_here,) * devices
+        for number, cpus in enumerate(places):
             tasks: SimpleQueue[Task | None] = SimpleQueue()
-            thread = threading.Thread(target=_serve, args=(tasks,), name=f"tessera-device-{number}", daemon=True)
+            thread = threading.Thread(target=_run_tasks, args=(tasks,), name=f"tessera-device-{number}", daemon=True)
             thread.start()
             self._tasks.append(tasks)
             self._threads.append(thread)
-            self.submit(number, _settle, cpus, threads).result()
-        torch.set_num_threads(before)  # also the number that any later thread begins with
+            self.submit(number, _configure_thread, cpus, threads).result()
+        torch.set_num_threads(before)  # torch threads of threads that are started later
 
     def submit(self, device: int, function: Callable[..., Any], *args: Any) -> Future[Any]:
-        """Have a device call a function; the result, or the error, comes through the future."""
+        """Call a function on a device; the future holds its result or error."""
         future: Future[Any] = Future()
         self._tasks[device].put((future, function, args))
         return future
 
-    def on_all(
-        self, function: Callable[..., Any], args: Sequence[tuple[Any, ...]], give_up: Callable[[], None]
+    def run_on_all(
+        self, function: Callable[..., Any], args: Sequence[tuple[Any, ...]], abort: Callable[[], None]
     ) -> list[Future[Any]]:
-        """Have every device call a function with arguments of its own; none is at it any more when this comes back.
+        """Call a function on every device with separate arguments, and wait until all calls have ended.
 
-        Who waits may be interrupted (Ctrl-C): then `give_up` is called, which has to bring the devices to rest.
+        If the wait is interrupted (Ctrl-C), `abort` is called; it must cause the pending calls to end.
         """
         running: list[Future[Any]] = []
         try:
@@ -56,30 +57,30 @@ class DeviceThreads:
                 running.append(self.submit(device, function, *own))
             wait(running)
         except BaseException:
-            give_up()
+            abort()
             wait(running)
             raise
         return running
 
     def close(self) -> None:
-        """End the threads when they are through with what they were given."""
+        """End the threads after their submitted functions."""
         for tasks in self._tasks:
             tasks.put(None)
         for thread in self._threads:
             thread.join()
 
 
-def _serve(tasks: SimpleQueue[Task | None]) -> None:
+def _run_tasks(tasks: SimpleQueue[Task | None]) -> None:
     while (task := tasks.get()) is not None:
         future, function, args = task
         try:
             future.set_result(function(*args))
         except BaseException as error:
             future.set_exception(error)
-        del task, future, function, args  # nothing is kept alive while waiting
+        del task, future, function, args  # free function, arguments and result while waiting for the next call
 
 
-def _settle(cpus: Cpus, threads: int) -> None:
-    os.sched_setaffinity(0, cpus)  # of this thread alone, and of those that it starts
+def _configure_thread(cpus: Cpus, threads: int) -> None:
+    os.sched_setaffinity(0, cpus)  # applies to this thread and to threads that it starts
     torch.set_num_threads(threads)
-    torch.get_num_threads()  # now, not at the thread's first computing, it takes the number over for good
+    torch.get_num_threads()  # applies the number of threads now instead of at the first computation

@@ -1,1 +1,1 @@
-"""Working memory: a budget, the buffers in it, and what passes through them."""
+"""Working memory: the budget, its buffers, the stream of weights through them, and activations."""

@@ -1,1 +1,1 @@
-"""A network without its weights, and its cutting into phases."""
+"""The network without its weights: tracing, splitting into phases, and the program of each phase."""

@@ -1,1 +1,1 @@
-"""What happened in a pass: its timeline, and the directory that `--profile` writes."""
+"""The profile of a pass: values computed from its events, its timeline, and the directory that `--profile` writes."""

@@ -1,4 +1,4 @@
-"""The directory that `--profile` writes: a page with the timelines, a trace for Chrome and Perfetto, and JSON."""
+"""The directory that `--profile` writes: a page with timelines, a trace for Chrome and Perfetto, and JSON."""
 
 from __future__ import annotations
 
@@ -10,75 +10,64 @@ from typing import Any
 
 from tessera.errors import TesseraError
 from tessera.files import replace_text
-from tessera.phased.profile.chrome import chrome_trace
-from tessera.phased.profile.page import profile_page
+from tessera.phased.profile.chrome import build_chrome_trace
+from tessera.phased.profile.page import build_profile_page
 from tessera.phased.profile.pass_profile import PassProfile
 from tessera.results import strict_json
-from tessera.results.record import Record
 
-FOLDER = "phases-profile"
-PAGE, TRACE, DATA = "timeline.html", "trace.json", "profile.json"
-PROFILE = "profile"  # what a record calls it among its conditions
-
-
-def profile_of(record: Record) -> PassProfile | None:
-    """The pass that a record carries; None where it has none, or one of another release."""
-    data = record.conditions.get(PROFILE)
-    if not isinstance(data, Mapping):
-        return None
-    try:
-        return PassProfile.from_json(data)
-    except (KeyError, TypeError, ValueError):
-        return None
+PROFILE_FOLDER = "phases-profile"
+PAGE_FILE, TRACE_FILE, DATA_FILE = "timeline.html", "trace.json", "profile.json"
 
 
 @contextmanager
-def prepared(parent: Path) -> Iterator[Path]:
-    """The folder of a profile, made and seen to be writable before anything is measured.
+def prepare_directory(parent: Path) -> Iterator[Path]:
+    """Create the directory of a profile and check that it is writable, before anything is measured.
 
-    What was made goes again at the end if nothing was written into it.
+    Directories that were created are removed at the end if they are empty.
     """
-    folder = parent / FOLDER
-    made: list[Path] = []
+    folder = parent / PROFILE_FOLDER
+    created: list[Path] = []
     try:
         try:
-            made = [place for place in (folder, *folder.parents) if not place.exists()]
+            created = [path for path in (folder, *folder.parents) if not path.exists()]
             folder.mkdir(parents=True, exist_ok=True)
             with tempfile.NamedTemporaryFile(dir=folder):
                 pass
         except OSError as error:
-            raise _unwritable(folder, error, "give another place with --profile-dir") from None
+            raise _build_write_error(folder, error, "choose another directory with --profile-dir") from None
         yield folder
     finally:
-        with suppress(OSError):  # the first that is not empty stays, and all above it
-            for place in made:
-                place.rmdir()
+        with suppress(OSError):  # a directory that is not empty is kept, and so are its parents
+            for path in created:
+                path.rmdir()
 
 
 def write_profile(profiles: Mapping[str, PassProfile], folder: Path) -> list[Path]:
-    """Write the three files, each whole or not at all; gives their paths."""
+    """Write the three files, each complete or not at all, and return their paths."""
     texts = {
-        PAGE: profile_page(profiles),
-        TRACE: strict_json.dumps(chrome_trace(profiles)),
-        DATA: strict_json.dumps({case: _in_full(profile) for case, profile in profiles.items()}, indent=1),
+        PAGE_FILE: build_profile_page(profiles),
+        TRACE_FILE: strict_json.dumps(build_chrome_trace(profiles)),
+        DATA_FILE: strict_json.dumps({case: _profile_to_dict(profile) for case, profile in profiles.items()}, indent=1),
     }
     for name, text in texts.items():
         try:
             replace_text(folder / name, text)
         except OSError as error:
-            raise _unwritable(folder / name, error, "the results are stored; make room and profile again") from None
+            raise _build_write_error(
+                folder / name, error, "the results are stored; free some space and profile again"
+            ) from None
     return [folder / name for name in texts]
 
 
-def _in_full(profile: PassProfile) -> dict[str, Any]:
-    """A pass with names for everything, for programs that are not ours."""
+def _profile_to_dict(profile: PassProfile) -> dict[str, Any]:
+    """Return a pass as nested dicts with named values, for other programs."""
     return {
         "seconds": profile.seconds,
         "ideal": profile.ideal,
         "efficiency": profile.efficiency,
         "hidden": profile.hidden,
-        "idle": {str(device): profile.idle(device) for device in profile.devices},
-        "phases": [_phase(profile, number) for number in range(len(profile.parts))],
+        "idle": {str(device): profile.get_idle_seconds(device) for device in profile.devices},
+        "phases": [_phase_to_dict(profile, number) for number in range(len(profile.phases))],
         "events": [
             {
                 "device": event.device,
@@ -93,21 +82,21 @@ def _in_full(profile: PassProfile) -> dict[str, Any]:
     }
 
 
-def _phase(profile: PassProfile, number: int) -> dict[str, Any]:
-    part, seen = profile.parts[number], profile.figures(number)
+def _phase_to_dict(profile: PassProfile, number: int) -> dict[str, Any]:
+    cost, times = profile.phases[number], profile.get_phase_times(number)
     return {
-        "name": part.name,
-        "bytes": part.bytes,
-        "flops": part.flops,
-        "load alone": part.load,
-        "compute alone": part.compute,
-        "ideal": part.ideal,
-        "load": seen.load,
-        "compute": seen.compute,
-        "hidden": seen.hidden,
-        "hand-over": seen.hand_over,
+        "name": cost.name,
+        "bytes": cost.bytes,
+        "flops": cost.flops,
+        "load alone": cost.load,
+        "compute alone": cost.compute,
+        "ideal": cost.ideal,
+        "load": times.load,
+        "compute": times.compute,
+        "hidden": times.hidden,
+        "hand-over": times.hand_over,
     }
 
 
-def _unwritable(path: Path, error: OSError, do: str) -> TesseraError:
+def _build_write_error(path: Path, error: OSError, do: str) -> TesseraError:
     return TesseraError(f"cannot write the profile: {error.strerror or error}", got=str(path), do=do)

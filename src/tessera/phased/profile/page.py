@@ -1,4 +1,4 @@
-"""The page of a profile: for every case its timeline, and its phases in numbers. No script, nothing to fetch."""
+"""The HTML page of a profile: the timeline of every case and a table of its phases. No scripts, no requests."""
 
 from __future__ import annotations
 
@@ -6,36 +6,73 @@ from collections.abc import Mapping
 from html import escape
 
 from tessera.phased.profile.pass_profile import PassProfile
-from tessera.phased.profile.picture import describe, pass_svg
-from tessera.phased.profile.rows import HEADS, phase_row
-from tessera.report.figures import format_percent
-from tessera.report.picture_page import picture_page, picture_table
+from tessera.phased.profile.picture import describe_pass, draw_pass
+from tessera.report.figures import format_bytes, format_percent, format_rate, format_seconds
+from tessera.report.picture_page import build_picture_page, build_picture_table
 
-STYLE = """\
+PAGE_STYLE = """\
 h2 { margin-top: 2.2rem; }
 figure svg { display: block; width: 100%; height: auto; min-width: 44rem; }
 table { margin-top: 0.8rem; }
 td:nth-child(2) { max-width: 22rem; overflow: hidden; text-overflow: ellipsis; }
 """
-INTRO = (
-    "One pass through all phases of each case. A phase's ideal is the longer of its I/O and its compute, each taken by "
-    "itself; the mark shows where a pass would end if every phase reached it. Tinted stretches are idle: the device "
-    "neither loads nor computes. Point at a stretch to see what it is."
+PAGE_INTRO = (
+    "One pass through all phases of each case. The ideal of a phase is the longer of its I/O and its compute, each "
+    "measured in isolation; the mark shows where a pass would end if every phase reached it. Tinted spans are idle: "
+    "the device neither loads nor computes. Hover over a span for details."
 )
 
 
-def profile_page(profiles: Mapping[str, PassProfile]) -> str:
-    """The page as text; cases are named by the keys."""
-    cases = (_case(name, profile) for name, profile in profiles.items())
-    return picture_page("\n".join([f"<h1>Phases</h1>\n<p>{escape(INTRO)}</p>", *cases]), title="Phases", style=STYLE)
-
-
-def _case(name: str, profile: PassProfile) -> str:
-    idle = ", ".join(f"device {d} {format_percent(profile.idle(d) / profile.seconds)}" for d in profile.devices)
-    said = f"{describe(profile)}. Idle: {idle}." if idle else f"{describe(profile)}."
-    rows = (phase_row(profile, number) for number in range(len(profile.parts)))
-    table = picture_table(HEADS, rows, numbers=range(2, len(HEADS)))
-    return (
-        f"<section><h2>{escape(name).replace(',', ',<wbr>')}</h2><p>{escape(said)}</p>"
-        f"<figure>{pass_svg(profile, standalone=False)}</figure><figure>{table}</figure></section>"
+def build_profile_page(profiles: Mapping[str, PassProfile]) -> str:
+    """Return the page as HTML; the keys are the names of the cases."""
+    cases = (_render_case(name, profile) for name, profile in profiles.items())
+    return build_picture_page(
+        "\n".join([f"<h1>Phases</h1>\n<p>{escape(PAGE_INTRO)}</p>", *cases]), title="Phases", style=PAGE_STYLE
     )
+
+
+def _render_case(name: str, profile: PassProfile) -> str:
+    idle = ", ".join(
+        f"device {d} {format_percent(profile.get_idle_seconds(d) / profile.seconds)}" for d in profile.devices
+    )
+    summary = f"{describe_pass(profile)}. Idle: {idle}." if idle else f"{describe_pass(profile)}."
+    rows = (format_phase_row(profile, number) for number in range(len(profile.phases)))
+    table = build_picture_table(PHASE_HEADINGS, rows, numbers=range(2, len(PHASE_HEADINGS)))
+    return (
+        f"<section><h2>{escape(name).replace(',', ',<wbr>')}</h2><p>{escape(summary)}</p>"
+        f"<figure>{draw_pass(profile, standalone=False)}</figure><figure>{table}</figure></section>"
+    )
+
+
+PHASE_HEADINGS = (
+    "phase",
+    "layers",
+    "loaded",
+    "FLOPs / byte",
+    "I/O isolated",
+    "compute isolated",
+    "bound by",
+    "I/O",
+    "compute",
+    "hidden",
+    "hand-over",
+)
+
+
+def format_phase_row(profile: PassProfile, number: int) -> list[str]:
+    """Return the values of a phase as text, in the order of `PHASE_HEADINGS`."""
+    cost, times = profile.phases[number], profile.get_phase_times(number)
+    per_byte = cost.flops_per_byte
+    return [
+        str(number),
+        cost.name,
+        format_bytes(cost.bytes),
+        "" if per_byte is None else format_rate(per_byte, ""),
+        format_seconds(cost.load) if cost.bytes else "",
+        format_seconds(cost.compute),
+        cost.bound if cost.bytes else "",
+        format_seconds(times.load) if times.load else "",
+        format_seconds(times.compute),
+        format_percent(times.hidden / times.load) if times.load else "",
+        format_seconds(times.hand_over) if times.hand_over else "",
+    ]

@@ -1,7 +1,7 @@
-"""One pass through all phases as it went: who loaded, computed and handed over what, and when.
+"""The profile of one pass through all phases: its events, and the values derived from them.
 
-Everything that is said about a pass (how much of its loading was hidden, how near it came to the ideal) is reckoned
-here from its events, and nowhere else. A record carries the profile of a pass as plain values.
+Hidden loading (loading that overlaps with computing), idle time, ideal time and efficiency are computed only here. A
+record stores the profile of a pass as plain values.
 """
 
 from __future__ import annotations
@@ -11,17 +11,19 @@ from dataclasses import astuple, dataclass, replace
 from typing import Any
 
 from tessera.phased.events import Event
-from tessera.phased.profile.spans import Span, length, shared
+from tessera.phased.profile.spans import Span, measure_overlap, measure_spans
+from tessera.results.record import Record
 
 LOAD, COMPUTE, HAND_OVER = "load", "compute", "hand-over"
-WORK = (COMPUTE, LOAD, HAND_OVER)  # whatever else a device does, it does not work
+BUSY_KINDS = (COMPUTE, LOAD, HAND_OVER)  # kinds of events in which a device is busy
+PROFILE_KEY = "profile"  # key of the profile in the details of a record
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Part:
-    """A phase on paper: its name, the bytes that a pass loads for it, the FLOPs of all mini-batches of a pass.
+class PhaseCost:
+    """Cost of a phase in one pass: the bytes that are loaded, and the FLOPs of all mini-batches.
 
-    `load` and `compute` are the seconds that each takes by itself, with nothing beside it: the ideal is made of them.
+    `load` and `compute` are seconds, each measured in isolation; the ideal is computed from them.
     """
 
     name: str
@@ -32,23 +34,23 @@ class Part:
 
     @property
     def ideal(self) -> float:
-        """Seconds when the shorter of both is hidden behind the longer."""
+        """Ideal seconds of the phase: the longer of load and compute."""
         return max(self.load, self.compute)
 
     @property
     def bound(self) -> str:
-        """What decides about the ideal."""
+        """Name of the longer activity: load or compute."""
         return "I/O" if self.load > self.compute else "compute"
 
     @property
     def flops_per_byte(self) -> float | None:
-        """FLOPs that each byte loaded has to pay for; None where nothing is loaded."""
+        """FLOPs for each byte loaded; None if nothing is loaded."""
         return self.flops / self.bytes if self.bytes else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PhaseFigures:
-    """A phase in one pass: seconds of its loading, computing and handing over, and how much loading was hidden."""
+class PhaseTimes:
+    """Seconds of loading, computing, hand-over and hidden (overlapped) loading of a phase in one pass."""
 
     load: float
     compute: float
@@ -58,86 +60,98 @@ class PhaseFigures:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PassProfile:
-    """The events of a pass that began at 0 and took `seconds`, and the parts that it went through."""
+    """The events of a pass that began at 0 and took `seconds`, and the costs of its phases."""
 
     seconds: float
-    parts: tuple[Part, ...]
+    phases: tuple[PhaseCost, ...]
     events: tuple[Event, ...]
 
     @classmethod
-    def of(cls, events: Iterable[Event], parts: Iterable[Part], begin: float, end: float) -> PassProfile:
-        """From events as they were recorded; what of them lies outside of the pass belongs to its neighbours."""
-        inside = [_clipped(event, begin, end) for event in events if event.stop > begin and event.start < end]
-        return cls(seconds=end - begin, parts=tuple(parts), events=tuple(inside))
+    def from_events(cls, events: Iterable[Event], phases: Iterable[PhaseCost], begin: float, end: float) -> PassProfile:
+        """Build a profile from recorded events, clipped to the time from `begin` to `end`."""
+        inside = [_clip_event(event, begin, end) for event in events if event.stop > begin and event.start < end]
+        return cls(seconds=end - begin, phases=tuple(phases), events=tuple(inside))
 
     @property
     def devices(self) -> list[int]:
-        """The devices that did something, in order."""
+        """Numbers of the devices that have events, in order."""
         return sorted({event.device for event in self.events})
 
-    def spans(self, kind: str, *, device: int | None = None, phase: int | None = None) -> list[Span]:
-        """When something of a kind went on: on one device or on any, for one phase or for any."""
+    def get_spans(self, kind: str, *, device: int | None = None, phase: int | None = None) -> list[Span]:
+        """Return the start and end times of events of a kind, optionally of one device or one phase only."""
         return [
             (event.start, event.stop)
             for event in self.events
             if event.kind == kind and device in (None, event.device) and phase in (None, event.phase)
         ]
 
-    def busy(self, device: int) -> list[Span]:
-        """When a device worked."""
-        return [span for kind in WORK for span in self.spans(kind, device=device)]
+    def get_busy_spans(self, device: int) -> list[Span]:
+        """Return the times in which a device was busy."""
+        return [span for kind in BUSY_KINDS for span in self.get_spans(kind, device=device)]
 
-    def idle(self, device: int) -> float:
-        """Seconds in which a device neither loaded nor computed nor handed over."""
-        return self.seconds - length(self.busy(device))
+    def get_idle_seconds(self, device: int) -> float:
+        """Return the seconds in which a device neither loaded nor computed nor handed over."""
+        return self.seconds - measure_spans(self.get_busy_spans(device))
 
-    def figures(self, phase: int) -> PhaseFigures:
-        """What happened to one phase."""
-        loading = self.spans(LOAD, phase=phase)
-        return PhaseFigures(
-            load=length(loading),
-            compute=length(self.spans(COMPUTE, phase=phase)),
-            hand_over=length(self.spans(HAND_OVER, phase=phase)),
-            hidden=shared(loading, self.spans(COMPUTE)),
+    def get_phase_times(self, phase: int) -> PhaseTimes:
+        """Return the measured times of one phase."""
+        loading = self.get_spans(LOAD, phase=phase)
+        return PhaseTimes(
+            load=measure_spans(loading),
+            compute=measure_spans(self.get_spans(COMPUTE, phase=phase)),
+            hand_over=measure_spans(self.get_spans(HAND_OVER, phase=phase)),
+            hidden=measure_overlap(loading, self.get_spans(COMPUTE)),
         )
 
     @property
     def ideal(self) -> float:
-        """Seconds if in every phase the shorter of loading and computing were hidden behind the longer."""
-        return sum(part.ideal for part in self.parts)
+        """Ideal seconds of the pass: the sum over phases of the longer of load and compute."""
+        return sum(phase.ideal for phase in self.phases)
 
     @property
     def efficiency(self) -> float:
-        """The ideal over what the pass took."""
+        """Ideal time divided by the measured time of the pass."""
         return self.ideal / self.seconds
 
     @property
     def hidden(self) -> float | None:
-        """The share of the loading that went on while something computed; None where nothing was loaded."""
-        loading = self.spans(LOAD)
-        return shared(loading, self.spans(COMPUTE)) / length(loading) if length(loading) else None
+        """Fraction of the loading time during which some device computed; None if nothing was loaded."""
+        loading = self.get_spans(LOAD)
+        seconds = measure_spans(loading)
+        return measure_overlap(loading, self.get_spans(COMPUTE)) / seconds if seconds else None
 
     def to_json(self) -> dict[str, Any]:
-        """Plain values; a part and an event are rows, because there are many."""
+        """Return the profile as plain values; phases and events are unnamed rows, to save space."""
         return {
             "seconds": self.seconds,
-            "parts": [list(astuple(part)) for part in self.parts],
+            "parts": [list(astuple(phase)) for phase in self.phases],
             "events": [list(astuple(event)) for event in self.events],
         }
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> PassProfile:
-        """Read back what `to_json` gave."""
-        part, event = (tuple(kind.__dataclass_fields__) for kind in (Part, Event))
+        """Build a profile from the values that `to_json` returned."""
+        phase, event = (tuple(row_type.__dataclass_fields__) for row_type in (PhaseCost, Event))
         return cls(
             seconds=float(data["seconds"]),
-            parts=tuple(Part(**dict(zip(part, row, strict=True))) for row in data["parts"]),
+            phases=tuple(PhaseCost(**dict(zip(phase, row, strict=True))) for row in data["parts"]),
             events=tuple(Event(**dict(zip(event, row, strict=True))) for row in data["events"]),
         )
 
 
-def _clipped(event: Event, begin: float, end: float) -> Event:
-    """The part of an event between two moments, in seconds after the first, with its share of the bytes."""
+def get_profile(record: Record) -> PassProfile | None:
+    """Return the profile that a record stores; None if it is missing or in an unknown format."""
+    data = record.details.get(PROFILE_KEY)
+    if not isinstance(data, Mapping):
+        return None
+    try:
+        return PassProfile.from_json(data)
+    except (KeyError, TypeError, ValueError):
+        return None
+
+
+def _clip_event(event: Event, begin: float, end: float) -> Event:
+    """Return the part of an event from `begin` to `end`, in seconds after `begin`, with a proportional byte count."""
     start, stop = max(event.start, begin), min(event.stop, end)
     share = (stop - start) / event.seconds if event.seconds else 1.0
     return replace(event, start=start - begin, stop=stop - begin, bytes=round(event.bytes * share))

@@ -1,4 +1,4 @@
-"""Stretches of time: joined where they touch, measured, and held against each other."""
+"""Spans of time, as pairs of start and end: merging, total length, overlap and gaps."""
 
 from __future__ import annotations
 
@@ -7,49 +7,49 @@ from collections.abc import Iterable
 Span = tuple[float, float]
 
 
-def merged(spans: Iterable[Span]) -> list[Span]:
-    """The same time in stretches that neither touch nor overlap, in order.
+def merge_spans(spans: Iterable[Span]) -> list[Span]:
+    """Merge spans that touch or overlap, and return them in order.
 
-    >>> merged([(4, 5), (0, 2), (1, 3)])
+    >>> merge_spans([(4, 5), (0, 2), (1, 3)])
     [(0, 3), (4, 5)]
     """
-    found: list[Span] = []
+    merged: list[Span] = []
     for start, end in sorted(spans):
-        if found and start <= found[-1][1]:
-            found[-1] = (found[-1][0], max(end, found[-1][1]))
+        if merged and start <= merged[-1][1]:
+            merged[-1] = (merged[-1][0], max(end, merged[-1][1]))
         else:
-            found.append((start, end))
-    return found
+            merged.append((start, end))
+    return merged
 
 
-def length(spans: Iterable[Span]) -> float:
-    """How long all of them are together; time that several share counts once.
+def measure_spans(spans: Iterable[Span]) -> float:
+    """Return the total length of spans; time covered by several spans counts once.
 
-    >>> length([(0, 2), (1, 3)])
+    >>> measure_spans([(0, 2), (1, 3)])
     3
     """
-    return sum(end - start for start, end in merged(spans))
+    return sum(end - start for start, end in merge_spans(spans))
 
 
-def shared(one: Iterable[Span], other: Iterable[Span]) -> float:
-    """How much time lies in both.
+def measure_overlap(one: Iterable[Span], other: Iterable[Span]) -> float:
+    """Return the length of the time that is in both sets of spans.
 
-    >>> shared([(0, 2), (5, 9)], [(1, 6)])
+    >>> measure_overlap([(0, 2), (5, 9)], [(1, 6)])
     2
     """
-    first, second = merged(one), merged(other)
-    return length(first) + length(second) - length([*first, *second])
+    first, second = merge_spans(one), merge_spans(other)
+    return measure_spans(first) + measure_spans(second) - measure_spans([*first, *second])
 
 
-def gaps(spans: Iterable[Span], start: float, end: float) -> list[Span]:
-    """What of the time from `start` to `end` is in none of them.
+def find_gaps(spans: Iterable[Span], start: float, end: float) -> list[Span]:
+    """Return the parts of the time from `start` to `end` that are in none of the spans.
 
-    >>> gaps([(1, 2), (4, 5)], 0, 5)
+    >>> find_gaps([(1, 2), (4, 5)], 0, 5)
     [(0, 1), (2, 4)]
     """
-    found, at = [], start
-    for begins, ends in merged(spans):
+    gaps, at = [], start
+    for begins, ends in merge_spans(spans):
         if begins > at:
-            found.append((at, min(begins, end)))
+            gaps.append((at, min(begins, end)))
         at = max(at, ends)
-    return [*found, (at, end)] if at < end else found
+    return [*gaps, (at, end)] if at < end else gaps

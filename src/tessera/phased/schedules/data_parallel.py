@@ -1,4 +1,4 @@
-"""All devices compute the same phase, each on its share of the batch; one stream of weights feeds them."""
+"""The schedule `data-parallel`: all devices compute the same phase, each on its share of the batch."""
 
 from __future__ import annotations
 
@@ -11,49 +11,54 @@ from torch import Tensor
 from tessera.errors import TesseraError
 from tessera.phased.devices.threads import DeviceThreads
 from tessera.phased.memory.activations import Activations, Values
-from tessera.phased.memory.stream import StreamOver
+from tessera.phased.memory.stream import StreamClosed
 from tessera.phased.memory.working import Weights
-from tessera.phased.network.samples import why_not_by_sample, why_not_divided
-from tessera.phased.schedules.schedule import Setup
+from tessera.phased.network.samples import find_moved_samples, find_sample_mixing
+from tessera.phased.schedules.schedule import ScheduleSetup
 
-FOLLOWS = (threading.BrokenBarrierError, StreamOver)  # errors of a device because another one failed
+SECONDARY_ERRORS = (threading.BrokenBarrierError, StreamClosed)  # raised on a device because another device failed
 
 
 class DataParallel:
-    """Mini-batches are divided over the devices if they come out even, and the samples of each of them otherwise.
+    """The schedule on device threads, which share one stream of weights.
 
-    Dividing mini-batches is exact for any network. Dividing samples is so where no call mixes them, which is looked
-    at beforehand; a network that does is refused.
+    Each device computes whole mini-batches if their number is a multiple of the number of devices, or if the network
+    may mix samples and there are more mini-batches than devices. Otherwise the samples of each mini-batch are split.
+
+    Splitting by mini-batch is exact for any network. Splitting by sample is exact only if no call mixes samples; the
+    calls are checked beforehand, and splitting a network that may mix samples is an error.
     """
 
-    def __init__(self, setup: Setup) -> None:
+    def __init__(self, setup: ScheduleSetup) -> None:
         self.setup = setup
-        self._why_not = why_not_by_sample(setup.network)
-        self._followed: dict[object, str] = {}  # by the kind of a mini-batch: why it cannot be divided
-        self._devices = [setup.device(number) for number in range(setup.devices)]
-        self._stream = setup.stream(users=setup.devices)
-        # Where weights are widened, all compute from what one of them has widened.
-        self._together = threading.Barrier(setup.devices)
+        self._mixing = find_sample_mixing(setup.network)
+        self._reasons: dict[object, str] = {}  # shapes and dtypes of a mini-batch -> why its samples cannot be split
+        self._devices = [setup.build_device(number) for number in range(setup.devices)]
+        self._stream = setup.open_stream(users=setup.devices)
+        # One device widens the weights of a phase, and all devices compute with the result.
+        self._barrier = threading.Barrier(setup.devices)
         self._widened: Weights = {}
         self._threads = DeviceThreads(setup.devices, setup.threads, pin=setup.pin)
 
     def run(self, batches: list[Values]) -> list[Values]:
         shares = self.setup.devices
-        whole = len(batches) % shares == 0 or (self._why_not and len(batches) > shares)
-        if whole:
-            return _interleaved(self._compute([batches[number::shares] for number in range(shares)]))
-        if why_not := self._why_not or next(filter(None, map(self._follow, batches)), ""):
+        by_batch = len(batches) % shares == 0 or (self._mixing and len(batches) > shares)
+        if by_batch:
+            return _restore_batch_order(self._compute_shares([batches[number::shares] for number in range(shares)]))
+        if reason := self._mixing or next(filter(None, map(self._find_split_obstacle, batches)), ""):
             raise TesseraError(
-                f"the samples of a batch cannot be divided over {shares} devices: {why_not}",
-                do=f"run {shares} mini-batches or more in a step, or take the schedule overlapped",
+                f"cannot split the samples of a batch over {shares} devices: {reason}",
+                do=f"run {shares} or more mini-batches (--batches-per-step {shares}), or use schedule 'overlapped'",
             )
-        divided = [_divided(values, shares) for values in batches]
-        found = self._compute([[parts[number] for parts in divided if parts[number]] for number in range(shares)])
-        counts = [[_samples(part) for part in parts] for parts in divided]
-        by_device = [iter(values) for values in found]
+        split = [_split_samples(values, shares) for values in batches]
+        outputs = self._compute_shares(
+            [[parts[number] for parts in split if parts[number]] for number in range(shares)]
+        )
+        counts = [[_count_samples(part) for part in parts] for parts in split]
+        by_device = [iter(values) for values in outputs]
         names = self.setup.network.results
         return [
-            _joined([next(by_device[n]) for n in range(shares) if count[n]], [c for c in count if c], names)
+            _join_parts([next(by_device[n]) for n in range(shares) if count[n]], [c for c in count if c], names)
             for count in counts
         ]
 
@@ -62,88 +67,88 @@ class DataParallel:
             self._stream.close()
         self._threads.close()
 
-    def _follow(self, values: Values) -> str:
-        """Why a mini-batch cannot be divided, found out once for all that are like it; empty if it can."""
-        kind = tuple((n, (tuple(v.shape), v.dtype) if isinstance(v, Tensor) else repr(v)) for n, v in values.items())
-        if kind not in self._followed:
-            self._followed[kind] = why_not_divided(self.setup.network, values)
-        return self._followed[kind]
+    def _find_split_obstacle(self, values: Values) -> str:
+        """Return why the samples of a mini-batch cannot be split; empty if they can. Cached by shapes and dtypes."""
+        key = tuple((n, (tuple(v.shape), v.dtype) if isinstance(v, Tensor) else repr(v)) for n, v in values.items())
+        if key not in self._reasons:
+            self._reasons[key] = find_moved_samples(self.setup.network, values)
+        return self._reasons[key]
 
-    def _compute(self, shares: list[list[Values]]) -> list[list[Values]]:
-        self._together.reset()
+    def _compute_shares(self, shares: list[list[Values]]) -> list[list[Values]]:
+        self._barrier.reset()
         try:
-            running = self._threads.on_all(self._share, list(enumerate(shares)), self._give_up)
+            running = self._threads.run_on_all(self._compute_share, list(enumerate(shares)), self._abort)
             errors = [error for error in (future.exception() for future in running) if error is not None]
             if errors:
-                raise next((error for error in errors if not isinstance(error, FOLLOWS)), errors[0])
+                raise next((error for error in errors if not isinstance(error, SECONDARY_ERRORS)), errors[0])
         except BaseException:
             if self._stream is not None:
                 self._stream.rewind()
             raise
         return [future.result() for future in running]
 
-    def _give_up(self) -> None:
-        """Wake all who wait for another device, or for weights: they may never come."""
-        self._together.abort()
+    def _abort(self) -> None:
+        """Wake the devices that wait for another device or for weights, after a device has failed."""
+        self._barrier.abort()
         if self._stream is not None:
-            self._stream.give_up()
+            self._stream.abort()
 
-    def _share(self, number: int, batches: list[Values]) -> list[Values]:
-        """What one device does in a step: all phases, on its share."""
-        activations = self.setup.activations(self.setup.devices)
+    def _compute_share(self, number: int, batches: list[Values]) -> list[Values]:
+        """Compute all phases for the mini-batches of one device."""
+        activations = self.setup.build_activations(self.setup.devices)
         activations.begin(batches)
         try:
             for phase in self.setup.phases:
-                self._phase(number, phase, activations, len(batches))
+                self._compute_phase(number, phase, activations, len(batches))
             return activations.end()
         except BaseException:
             activations.drop()
-            self._give_up()
+            self._abort()
             raise
 
-    def _phase(self, number: int, phase: int, activations: Activations, batches: int) -> None:
+    def _compute_phase(self, number: int, phase: int, activations: Activations, batches: int) -> None:
         buffer = None
-        if self._stream is not None and not self.setup.stays(phase):
+        if self._stream is not None and not self.setup.is_resident(phase):
             buffer = self._stream.acquire(phase, number)
         weights = None
-        if buffer is not None and self.setup.memory.widens(phase):
-            self._together.wait()
+        if buffer is not None and self.setup.memory.is_widened(phase):
+            self._barrier.wait()
             if number == 0:
-                with self.setup.memory.in_use():
-                    self._widened = self.setup.memory.weights(phase, buffer)
-            self._together.wait()
+                with self.setup.memory.hold():
+                    self._widened = self.setup.memory.get_weights(phase, buffer)
+            self._barrier.wait()
             weights = self._widened
         self._devices[number].compute(phase, buffer, activations, range(batches), weights)
         if buffer is not None and self._stream is not None:
             self._stream.release(phase)
 
 
-def _interleaved(shares: list[list[Values]]) -> list[Values]:
-    """Mini-batches in their order again."""
+def _restore_batch_order(shares: list[list[Values]]) -> list[Values]:
+    """Return the mini-batches of all devices in their original order."""
     return [shares[index % len(shares)][index // len(shares)] for index in range(sum(map(len, shares)))]
 
 
-def _divided(values: Values, shares: int) -> list[Values]:
-    """The values of a mini-batch by samples; shares beyond the samples are empty."""
+def _split_samples(values: Values, shares: int) -> list[Values]:
+    """Split the values of a mini-batch by samples into `shares` parts; some are empty if there are too few samples."""
     tensors = {name: value for name, value in values.items() if isinstance(value, Tensor)}
     counts = {value.shape[0] if value.dim() else 0 for value in tensors.values()}
     if len(counts) != 1 or 0 in counts:
-        raise TesseraError("only inputs with the same number of samples can be divided over devices", got=counts)
+        raise TesseraError("schedule 'data-parallel' requires inputs with equal numbers of samples", got=counts)
     pieces = {name: torch.tensor_split(value, shares) for name, value in tensors.items()}
     parts: list[Values] = [values | {name: piece[number] for name, piece in pieces.items()} for number in range(shares)]
-    return [part if _samples(part) else {} for part in parts]
+    return [part if _count_samples(part) else {} for part in parts]
 
 
-def _samples(values: Values) -> int:
+def _count_samples(values: Values) -> int:
     return next((len(value) for value in values.values() if isinstance(value, Tensor)), 0)
 
 
-def _joined(parts: list[Values], samples: list[int], names: Sequence[str]) -> Values:
-    """The results of a mini-batch from those of its parts."""
+def _join_parts(parts: list[Values], samples: list[int], names: Sequence[str]) -> Values:
+    """Concatenate the results of the parts of a mini-batch."""
     for part, count in zip(parts, samples, strict=True):
         if any(not isinstance(part[name], Tensor) or part[name].shape[:1] != (count,) for name in names):
             raise TesseraError(
-                "the network does not give one result per sample, so that batches cannot be divided",
-                do="take the schedule overlapped",
+                "schedule 'data-parallel' requires one result per sample",
+                do="use schedule 'overlapped'",
             )
     return {name: torch.cat([part[name] for part in parts]) for name in names}

@@ -1,1 +1,1 @@
-"""The part of the report about phased execution."""
+"""The section of phased execution in the report."""

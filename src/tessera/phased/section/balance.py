@@ -1,125 +1,128 @@
-"""The balance of I/O and compute: how much is computed for a byte that is loaded, and how fast that makes a phase."""
+"""The balance of I/O and compute in the report: a roofline plot and the bottleneck of every streaming case."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
 
-from tessera.phased.advise import Balance, advice, balances, measured_balance
-from tessera.phased.section.schedules import way
+from tessera.phased.advise import Balance, build_advice, get_measured_balance, list_balances
+from tessera.phased.section.schedules import describe_variant
 from tessera.report.blocks import Cell, Column, Heading, Plot, Row, Section, Table, Tone
-from tessera.report.cells import NONE
+from tessera.report.cells import EMPTY_CELL
 from tessera.report.figures import format_rate
-from tessera.report.naming import case_names
+from tessera.report.naming import name_cases
 from tessera.results.record import Record
 
-AXIS = {"type": "log", "exponentformat": "SI", "minexponent": 0, "dtick": 1}
-TONES: dict[str, Tone] = {"balanced": "good", "bound by I/O": "warn", "bound by compute": ""}
+LOG_AXIS = {"type": "log", "exponentformat": "SI", "minexponent": 0, "dtick": 1}
+LINE_DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot")
+BOUND_TONES: dict[str, Tone] = {"balanced": "good", "bound by I/O": "warn", "bound by compute": ""}
 
 
-def balance_section(records: Sequence[Record]) -> Section | None:
-    """Cases that stream, against what loading and computing allow; None without one."""
-    streamed = [record for record in records if measured_balance(record) is not None]
+def build_balance_section(records: Sequence[Record]) -> Section | None:
+    """Return plot and tables of the cases that stream weights; None if there are none."""
+    streamed = [record for record in records if get_measured_balance(record) is not None]
     if not streamed:
         return None
     intro = (
-        "A byte that is loaded has to pay for its way: with few FLOPs per byte a phase waits for its weights, with "
-        "many the stream is idle. They balance at the FLOP/s of the machine over the bytes/s of its stream, where the "
-        "two limits of the plot meet. More mini-batches per load, or larger ones, move a case to the right."
+        "With few FLOPs per byte loaded, a phase waits for its weights; with many, the stream is idle. Loading and "
+        "computing balance at the FLOP/s of the machine over the bytes/s of its stream, where the two limits of the "
+        "plot meet. More or larger mini-batches per load move a case to the right."
     )
-    return Section("Balance of I/O and compute", intro, [_plot(streamed), _machines(streamed), _cases(streamed)])
+    return Section(
+        "Balance of I/O and compute",
+        intro,
+        [_build_plot(streamed), _build_machine_table(streamed), _build_case_table(streamed)],
+    )
 
 
-def _plot(records: Sequence[Record]) -> Plot:
+def _build_plot(records: Sequence[Record]) -> Plot:
     traces: list[dict[str, Any]] = []
-    for number, name in enumerate(dict.fromkeys(way(record) for record in records)):
-        own = [record for record in records if way(record) == name]
+    for number, name in enumerate(dict.fromkeys(describe_variant(record) for record in records)):
+        variant_records = [record for record in records if describe_variant(record) == name]
         traces.append(
             {
                 "type": "scatter",
                 "mode": "markers",
                 "name": name,
-                "x": [record.metrics["flops_per_byte"].value for record in own],
-                "y": [record.metrics["gflops"].value * 1e9 for record in own],
-                "text": [record.case.key for record in own],
+                "x": [record.metrics["flops_per_byte"].value for record in variant_records],
+                "y": [record.metrics["gflops"].value * 1e9 for record in variant_records],
+                "text": [record.case.key for record in variant_records],
                 "hovertemplate": "%{text}<br>%{x:.3~s} FLOPs per byte, %{y:.3~s}FLOP/s<extra></extra>",
                 "marker": {"size": 10, "color": f"var(--series-{number % 6 + 1})"},
             }
         )
-    seen = [value for trace in traces for value in trace["x"]]
-    limits = {found.who: found for record in records if (found := measured_balance(record)) is not None}
-    low = min([*seen, *(one.needed for one in limits.values())]) / 3
-    high = max([*seen, *(one.needed for one in limits.values())]) * 3
-    traces += [_limit(one, low, high, dash) for one, dash in zip(limits.values(), _dashes(), strict=False)]
+    shown = [value for trace in traces for value in trace["x"]]
+    limits = {b.machine: b for record in records if (b := get_measured_balance(record)) is not None}
+    shown += [balance.flops_per_byte for balance in limits.values()]
+    low, high = min(shown) / 3, max(shown) * 3
+    traces += [
+        _build_limit_line(line, low, high, dash) for line, dash in zip(limits.values(), LINE_DASHES, strict=False)
+    ]
     layout = {
         "height": 400 + 20 * len(traces),
         "legend": {"orientation": "v", "x": 0, "y": 1.02, "yanchor": "bottom", "font": {"size": 12}},
         "margin": {"t": 20 * len(traces) + 16},
-        "xaxis": AXIS | {"title": {"text": "FLOPs per byte loaded"}},
-        "yaxis": AXIS | {"ticksuffix": "FLOP/s"},
+        "xaxis": LOG_AXIS | {"title": {"text": "FLOPs per byte loaded"}},
+        "yaxis": LOG_AXIS | {"ticksuffix": "FLOP/s"},
     }
-    caption = "What each case computes over its FLOPs per byte; the lines are what loading and computing allow."
+    caption = "FLOP/s of each case over its FLOPs per byte; the lines are the limits of loading and computing."
     return Plot({"data": traces, "layout": layout}, caption)
 
 
-def _limit(one: Balance, low: float, high: float, dash: str) -> dict[str, Any]:
-    """As far as the balance the stream decides, beyond it the arithmetic."""
+def _build_limit_line(balance: Balance, low: float, high: float, dash: str) -> dict[str, Any]:
+    """Return a roofline as a plot trace: limited by bandwidth below the balance, by compute above it."""
     return {
         "type": "scatter",
         "mode": "lines",
-        "name": f"limit of {one.who}: {one.needed:,.0f} FLOPs per byte balance",
-        "x": [low, one.needed, high],
-        "y": [low * one.stream, one.flops, one.flops],
+        "name": f"limit of {balance.machine}: {balance.flops_per_byte:,.0f} FLOPs per byte balance",
+        "x": [low, balance.flops_per_byte, high],
+        "y": [low * balance.bandwidth, balance.flops, balance.flops],
         "hoverinfo": "skip",
         "line": {"width": 1.3, "color": "var(--muted)", "dash": dash},
     }
 
 
-def _dashes() -> list[str]:
-    return ["solid", "dash", "dot", "dashdot", "longdash", "longdashdot"]
-
-
-def _machines(records: Sequence[Record]) -> Table:
+def _build_machine_table(records: Sequence[Record]) -> Table:
     columns: list[Heading] = [
         "Machine",
         Column("Compute", "number"),
         Column("Stream", "number"),
         Column("FLOPs per byte", "number", hint="at which loading and computing take equally long"),
-        Column("From", "prose"),
+        Column("Source", "prose"),
     ]
     rows: list[Row] = [
         [
-            one.who,
-            Cell(format_rate(one.flops, "FLOP/s"), one.flops),
-            Cell(format_rate(one.stream, "B/s"), one.stream),
-            Cell(f"{one.needed:,.0f}", one.needed),
-            one.source,
+            balance.machine,
+            Cell(format_rate(balance.flops, "FLOP/s"), balance.flops),
+            Cell(format_rate(balance.bandwidth, "B/s"), balance.bandwidth),
+            Cell(f"{balance.flops_per_byte:,.0f}", balance.flops_per_byte),
+            balance.source,
         ]
-        for one in balances(records)
+        for balance in list_balances(records)
     ]
-    return Table(columns, rows, "Balance of this host and of another machine")
+    return Table(columns, rows, "Balance of this host and of described machines")
 
 
-def _cases(records: Sequence[Record]) -> Table:
-    names = case_names([record.case for record in records])
+def _build_case_table(records: Sequence[Record]) -> Table:
+    names = name_cases([record.case for record in records])
     columns: list[Heading] = [
         "Case",
         Column("FLOPs per byte", "number"),
-        Column("Needed", "number", hint="to balance the rates that this case showed"),
+        Column("Needed", "number", hint="FLOPs per byte that balance the measured rates of this case"),
         Column("Bound", quick=True),
-        Column("To balance", "prose", hint="one of these, if the rates stay as they are"),
+        Column("To balance", "prose", hint="change one of these, if the rates stay as measured"),
     ]
     rows: list[Row] = []
     for record in records:
-        found = advice(record)
-        words = " or ".join(f"{name.replace('_', ' ')} {value:,}" for name, value in found.instead.items())
+        advice = build_advice(record)
+        changes = " or ".join(f"{name.replace('_', ' ')} {value:,}" for name, value in advice.alternatives.items())
         rows.append(
             [
                 names[record.case.key].cell,
-                Cell(f"{found.has:,.0f}", found.has),
-                Cell(f"{found.needed:,.0f}", found.needed),
-                Cell(found.bound, tone=TONES[found.bound]),
-                words if found.bound != "balanced" else NONE,
+                Cell(f"{advice.flops_per_byte:,.0f}", advice.flops_per_byte),
+                Cell(f"{advice.needed_flops_per_byte:,.0f}", advice.needed_flops_per_byte),
+                Cell(advice.bound, tone=BOUND_TONES[advice.bound]),
+                changes if advice.bound != "balanced" else EMPTY_CELL,
             ]
         )
-    return Table(columns, rows, "What bounds each case")
+    return Table(columns, rows, "Bottleneck of each case")

@@ -1,116 +1,123 @@
-"""Schedules side by side: the same network loaded and computed in turn, overlapped, and all in memory."""
+"""Schedules side by side in the report: times of the same network under each schedule and weight store."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
 
+from tessera.phased.choices import SCHEDULES
 from tessera.report.blocks import Cell, Column, Heading, Plot, Row, Section, Table
-from tessera.report.cells import NONE, figure, share
+from tessera.report.cells import EMPTY_CELL, make_share_cell, make_value_cell
 from tessera.report.figures import format_seconds
-from tessera.report.measured import INTERVAL_HINT, measured
-from tessera.report.naming import Names, case_names
-from tessera.report.rows import row_layout, value_axis
+from tessera.report.measured import INTERVAL_HINT, summarize_record
+from tessera.report.naming import CaseNames, name_cases
+from tessera.report.plots import make_row_layout, make_value_axis
 from tessera.results.record import Case, Record
 
-# What follows from the schedule, or has no meaning for some of them.
-FOLLOWS = ("schedule", "devices", "store", "cold", "budget", "activations", "workers")
+# Parameters that depend on the schedule, or that do not apply to all schedules.
+SCHEDULE_PARAMS = ("schedule", "devices", "store", "cold", "budget", "activations", "workers")
 
 
-def schedule_section(records: Sequence[Record]) -> Section | None:
-    """Every case, those of one network together; None without one."""
+def build_schedule_section(records: Sequence[Record]) -> Section | None:
+    """Return plot and table of all cases, grouped by network; None if there are none."""
     if not records:
         return None
     intro = (
-        "`sequential` loads a phase and then computes it; `overlapped` and `phased` load the next phase meanwhile, in "
-        "the background or on the other device; `data-parallel` divides the batch; `sharded` and `resident` have all "
-        "weights in memory and load nothing. An iteration passes all its mini-batches through a phase in one go."
+        "`sequential` loads a phase and then computes it; `overlapped` and `phased` load the next phase at the same "
+        "time, in the background or on another device; `data-parallel` splits the batch; `sharded` and `resident` hold "
+        "all weights in memory. An iteration passes all its mini-batches through a phase before the next phase."
     )
-    names = case_names([whatever_schedule(record.case) for record in records])
-    return Section("Schedules side by side", intro, [_plot(records, names), _table(records, names)])
+    names = name_cases([strip_schedule(record.case) for record in records])
+    return Section("Schedules side by side", intro, [_build_plot(records, names), _build_table(records, names)])
 
 
-def whatever_schedule(case: Case) -> Case:
-    """The same network and batches, however they are run: a row of the plot."""
-    kept = {name: value for name, value in case.params.items() if name not in FOLLOWS}
+def strip_schedule(case: Case) -> Case:
+    """Return the case without its schedule: cases of the same network and batches share a row of the plot."""
+    kept = {name: value for name, value in case.params.items() if name not in SCHEDULE_PARAMS}
     return Case(feature=case.feature, name=case.name, params=kept)
 
 
-def way(record: Record) -> str:
-    """The schedule, and from where it streams if it does."""
-    storage = str(record.conditions.get("storage", ""))
+def is_baseline(case: Case) -> bool:
+    """Return whether a case has the baseline schedule, which does not overlap loading and computing."""
+    schedule = SCHEDULES.get(str(case.params.get("schedule")))
+    return schedule is not None and schedule.is_baseline
+
+
+def describe_variant(record: Record) -> str:
+    """Return the schedule and the storage of the weights of a record, as text."""
+    storage = str(record.details.get("storage", ""))
     return f"{record.case.params.get('schedule', '')}, {storage}" if storage else str(record.case.params["schedule"])
 
 
-def _plot(records: Sequence[Record], names: Names) -> Plot:
-    """A bar for each way to run a network, and a mark on it where its ideal is."""
-    labels = {record.case.key: names[whatever_schedule(record.case).key].words for record in records}
-    ways = list(dict.fromkeys(way(record) for record in records))
+def _build_plot(records: Sequence[Record], names: CaseNames) -> Plot:
+    """Return a bar plot: a row for each network, a bar for each schedule and storage."""
+    labels = {record.case.key: names[strip_schedule(record.case).key].words for record in records}
+    variants = list(dict.fromkeys(describe_variant(record) for record in records))
     traces: list[dict[str, Any]] = []
-    for number, name in enumerate(ways):
-        own = [record for record in records if way(record) == name]
+    for number, name in enumerate(variants):
+        variant_records = [record for record in records if describe_variant(record) == name]
         traces.append(
             {
                 "type": "bar",
                 "orientation": "h",
                 "name": name,
-                "y": [labels[record.case.key] for record in own],
-                "x": [record.metrics["time"].value for record in own],
-                "text": [_in_words(record) for record in own],
+                "y": [labels[record.case.key] for record in variant_records],
+                "x": [record.metrics["time"].value for record in variant_records],
+                "text": [_format_times(record) for record in variant_records],
                 "textposition": "none",
                 "hovertemplate": "%{text}<extra></extra>",
                 "marker": {"color": f"var(--series-{number % 6 + 1})"},
             }
         )
-    layout = row_layout(list(dict.fromkeys(labels.values())), len(traces), legend=len(traces) > 1)
-    layout["xaxis"] = value_axis("s", logarithmic=False) | {"rangemode": "tozero"}
+    layout = make_row_layout(list(dict.fromkeys(labels.values())), len(traces), legend=len(traces) > 1)
+    layout["xaxis"] = make_value_axis("s", logarithmic=False) | {"rangemode": "tozero"}
     return Plot({"data": traces, "layout": layout}, "Time of an iteration; shorter is better.")
 
 
-def _in_words(record: Record) -> str:
+def _format_times(record: Record) -> str:
     metrics = record.metrics
-    words = [f"{way(record)}: {format_seconds(metrics['time'].value)}"]
+    words = [f"{describe_variant(record)}: {format_seconds(metrics['time'].value)}"]
     words += [
         f"{name} {format_seconds(metrics[name].value)}" for name in ("load", "compute", "ideal") if name in metrics
     ]
     return ", ".join(words)
 
 
-def _table(records: Sequence[Record], names: Names) -> Table:
+def _build_table(records: Sequence[Record], names: CaseNames) -> Table:
     columns: list[Heading] = [
         "Network",
         Column("Schedule", quick=True),
-        Column("Weights", quick=True, hint="where they are when a pass begins"),
+        Column("Weights", quick=True, hint="storage of the weights when a pass begins"),
         Column("Devices", "number"),
         Column("Time", "number", hint="of an iteration"),
         Column("Interval", "number", hint=INTERVAL_HINT),
         Column("Rate", "number"),
-        Column("I/O", "number", hint="loading all phases, with nothing beside it"),
-        Column("Compute", "number", hint="computing all phases, with nothing beside it"),
-        Column("Ideal", "number", hint="sum over phases of the longer of both"),
+        Column("I/O", "number", hint="loading all phases in isolation"),
+        Column("Compute", "number", hint="computing all phases in isolation"),
+        Column("Ideal", "number", hint="sum over phases of max(I/O, compute)"),
         Column("Efficiency", "number", hint="ideal over time"),
-        Column("Hidden", "number", hint="share of the loading while something computed"),
-        Column("Of sequential", "number", hint="times as long as loading and computing in turn"),
+        Column("Hidden", "number", hint="share of the loading during which a device computed"),
+        Column("Relative to sequential", "number", hint="time divided by the time of schedule sequential"),
         Column("Working memory", "number"),
-        Column("Peak memory", "number", hint="by which the process grew while the network was opened and ran a step"),
+        Column("Peak memory", "number", hint="growth of the process while the network was opened and ran a step"),
         Column("Predicted", "number", hint="by the calibrated machine"),
     ]
     base = {
-        (whatever_schedule(r.case).key, str(r.conditions.get("storage"))): r.metrics["time"].value
+        (strip_schedule(r.case).key, str(r.details.get("storage"))): r.metrics["time"].value
         for r in records
-        if r.case.params.get("schedule") == "sequential"
+        if is_baseline(r.case)
     }
-    rows = [_row(record, names, base) for record in records]
+    rows = [_build_row(record, names, base) for record in records]
     return Table(columns, rows, "Every case")
 
 
-def _row(record: Record, names: Names, base: dict[tuple[str, str], float]) -> Row:
-    metrics, found = record.metrics, measured(record)
-    network, storage = whatever_schedule(record.case).key, str(record.conditions.get("storage", ""))
-    times = {key: figure(m.value, m.unit) for key, m in metrics.items()}
-    shares = {key: share(metrics[key].value) for key in ("efficiency", "hidden") if key in metrics}
-    sequential, predicted = base.get((network, storage)), record.predicted.get("time")
-    ratio = metrics["time"].value / sequential if sequential else None
+def _build_row(record: Record, names: CaseNames, base: dict[tuple[str, str], float]) -> Row:
+    metrics, time = record.metrics, summarize_record(record)
+    network, storage = strip_schedule(record.case).key, str(record.details.get("storage", ""))
+    times = {key: make_value_cell(m.value, m.unit) for key, m in metrics.items()}
+    shares = {key: make_share_cell(metrics[key].value) for key in ("efficiency", "hidden") if key in metrics}
+    baseline, predicted = base.get((network, storage)), record.predicted.get("time")
+    ratio = metrics["time"].value / baseline if baseline else None
     devices = int(record.case.params.get("devices", 1))
     return [
         names[network].cell,
@@ -118,15 +125,15 @@ def _row(record: Record, names: Names, base: dict[tuple[str, str], float]) -> Ro
         storage,
         Cell(str(devices), devices),
         times["time"],
-        share(found.relative if found else None, "± "),
-        times.get("items", NONE),
-        times.get("load", NONE),
-        times.get("compute", NONE),
-        times.get("ideal", NONE),
-        shares.get("efficiency", NONE),
-        shares.get("hidden", NONE),
-        NONE if ratio is None else Cell(f"{ratio:.2f}x", ratio),
-        times.get("working_memory", NONE),
-        times.get("peak_memory", NONE),
-        figure(predicted.value, "s") if predicted else NONE,
+        make_share_cell(time.relative if time else None, "± "),
+        times.get("items", EMPTY_CELL),
+        times.get("load", EMPTY_CELL),
+        times.get("compute", EMPTY_CELL),
+        times.get("ideal", EMPTY_CELL),
+        shares.get("efficiency", EMPTY_CELL),
+        shares.get("hidden", EMPTY_CELL),
+        EMPTY_CELL if ratio is None else Cell(f"{ratio:.2f}x", ratio),
+        times.get("working_memory", EMPTY_CELL),
+        times.get("peak_memory", EMPTY_CELL),
+        make_value_cell(predicted.value, "s") if predicted else EMPTY_CELL,
     ]

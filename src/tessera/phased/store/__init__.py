@@ -1,1 +1,1 @@
-"""Streaming memory: weights in files, how they lie there, and how they are read."""
+"""Weight stores: files of weights, their layout, and reading them."""

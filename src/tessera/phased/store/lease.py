@@ -1,9 +1,9 @@
-"""A lease on a file: whoever wants to write to it or cut it off waits until nobody computes with its pages.
+"""A lease on a mapped file, which delays other programs that write to or truncate it until no phase uses its pages.
 
-The pages of a mapped file vanish when it is cut off, and the system ends a process that touches them then. With a lease
-(see fcntl(2)) it asks first: a signal comes to a thread here, which waits for the phase that is being computed with,
-gives the lease back, and lets no other phase begin. Leases are not to be had for the files of other users, nor on every
-file system, nor where somebody has the file open for writing already; the file is then looked at before every phase.
+If another program truncates a mapped file, a process that accesses the lost pages receives SIGBUS. With a lease (see
+fcntl(2)) the kernel first sends a signal to a guard thread here. The guard waits until no phase uses the pages,
+releases the lease, and prevents further phases from starting. The kernel grants no lease on files of other users, on
+some file systems, and on files that are open for writing; then the file is checked before every phase instead.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from contextlib import contextmanager
 
 from tessera.phased.store.weights_file import WeightsFile
 
-ASKED = signal.SIGURG  # means nothing to a process that does not wait for it
-SET_OWNER_EX, OWNER_IS_THREAD = 15, 0  # of fcntl(2): F_SETOWN_EX and F_OWNER_TID, which Python does not name
+LEASE_BREAK_SIGNAL = signal.SIGURG  # a signal that processes ignore by default
+F_SETOWN_EX, F_OWNER_TID = 15, 0  # constants of fcntl(2) that Python does not define
 
 
-class Lease:
-    """Holds a file that is mapped by way of a descriptor; `held` tells whether the system grants it."""
+class FileLease:
+    """A lease on the file of a descriptor; `held` is whether the kernel granted it."""
 
     def __init__(self, file: WeightsFile, fd: int) -> None:
         self._file, self._fd = file, fd
@@ -30,19 +30,19 @@ class Lease:
         self._users = 0
         self._over = False
         self.held = False
-        settled = threading.Event()
-        self._guard = threading.Thread(target=self._keep, args=(settled,), name="tessera-lease", daemon=True)
+        decided = threading.Event()
+        self._guard = threading.Thread(target=self._guard_file, args=(decided,), name="tessera-lease", daemon=True)
         self._guard.start()
-        settled.wait()
+        decided.wait()
 
     @contextmanager
-    def in_use(self) -> Iterator[None]:
-        """Compute with the pages of the file in the block; raises if it has changed, or somebody is about to."""
-        if not self.held:  # who holds it is asked; to look is a call into the system, which lets other threads go first
+    def hold(self) -> Iterator[None]:
+        """Return a context in which the file's pages may be used; raise an error if the file changed or is changing."""
+        if not self.held:  # with a lease, the check (a system call that releases the interpreter lock) is unneeded
             self._file.check_unchanged()
         with self._changed:
             if self._over:
-                raise self._file.changed()
+                raise self._file.build_changed_error()
             self._users += 1
         try:
             yield
@@ -52,26 +52,26 @@ class Lease:
                 self._changed.notify_all()
 
     def close(self) -> None:
-        """Give the lease back."""
-        with self._changed:  # the guard has not passed here yet, or is over
+        """Release the lease."""
+        with self._changed:  # the guard either waits for the signal or has ended
             if self.held and not self._over:
-                signal.pthread_kill(self._guard.ident or 0, ASKED)
+                signal.pthread_kill(self._guard.ident or 0, LEASE_BREAK_SIGNAL)
         self._guard.join()
 
-    def _keep(self, settled: threading.Event) -> None:
-        """The life of the guard."""
-        signal.pthread_sigmask(signal.SIG_BLOCK, [ASKED])
+    def _guard_file(self, decided: threading.Event) -> None:
+        """Take the lease, wait for the signal, and release the lease when no phase uses the pages."""
+        signal.pthread_sigmask(signal.SIG_BLOCK, [LEASE_BREAK_SIGNAL])
         try:
-            owner = struct.pack("ii", OWNER_IS_THREAD, threading.get_native_id())
-            fcntl.fcntl(self._fd, SET_OWNER_EX, owner)
-            fcntl.fcntl(self._fd, fcntl.F_SETSIG, ASKED)
+            owner = struct.pack("ii", F_OWNER_TID, threading.get_native_id())
+            fcntl.fcntl(self._fd, F_SETOWN_EX, owner)
+            fcntl.fcntl(self._fd, fcntl.F_SETSIG, LEASE_BREAK_SIGNAL)
             fcntl.fcntl(self._fd, fcntl.F_SETLEASE, fcntl.F_RDLCK)
             self.held = True
         except OSError:
             return
         finally:
-            settled.set()
-        signal.sigwait([ASKED])
+            decided.set()
+        signal.sigwait([LEASE_BREAK_SIGNAL])
         with self._changed:
             self._over = True
             self._changed.wait_for(lambda: self._users == 0)

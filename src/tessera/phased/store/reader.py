@@ -1,8 +1,7 @@
-"""Large reads, several in flight, straight into working memory.
+"""Reader of weights: large reads, several in flight, directly into working memory.
 
-The reading threads sleep in the kernel for milliseconds at a time and hold no lock of the interpreter meanwhile, so
-that they take next to nothing from the cores that compute. Past the page cache (`direct`) the device writes into the
-buffer by itself; through it the kernel copies, which keeps a core busy.
+The reading threads block in the kernel without the interpreter lock, so they use almost no CPU time. With direct I/O
+the storage device writes into the buffer; through the page cache the kernel copies, which occupies a core.
 """
 
 from __future__ import annotations
@@ -20,51 +19,53 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
 from tessera.errors import TesseraError
-from tessera.phased.store.layout import Layout
+from tessera.phased.store.layout import PhaseLayout
 from tessera.phased.store.weights_file import WeightsFile
 
-BLOCK = 4 << 20  # bytes of one read
-DIRECT_IN_FLIGHT, MOST_IN_FLIGHT = 4, 8  # past the page cache; the most for phases that have so many blocks
-BUFFERED_IN_FLIGHT = 2  # at most: two copies at a time already take what the memory gives
+READ_BLOCK_BYTES = 4 << 20
+DEFAULT_DIRECT_READS = 4  # reads in flight with direct I/O
+MAX_DIRECT_READS = 8  # the same, for phases of many blocks
+MAX_BUFFERED_READS = 2  # two concurrent copies already use the full memory bandwidth
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reading:
-    """What to read and how: `direct` past the page cache where the file system can do that, `checksums` verified.
+class ReadConfig:
+    """The file to read, and the options of reading.
 
-    With `mapped` nothing is read: weights are computed with where they lie in the page cache. `computing` is the number
-    of cores that are computed on meanwhile, `largest` the bytes of the largest phase.
+    `direct` bypasses the page cache if the file system supports it. `checksums` are verified after every load. With
+    `mapped`, weights are used directly from the page cache and nothing is read. `compute_cores` is the number of cores
+    that compute at the same time, `largest_phase` the bytes of the largest phase.
     """
 
     file: WeightsFile
     direct: bool = False
     checksums: bool = False
     mapped: bool = False
-    computing: int = 0
-    largest: int = 0
+    compute_cores: int = 0
+    largest_phase: int = 0
 
 
 @dataclass(frozen=True, slots=True)
-class Block:
-    """One read: where in the file, how much of it has to be there, and the memory that it goes to."""
+class ReadBlock:
+    """One read: its offset in the file, the number of bytes that must be read, and the memory to read into."""
 
     start: int
     wanted: int
     into: memoryview
 
 
-class Loading:
-    """One phase on its way into a buffer."""
+class PhaseLoad:
+    """The load of one phase into a buffer, in progress or complete."""
 
-    def __init__(self, layout: Layout, memory: memoryview, block: int) -> None:
+    def __init__(self, layout: PhaseLayout, memory: memoryview, block: int) -> None:
         self.layout, self.memory = layout, memory
-        self.blocks: deque[Block] = deque()
+        self.blocks: deque[ReadBlock] = deque()
         for run in layout.runs:
             for at in range(0, run.stop - run.start, block):
                 count = min(run.stop - run.start - at, block)
                 into = memory[run.at + at : run.at + at + count]
-                # the last page of a file may be cut off, of which no more is wanted than tensors lie in it
-                self.blocks.append(Block(run.start + at, min(count, run.needed - run.start - at), into))
+                # the last page of a file may be incomplete: only the bytes of tensors must be read
+                self.blocks.append(ReadBlock(run.start + at, min(count, run.needed - run.start - at), into))
         self.start = self.stop = time.perf_counter()
         self.lanes: list[Future[None]] = []
         self._left, self._lock = len(self.blocks), threading.Lock()
@@ -75,12 +76,12 @@ class Loading:
         return self.layout.stored_bytes
 
     def wait(self) -> None:
-        """Return when the phase is there; raise what went wrong."""
+        """Wait until the phase is loaded; raise the error of a read that failed."""
         for lane in self.lanes:
             lane.result()
 
-    def settle(self) -> None:
-        """Let go of a phase that is no longer wanted: when this returns, nothing is written into its buffer."""
+    def cancel(self) -> None:
+        """Cancel the load. After the return, nothing is written into the buffer."""
         self.blocks.clear()
         for lane in self.lanes:
             lane.cancel()
@@ -88,8 +89,8 @@ class Loading:
             with contextlib.suppress(Exception, CancelledError):
                 lane.result()
 
-    def note(self, start: float) -> bool:
-        """Note a read that has ended; True for the last one."""
+    def record_read(self, start: float) -> bool:
+        """Record the end of a read; return True for the last read."""
         with self._lock:
             self.start = min(self.start, start) if self._begun else start
             self._begun = True
@@ -98,56 +99,56 @@ class Loading:
             return self._left == 0
 
 
-class Reader:
-    """Reads phases of one file."""
+class PhaseReader:
+    """Reads phases of one file into buffers."""
 
-    block = BLOCK
+    block = READ_BLOCK_BYTES
 
-    def __init__(self, reading: Reading) -> None:
-        self._file = reading.file
-        self._checksums: Mapping[str, int] = reading.file.checksums() if reading.checksums else {}
-        self._fd = reading.file.open_again()
-        self.direct = reading.direct and _past_page_cache(self._fd)
-        self._forget = reading.direct and not self.direct
-        if not self.direct:  # reads further ahead where the file is not cached
+    def __init__(self, config: ReadConfig) -> None:
+        self._file = config.file
+        self._checksums: Mapping[str, int] = config.file.read_checksums() if config.checksums else {}
+        self._fd = config.file.open_descriptor()
+        self.direct = config.direct and _enable_direct_io(self._fd)
+        self._forget = config.direct and not self.direct
+        if not self.direct:  # increases the read-ahead of the kernel
             os.posix_fadvise(self._fd, 0, 0, os.POSIX_FADV_SEQUENTIAL)
         cores = os.sched_getaffinity(0)
-        self._lanes = in_flight(self.direct, len(cores), reading.computing, reading.largest)
-        # A pool starts its threads from whoever submits to it: a device would pin them to the core that it computes on.
+        self._lanes = choose_reads_in_flight(self.direct, len(cores), config.compute_cores, config.largest_phase)
+        # Threads inherit the affinity of the thread that starts them; a pinned device would pin them to its own core.
         self._pool = ThreadPoolExecutor(
             self._lanes, thread_name_prefix="tessera-reader", initializer=os.sched_setaffinity, initargs=(0, cores)
         )
 
-    def in_use(self) -> AbstractContextManager[None]:
-        """Holds what was loaded while it is computed with; what was copied stays by itself."""
+    def hold(self) -> AbstractContextManager[None]:
+        """Return a context in which loaded weights stay valid; a no-op here, because the weights are copies."""
         return contextlib.nullcontext()
 
-    def start(self, layout: Layout, memory: memoryview) -> Loading:
-        """Begin to read a phase into a buffer; phases are read in the order in which they were asked for."""
-        loading = Loading(layout, memory, self.block)
+    def start_read(self, layout: PhaseLayout, memory: memoryview) -> PhaseLoad:
+        """Start to read a phase into a buffer. Phases are read in the order of the calls."""
+        loading = PhaseLoad(layout, memory, self.block)
         for _ in range(min(self._lanes, len(loading.blocks))):
-            loading.lanes.append(self._pool.submit(self._lane, loading))
+            loading.lanes.append(self._pool.submit(self._run_lane, loading))
         return loading
 
-    def read(self, layout: Layout, memory: memoryview) -> Loading:
-        """Read a phase and return when it is there."""
-        loading = self.start(layout, memory)
+    def read(self, layout: PhaseLayout, memory: memoryview) -> PhaseLoad:
+        """Read a phase into a buffer, and wait until it is loaded."""
+        loading = self.start_read(layout, memory)
         try:
             loading.wait()
         except BaseException:
-            loading.settle()
+            loading.cancel()
             raise
         return loading
 
     def close(self) -> None:
-        """End the reading threads; reads that have not begun are dropped."""
+        """End the reading threads; reads that have not started are dropped."""
         self._pool.shutdown(wait=True, cancel_futures=True)
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
 
-    def _lane(self, loading: Loading) -> None:
-        """Read blocks until there are no more; the next lane of the pool goes on with the next phase."""
+    def _run_lane(self, loading: PhaseLoad) -> None:
+        """Read the remaining blocks of a phase, one after the other, in a reading thread."""
         while True:
             try:
                 block = loading.blocks.popleft()
@@ -155,50 +156,54 @@ class Reader:
                 return
             start = time.perf_counter()
             self._read(block)
-            if loading.note(start) and self._checksums:
+            if loading.record_read(start) and self._checksums:
                 self._verify(loading)
 
-    def _read(self, block: Block) -> None:
+    def _read(self, block: ReadBlock) -> None:
         done = 0
         while done < block.wanted:
             try:
-                found = os.preadv(self._fd, [block.into[done:]], block.start + done)
+                count = os.preadv(self._fd, [block.into[done:]], block.start + done)
             except OSError as error:
                 raise TesseraError(f"cannot read weights: {error.strerror}", got=str(self._file.path)) from None
-            if found == 0:
+            if count == 0:
                 break
-            done += found
+            done += count
         self._file.check_unchanged()
         if done < block.wanted:
-            raise TesseraError("the file of weights ended early", got=str(self._file.path))
+            raise TesseraError("the weights file is truncated", got=str(self._file.path))
         if self._forget:
             os.posix_fadvise(self._fd, block.start, len(block.into), os.POSIX_FADV_DONTNEED)
 
-    def _verify(self, loading: Loading) -> None:
-        with self.in_use():
+    def _verify(self, loading: PhaseLoad) -> None:
+        with self.hold():
             for tensor, at in loading.layout.places:
                 if zlib.crc32(loading.memory[at : at + tensor.nbytes]) != self._checksums.get(tensor.name):
                     raise TesseraError(
-                        f"{tensor.name} is damaged: its checksum is another",
+                        f"the weight {tensor.name} has a wrong checksum",
                         got=str(self._file.path),
-                        do="fetch it again",
+                        do="download or write the file again",
                     )
 
 
-def in_flight(direct: bool, cores: int, computing: int, largest: int = 0) -> int:
-    """How many reads go on at a time: those past the page cache sleep, others copy on cores that nobody computes on.
+def choose_reads_in_flight(direct: bool, cores: int, computing: int, largest: int = 0) -> int:
+    """Return the number of reads in flight; `computing` is the number of cores that compute.
 
-    More than a phase has blocks would be of the phase after it, and keep this one waiting.
+    Direct reads use no core; buffered reads copy on cores that do not compute. The number is at most the number of
+    blocks in the largest phase (`largest` bytes), because reads of the next phase would delay the current phase.
 
-    >>> [in_flight(False, cores, computing=2) for cores in (1, 2, 3, 16)], in_flight(True, 2, computing=2)
-    ([1, 1, 1, 2], 4)
+    >>> [choose_reads_in_flight(False, cores, computing=2) for cores in (1, 2, 3, 16)]
+    [1, 1, 1, 2]
+    >>> choose_reads_in_flight(True, 2, computing=2)
+    4
     """
     if not direct:
-        return max(1, min(BUFFERED_IN_FLIGHT, cores - computing))
-    return MOST_IN_FLIGHT if largest >= MOST_IN_FLIGHT * BLOCK else DIRECT_IN_FLIGHT
+        return max(1, min(MAX_BUFFERED_READS, cores - computing))
+    return MAX_DIRECT_READS if largest >= MAX_DIRECT_READS * READ_BLOCK_BYTES else DEFAULT_DIRECT_READS
 
 
-def _past_page_cache(fd: int) -> bool:
+def _enable_direct_io(fd: int) -> bool:
+    """Switch a descriptor to direct I/O; return False if the file system does not support it."""
     flags = fcntl.fcntl(fd, fcntl.F_GETFL)
     try:
         fcntl.fcntl(fd, fcntl.F_SETFL, flags | os.O_DIRECT)

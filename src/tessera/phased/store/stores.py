@@ -1,7 +1,7 @@
-"""Streaming memory: where the weights lie while they are not computed with.
+"""Weight stores: storage of weights that are not in working memory.
 
-Each kind is a safetensors file to those who read it: one on disk, one without a name that goes with the process, or one
-in host memory.
+A store is always read as a safetensors file: a named file, an unnamed file that is removed with the process, or an
+unnamed file in host memory.
 """
 
 from __future__ import annotations
@@ -13,56 +13,56 @@ from pathlib import Path
 
 from tessera.errors import TesseraError
 from tessera.phased.store.weights_file import WeightsFile
-from tessera.phased.store.weights_writer import Entry, Values, write_file, write_to
+from tessera.phased.store.weights_writer import ValueSource, WeightEntry, write_tensors, write_weights_file
 
-CHUNK = 1 << 24
+COPY_CHUNK_BYTES = 1 << 24
 
 
-class Store:
-    """An open file of weights; `fd` is that of a file without a name, which lives as long as it is open."""
+class WeightStore:
+    """An open file of weights; `fd` is the descriptor of an unnamed file, which exists as long as it is open."""
 
-    def __init__(self, kind: str, path: Path, fd: int = -1) -> None:
-        self.kind, self._fd = kind, fd
+    def __init__(self, path: Path, fd: int = -1, *, in_memory: bool = False) -> None:
+        self._fd, self._in_memory = fd, in_memory
         try:
             self.file = WeightsFile(path)
         except BaseException:
-            self._let_go()
+            self._close_unnamed_file()
             raise
 
     def drop_cache(self) -> None:
-        """Make the next read cold: forget what the system has cached of the file."""
-        if self.kind == "host":
-            raise TesseraError("host memory is never cold", do="use the store disk")
-        os.fsync(self.file.fd)  # what is not written yet cannot be forgotten
+        """Drop the weights file from the page cache, so that the next read is cold."""
+        if self._in_memory:
+            raise TesseraError("weights in host memory cannot be read cold", do="use store='disk'")
+        os.fsync(self.file.fd)  # dirty pages cannot be dropped
         os.posix_fadvise(self.file.fd, 0, 0, os.POSIX_FADV_DONTNEED)
 
     def close(self) -> None:
         self.file.close()
-        self._let_go()
+        self._close_unnamed_file()
 
-    def _let_go(self) -> None:
+    def _close_unnamed_file(self) -> None:
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
 
 
 def write_store(
-    kind: str,
-    groups: Sequence[Sequence[Entry]],
-    values: Values,
+    groups: Sequence[Sequence[WeightEntry]],
+    values: ValueSource,
     *,
     path: Path | None,
     directory: Path | None,
     checksums: bool,
-) -> Store:
-    """A new store with these tensors, group by group; one without a path goes with this process, however it ends."""
+    in_memory: bool = False,
+) -> WeightStore:
+    """Write a new store with these tensors, group by group; without `path` it is removed with this process."""
     if path is not None:
-        write_file(path, groups, values, checksums=checksums)
-        return open_store(kind, path)
-    fd = _nameless(kind, directory)
+        write_weights_file(path, groups, values, checksums=checksums)
+        return open_store(path, in_memory=in_memory)
+    fd = _create_unnamed_file(directory, in_memory=in_memory)
     try:
-        write_to(fd, groups, values, checksums=checksums)
-        if kind != "host":
+        write_tensors(fd, groups, values, checksums=checksums)
+        if not in_memory:
             os.fsync(fd)
     except BaseException as error:
         os.close(fd)
@@ -71,32 +71,32 @@ def write_store(
                 f"cannot write weights: {error.strerror}", got=str(directory or tempfile.gettempdir())
             ) from None
         raise
-    return Store(kind, _path_of(fd), fd)
+    return WeightStore(_get_fd_path(fd), fd, in_memory=in_memory)
 
 
-def open_store(kind: str, path: Path) -> Store:
-    """The store of a file that is there; for host memory, a copy of it."""
-    if kind != "host":
-        return Store(kind, path)
+def open_store(path: Path, *, in_memory: bool = False) -> WeightStore:
+    """Open the store of an existing file; with `in_memory`, copy the file to host memory first."""
+    if not in_memory:
+        return WeightStore(path)
     source = WeightsFile(path)
-    fd = _nameless(kind, None)
+    fd = _create_unnamed_file(None, in_memory=True)
     try:
         at = 0
-        while at < source.size and (data := os.pread(source.fd, CHUNK, at)):
+        while at < source.size and (data := os.pread(source.fd, COPY_CHUNK_BYTES, at)):
             at += os.pwrite(fd, data, at)
         source.check_unchanged()
     except BaseException as error:
         os.close(fd)
         if isinstance(error, OSError):
-            raise TesseraError(f"cannot keep weights in host memory: {error.strerror}", got=str(path)) from None
+            raise TesseraError(f"cannot copy weights to host memory: {error.strerror}", got=str(path)) from None
         raise
     finally:
         source.close()
-    return Store(kind, _path_of(fd), fd)
+    return WeightStore(_get_fd_path(fd), fd, in_memory=True)
 
 
-def _nameless(kind: str, directory: Path | None) -> int:
-    if kind == "host":
+def _create_unnamed_file(directory: Path | None, *, in_memory: bool) -> int:
+    if in_memory:
         return os.memfd_create("tessera-weights", os.MFD_CLOEXEC)
     try:
         with tempfile.TemporaryFile(dir=directory) as file:
@@ -107,6 +107,6 @@ def _nameless(kind: str, directory: Path | None) -> int:
         ) from None
 
 
-def _path_of(fd: int) -> Path:
-    """A path by which a file without a name can be opened, from other processes as well."""
+def _get_fd_path(fd: int) -> Path:
+    """Return a path by which any process can open an unnamed file."""
     return Path(f"/proc/{os.getpid()}/fd/{fd}")

@@ -1,7 +1,7 @@
-"""A safetensors file: its header read and checked, its data never read as a whole.
+"""A safetensors file: reading and checking of its header, and detection of changes to the file.
 
-The file is untrusted: every offset, size and shape is checked before anything is read, a file that is shorter than it
-says is an error at once, and one that changes while it is in use is an error at the next read.
+The file is untrusted: every offset, size and shape is checked before weights are read. A truncated file is refused when
+it is opened; a file that changes while it is in use is an error at the next read.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import json
 import math
 import os
 import stat
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,9 +19,9 @@ from typing import Any, NoReturn
 import torch
 
 from tessera.errors import TesseraError
-from tessera.models.weights import PADDING
+from tessera.models.weights import PADDING_PREFIX
 
-DTYPES = {
+SAFETENSORS_DTYPES = {
     "F64": torch.float64,
     "F32": torch.float32,
     "F16": torch.float16,
@@ -33,16 +33,16 @@ DTYPES = {
     "U8": torch.uint8,
     "BOOL": torch.bool,
 }
-CODES = {dtype: code for code, dtype in DTYPES.items()}
-LENGTH = 8  # bytes before the header: its length, little-endian
-LONGEST_HEADER = 100_000_000  # as the format's own readers have it
-CHECKSUMS = "tessera.crc32"
-PAGE = 4096  # bytes: what reads past the page cache are aligned to
+DTYPE_CODES = {dtype: code for code, dtype in SAFETENSORS_DTYPES.items()}
+HEADER_LENGTH_BYTES = 8  # the length of the header, little-endian, precedes the header
+MAX_HEADER_BYTES = 100_000_000  # the limit of the safetensors library
+CHECKSUMS_KEY = "tessera.crc32"  # in the metadata of a file
+PAGE_BYTES = 4096  # the alignment of direct reads
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredTensor:
-    """One tensor of a file; `start` and `stop` count bytes from the beginning of the file."""
+    """One tensor of a file; `start` and `stop` are offsets in bytes from the beginning of the file."""
 
     name: str
     dtype: torch.dtype
@@ -56,21 +56,22 @@ class StoredTensor:
 
 
 class WeightsFile:
-    """An open safetensors file. It belongs to whoever made it, who closes it."""
+    """An open safetensors file; the code that opens it must close it."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         try:
-            self.fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # of a pipe it would wait for a writer
+            # without O_NONBLOCK, opening a pipe would wait for a writer
+            self.fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
         except FileNotFoundError:
-            raise TesseraError("no such file of weights", got=str(path)) from None
+            raise TesseraError("the weights file does not exist", got=str(path)) from None
         except OSError as error:
             raise TesseraError(f"cannot read weights: {error.strerror}", got=str(path)) from None
         try:
             status = os.fstat(self.fd)
             if not stat.S_ISREG(status.st_mode):
-                self._wrong("it is no regular file")
-            self._stamp, self.size = _stamp(status), status.st_size
+                self._raise_invalid("it is not a regular file")
+            self._stamp, self.size = _get_stamp(status), status.st_size
             self.tensors, self.metadata = self._read_header()
         except BaseException:
             os.close(self.fd)
@@ -81,96 +82,128 @@ class WeightsFile:
             os.close(self.fd)
             self.fd = -1
 
-    def open_again(self) -> int:
-        """Another descriptor of the same file, for who reads in another way; it belongs to the caller."""
+    def open_descriptor(self) -> int:
+        """Return a new descriptor of the same file, which the caller closes."""
         try:
             return os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
         except OSError:
-            raise self.changed() from None
+            raise self.build_changed_error() from None
 
     def check_unchanged(self) -> None:
-        """Raise if the file is no longer the one that was opened: replaced, rewritten, cut off or removed."""
+        """Raise an error if the file was replaced, rewritten, truncated or removed since it was opened."""
         try:
-            same = _stamp(os.fstat(self.fd)) == self._stamp == _stamp(os.stat(self.path))
+            same = _get_stamp(os.fstat(self.fd)) == self._stamp == _get_stamp(os.stat(self.path))
         except OSError:
             same = False
         if not same:
-            raise self.changed()
+            raise self.build_changed_error()
 
-    def changed(self) -> TesseraError:
-        """The error of a file that is no longer what it was."""
-        return TesseraError("the file of weights changed under the run", got=str(self.path), do="run again")
+    def build_changed_error(self) -> TesseraError:
+        """Return the error that reports a changed file."""
+        return TesseraError("the weights file changed while it was in use", got=str(self.path), do="run again")
 
-    def checksums(self) -> Mapping[str, int]:
-        """CRC-32 of every tensor, as its writer noted them in the header."""
+    def read_checksums(self) -> Mapping[str, int]:
+        """Return the CRC-32 of every tensor from the header."""
         try:
-            noted = json.loads(self.metadata[CHECKSUMS])
-            return {str(name): int(code, 16) for name, code in noted.items()}
+            codes = json.loads(self.metadata[CHECKSUMS_KEY])
+            return {str(name): int(code, 16) for name, code in codes.items()}
         except KeyError:
             raise TesseraError(
-                "this file of weights has no checksums", got=str(self.path), do="write it with checksums=True"
+                "the weights file has no checksums", got=str(self.path), do="write it with checksums=True"
             ) from None
         except (ValueError, TypeError, AttributeError):
-            self._wrong("its checksums are not readable")
+            self._raise_invalid("its checksums cannot be read")
 
     def _read_header(self) -> tuple[dict[str, StoredTensor], dict[str, str]]:
-        head = os.pread(self.fd, LENGTH, 0)
+        head = os.pread(self.fd, HEADER_LENGTH_BYTES, 0)
         length = int.from_bytes(head, "little")
-        if len(head) < LENGTH or length > LONGEST_HEADER or LENGTH + length > self.size:
-            self._wrong("its header is cut off, or it is no safetensors file")
+        if len(head) < HEADER_LENGTH_BYTES or length > MAX_HEADER_BYTES or HEADER_LENGTH_BYTES + length > self.size:
+            self._raise_invalid("its header is truncated, or it is not a safetensors file")
         try:
-            header = json.loads(os.pread(self.fd, length, LENGTH), object_pairs_hook=self._unique)
+            header = json.loads(
+                os.pread(self.fd, length, HEADER_LENGTH_BYTES), object_pairs_hook=self._check_unique_names
+            )
         except (ValueError, RecursionError):
-            self._wrong("its header is not JSON")
+            self._raise_invalid("its header is not JSON")
         if not isinstance(header, dict):
-            self._wrong("its header is not an object")
+            self._raise_invalid("its header is not a JSON object")
         metadata = header.pop("__metadata__", {})
         if not isinstance(metadata, dict) or not all(isinstance(value, str) for value in metadata.values()):
-            self._wrong("its metadata are not texts")
-        found = {name: self._tensor(name, entry, LENGTH + length) for name, entry in header.items()}
-        self._check_order(found, LENGTH + length)
-        return {name: t for name, t in found.items() if not name.startswith(PADDING)}, metadata
+            self._raise_invalid("its metadata values are not strings")
+        tensors = {
+            name: self._parse_tensor(name, entry, HEADER_LENGTH_BYTES + length) for name, entry in header.items()
+        }
+        self._check_offsets(tensors, HEADER_LENGTH_BYTES + length)
+        return {name: t for name, t in tensors.items() if not name.startswith(PADDING_PREFIX)}, metadata
 
-    def _tensor(self, name: str, entry: Any, base: int) -> StoredTensor:
+    def _parse_tensor(self, name: str, entry: Any, base: int) -> StoredTensor:
         try:
             code, shape, (start, stop) = entry["dtype"], entry["shape"], entry["data_offsets"]
         except (KeyError, TypeError, ValueError):
-            self._wrong(f"the entry of {name} is not complete")
-        if code not in DTYPES:
-            raise TesseraError(f"{self.path}: {name} has a dtype that cannot be streamed", got=code, allowed=DTYPES)
+            self._raise_invalid(f"the header entry of {name} is incomplete")
+        if code not in SAFETENSORS_DTYPES:
+            raise TesseraError(
+                f"{self.path}: {name} has a dtype that cannot be streamed", got=code, allowed=SAFETENSORS_DTYPES
+            )
         if not isinstance(shape, list) or not all(type(n) is int and n >= 0 for n in (*shape, start, stop)):
-            self._wrong(f"the shape or the place of {name} is not made of whole numbers")
-        if stop - start != math.prod(shape) * DTYPES[code].itemsize:
-            self._wrong(f"{name} has {stop - start} bytes, which do not make {shape} of {code}")
-        return StoredTensor(name=name, dtype=DTYPES[code], shape=tuple(shape), start=base + start, stop=base + stop)
+            self._raise_invalid(f"the shape or the offsets of {name} are not non-negative integers")
+        if stop - start != math.prod(shape) * SAFETENSORS_DTYPES[code].itemsize:
+            self._raise_invalid(f"{name} has {stop - start} bytes, which do not match shape {shape} of {code}")
+        return StoredTensor(
+            name=name, dtype=SAFETENSORS_DTYPES[code], shape=tuple(shape), start=base + start, stop=base + stop
+        )
 
-    def _check_order(self, found: Mapping[str, StoredTensor], base: int) -> None:
-        """Tensors follow one another without gaps or overlaps, from the header to the end of the file."""
+    def _check_offsets(self, tensors: Mapping[str, StoredTensor], base: int) -> None:
+        """Check that the tensors fill the file from the header to its end, without gaps or overlaps."""
         end = base
-        for tensor in sorted(found.values(), key=lambda t: (t.start, t.stop)):
+        for tensor in sorted(tensors.values(), key=lambda t: (t.start, t.stop)):
             if tensor.start != end:
-                self._wrong(f"{tensor.name} does not begin where the tensor before it ends")
+                self._raise_invalid(f"{tensor.name} does not begin at the end of the previous tensor")
             end = tensor.stop
         if end > self.size:
-            self._wrong(f"it is cut off: {end} bytes by its header, {self.size} in the file")
+            self._raise_invalid(f"it is truncated: {end} bytes by its header, {self.size} in the file")
         if end < self.size:
-            self._wrong(f"it is longer than its header says: {self.size} bytes instead of {end}")
+            self._raise_invalid(f"it is longer than its header states: {self.size} bytes instead of {end}")
 
-    def _unique(self, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        found = dict(pairs)
-        if len(found) < len(pairs):
-            self._wrong("a name stands twice in its header")
-        return found
+    def _check_unique_names(self, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        unique = dict(pairs)
+        if len(unique) < len(pairs):
+            self._raise_invalid("a name appears twice in its header")
+        return unique
 
-    def _wrong(self, what: str) -> NoReturn:
-        raise TesseraError(f"{self.path} cannot be used: {what}", do="write or fetch it again")
+    def _raise_invalid(self, reason: str) -> NoReturn:
+        raise TesseraError(f"{self.path} is not a valid weights file: {reason}", do="write or download it again")
 
 
-def tensors_of(path: Path) -> dict[str, StoredTensor]:
-    """The tensors of a file by name; of their values nothing is read."""
+def read_tensor_table(path: Path) -> dict[str, StoredTensor]:
+    """Return the tensors of a file by name, without reading their values."""
     with closing(WeightsFile(path)) as file:
         return file.tensors
 
 
-def _stamp(status: os.stat_result) -> tuple[int, ...]:
+def _get_stamp(status: os.stat_result) -> tuple[int, ...]:
+    """Return the values by which a change of a file is detected: device, inode, size and modification time."""
     return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
+
+
+# Without hardware support, 16-bit arithmetic is tens of times slower than float32. Weights of 16 bits are therefore
+# stored and streamed in 16 bits, and widened to float32 to compute.
+WIDENED_DTYPES = {torch.float16: torch.float32, torch.bfloat16: torch.float32}
+
+
+def get_compute_dtype(stored: torch.dtype) -> torch.dtype:
+    """Return the compute dtype of weights with a stored dtype."""
+    return WIDENED_DTYPES.get(stored, stored)
+
+
+def describe_arithmetic(stored: Sequence[torch.dtype]) -> str:
+    """Describe the stored dtypes and their compute dtypes, for a record.
+
+    >>> describe_arithmetic([torch.float16, torch.float16]), describe_arithmetic([torch.float32])
+    ('float16 stored and streamed, float32 computed', 'float32')
+    """
+    texts = []
+    for dtype in dict.fromkeys(dtype for dtype in stored if dtype.is_floating_point):
+        name, computed = str(dtype).removeprefix("torch."), str(get_compute_dtype(dtype)).removeprefix("torch.")
+        texts.append(name if name == computed else f"{name} stored and streamed, {computed} computed")
+    return "; ".join(texts)

@@ -1,9 +1,9 @@
-"""Writes weights in the order of their phases, so that a phase is one read; still a plain safetensors file.
+"""Writer of weights: a safetensors file in the order of the phases, so that each phase is contiguous.
 
-Tensors begin at multiples of 64 bytes, phases at multiples of a page, and large ones of a huge page: the page cache
-then keeps them in huge pages, which are mapped in a moment. The format allows no gaps, so that they are filled by byte
-tensors named `__padding__.N`, which nobody has to look at and which take no room on the disk. Values are asked for one
-at a time: a network can be written that does not fit into memory.
+Tensors begin at multiples of 64 bytes, phases at multiples of a page, and large phases at multiples of a huge page:
+the page cache then holds them in huge pages, which are fast to map. The format allows no gaps, so byte tensors named
+`__padding__.N` fill them; they are holes in the file and take no disk space. Values are requested one tensor at a time,
+so a network that does not fit into memory can be written.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ import torch
 from torch import Tensor
 
 from tessera.errors import TesseraError
-from tessera.models.weights import PADDING
-from tessera.phased.store.layout import page_up
-from tessera.phased.store.weights_file import CHECKSUMS, CODES, LENGTH, PAGE, StoredTensor
+from tessera.models.weights import PADDING_PREFIX
+from tessera.phased.store.layout import round_up_to_page
+from tessera.phased.store.weights_file import CHECKSUMS_KEY, DTYPE_CODES, HEADER_LENGTH_BYTES, PAGE_BYTES, StoredTensor
 
-ALIGNMENT = 64  # bytes of a cache line
-HUGE_PAGE = 2 << 20
-LARGE = 8 * HUGE_PAGE  # a phase that is worth a gap before it
-LARGEST_WRITE = 1 << 30  # bytes; the kernel takes no more than 2 GB at once
-Values = Callable[[str], Tensor]
+ALIGNMENT_BYTES = 64  # a cache line
+HUGE_PAGE_BYTES = 2 << 20
+LARGE_PHASE_BYTES = 8 * HUGE_PAGE_BYTES  # phases of at least this size begin at a huge page
+MAX_WRITE_BYTES = 1 << 30  # the kernel writes at most 2 GB in one call
+ValueSource = Callable[[str], Tensor]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Entry:
-    """A tensor to be written: its name, dtype and shape."""
+class WeightEntry:
+    """A tensor to write: its name, dtype and shape."""
 
     name: str
     dtype: torch.dtype
@@ -44,22 +44,24 @@ class Entry:
         return self.dtype.itemsize * torch.Size(self.shape).numel()
 
 
-def write_file(path: Path, groups: Sequence[Sequence[Entry]], values: Values, *, checksums: bool) -> None:
-    """Write groups of tensors, each group one read, to a file of a name that is free."""
+def write_weights_file(
+    path: Path, groups: Sequence[Sequence[WeightEntry]], values: ValueSource, *, checksums: bool
+) -> None:
+    """Write groups of tensors to a new file; the tensors of a group are contiguous."""
     if path.exists():
         raise TesseraError(
-            "this file of weights is there already",
+            "the weights file already exists",
             got=str(path),
-            do="choose another name, or give the model on the meta device to use the file as it is",
+            do="choose another name, or pass the model on the meta device to use the existing file",
         )
     temporary = None
     try:
         handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
         with os.fdopen(handle, "wb", buffering=0) as file:
-            write_to(file.fileno(), groups, values, checksums=checksums)
+            write_tensors(file.fileno(), groups, values, checksums=checksums)
             os.fsync(file.fileno())
         os.chmod(temporary, 0o644)
-        os.link(temporary, path)  # unlike a renaming it never replaces
+        os.link(temporary, path)  # unlike a rename, a link never replaces an existing file
     except OSError as error:
         raise TesseraError(f"cannot write weights: {error.strerror}", got=str(path)) from None
     finally:
@@ -67,95 +69,101 @@ def write_file(path: Path, groups: Sequence[Sequence[Entry]], values: Values, *,
             os.unlink(temporary)
 
 
-def planned(groups: Sequence[Sequence[Entry]]) -> dict[str, StoredTensor]:
-    """Where the tensors would come to lie, without writing anything."""
-    groups = _once_each(groups)
-    header, offsets, _ = _header(groups, {})
-    found = {}
+def plan_file(groups: Sequence[Sequence[WeightEntry]]) -> dict[str, StoredTensor]:
+    """Return the tensors with their offsets in a file, without writing the file."""
+    groups = _deduplicate_entries(groups)
+    header, offsets, _ = _build_header(groups, {})
+    tensors = {}
     for entry in (entry for group in groups for entry in group):
         start = len(header) + offsets[entry.name]
-        found[entry.name] = StoredTensor(
+        tensors[entry.name] = StoredTensor(
             name=entry.name, dtype=entry.dtype, shape=entry.shape, start=start, stop=start + entry.nbytes
         )
-    return found
+    return tensors
 
 
-def write_to(fd: int, groups: Sequence[Sequence[Entry]], values: Values, *, checksums: bool) -> None:
+def write_tensors(fd: int, groups: Sequence[Sequence[WeightEntry]], values: ValueSource, *, checksums: bool) -> None:
     """Write groups of tensors to an open, empty file."""
-    groups = _once_each(groups)
+    groups = _deduplicate_entries(groups)
     entries = [entry for group in groups for entry in group]
     codes = dict.fromkeys((entry.name for entry in entries), 0) if checksums else {}
-    header, offsets, size = _header(groups, codes)
-    os.ftruncate(fd, len(header) + size)  # what is not written below is padding: zeros that take no room
+    header, offsets, size = _build_header(groups, codes)
+    os.ftruncate(fd, len(header) + size)  # bytes that are not written below are padding, stored as holes of the file
     for entry in entries:
-        data = _bytes_of(entry, values(entry.name))
+        data = _convert_to_bytes(entry, values(entry.name))
         if checksums:
             codes[entry.name] = zlib.crc32(data)
-        write_all(fd, data, len(header) + offsets[entry.name])
-    # Checksums have a fixed width: the header is as long as before.
-    write_all(fd, memoryview(_header(groups, codes)[0]), 0)
+        write_all_bytes(fd, data, len(header) + offsets[entry.name])
+    # Checksums have a fixed width, so the length of the header does not change.
+    write_all_bytes(fd, memoryview(_build_header(groups, codes)[0]), 0)
 
 
-def _once_each(groups: Sequence[Sequence[Entry]]) -> list[list[Entry]]:
-    """Every tensor in the first group that uses it; whole cache lines first, so that little is to be filled."""
+def _deduplicate_entries(groups: Sequence[Sequence[WeightEntry]]) -> list[list[WeightEntry]]:
+    """Keep each tensor in its first group only; tensors of whole cache lines come first, to reduce padding."""
     seen: set[str] = set()
-    found = []
+    deduplicated = []
     for group in groups:
         new = list({entry.name: entry for entry in group if entry.name not in seen}.values())
         seen |= {entry.name for entry in new}
-        found.append(sorted(new, key=lambda entry: entry.nbytes % ALIGNMENT > 0))
-    return found
+        deduplicated.append(sorted(new, key=lambda entry: entry.nbytes % ALIGNMENT_BYTES > 0))
+    return deduplicated
 
 
-def _header(groups: Sequence[Sequence[Entry]], codes: dict[str, int]) -> tuple[bytes, dict[str, int], int]:
-    """The header with its length, where each tensor begins in the data, and how long the data are."""
-    length, needed = 0, PAGE
-    while needed > length:  # where tensors lie depends on how long the header is, and the other way round
+def _build_header(groups: Sequence[Sequence[WeightEntry]], codes: dict[str, int]) -> tuple[bytes, dict[str, int], int]:
+    """Return the header with its length prefix, the offset of each tensor in the data, and the size of the data."""
+    length, needed = 0, PAGE_BYTES
+    while needed > length:  # offsets depend on the length of the header, and the length depends on the offsets
         length = needed
-        text, offsets, size = _placed_after(length, groups, codes)
-        needed = page_up(LENGTH + len(text))
-    text += b" " * (length - LENGTH - len(text))  # the data begin at a page
-    return len(text).to_bytes(LENGTH, "little") + text, offsets, size
+        text, offsets, size = _lay_out_data(length, groups, codes)
+        needed = round_up_to_page(HEADER_LENGTH_BYTES + len(text))
+    text += b" " * (length - HEADER_LENGTH_BYTES - len(text))  # the data begin at a page boundary
+    return len(text).to_bytes(HEADER_LENGTH_BYTES, "little") + text, offsets, size
 
 
-def _placed_after(
-    length: int, groups: Sequence[Sequence[Entry]], codes: dict[str, int]
+def _lay_out_data(
+    length: int, groups: Sequence[Sequence[WeightEntry]], codes: dict[str, int]
 ) -> tuple[bytes, dict[str, int], int]:
-    """The same for a header of some length."""
+    """Return the header text, offsets and size of the data for a given length of the header."""
     metadata = {"format": "pt"}
     if codes:
-        metadata[CHECKSUMS] = json.dumps({name: f"{code:08x}" for name, code in codes.items()})
+        metadata[CHECKSUMS_KEY] = json.dumps({name: f"{code:08x}" for name, code in codes.items()})
     header: dict[str, object] = {"__metadata__": metadata}
     offsets: dict[str, int] = {}
-    at = fillings = 0
+    at = paddings = 0
     for group in groups:
-        multiple = HUGE_PAGE if sum(entry.nbytes for entry in group) >= LARGE else PAGE
+        multiple = HUGE_PAGE_BYTES if sum(entry.nbytes for entry in group) >= LARGE_PHASE_BYTES else PAGE_BYTES
         for entry in group:
-            if filling := -(length + at) % multiple:
-                header[f"{PADDING}.{fillings}"] = _placed("U8", (filling,), at, at + filling)
-                at, fillings = at + filling, fillings + 1
-            header[entry.name] = _placed(CODES[entry.dtype], entry.shape, at, at + entry.nbytes)
+            if padding := -(length + at) % multiple:
+                header[f"{PADDING_PREFIX}.{paddings}"] = _build_tensor_header("U8", (padding,), at, at + padding)
+                at, paddings = at + padding, paddings + 1
+            header[entry.name] = _build_tensor_header(DTYPE_CODES[entry.dtype], entry.shape, at, at + entry.nbytes)
             offsets[entry.name] = at
             at += entry.nbytes
-            multiple = ALIGNMENT
+            multiple = ALIGNMENT_BYTES
     return json.dumps(header, separators=(",", ":")).encode(), offsets, at
 
 
-def _placed(code: str, shape: tuple[int, ...], start: int, stop: int) -> dict[str, object]:
+def _build_tensor_header(code: str, shape: tuple[int, ...], start: int, stop: int) -> dict[str, object]:
     return {"dtype": code, "shape": list(shape), "data_offsets": [start, stop]}
 
 
-def _bytes_of(entry: Entry, value: Tensor) -> memoryview:
+def _convert_to_bytes(entry: WeightEntry, value: Tensor) -> memoryview:
     if tuple(value.shape) != entry.shape:
-        raise TesseraError(f"{entry.name} has another shape", got=tuple(value.shape), allowed=str(entry.shape))
+        raise TesseraError(
+            f"the value of {entry.name} does not have the shape of the weight",
+            got=tuple(value.shape),
+            allowed=str(entry.shape),
+        )
     if value.is_meta:
-        raise TesseraError(f"{entry.name} has no values", do="give `values`, or a model that is not on the meta device")
+        raise TesseraError(
+            f"the weight {entry.name} has no values", do="pass `values`, or a model that is not on the meta device"
+        )
     dense = value.detach().to(entry.dtype).contiguous().reshape(-1)
     return memoryview(dense.view(torch.uint8).numpy())  # type: ignore[arg-type]
 
 
-def write_all(fd: int, data: memoryview, at: int) -> None:
-    """Write bytes at a place in a file, however many calls that takes."""
+def write_all_bytes(fd: int, data: memoryview, at: int) -> None:
+    """Write all bytes at an offset of a file, in several calls if necessary."""
     written = 0
     while written < len(data):
-        written += os.pwrite(fd, data[written : written + LARGEST_WRITE], at + written)
+        written += os.pwrite(fd, data[written : written + MAX_WRITE_BYTES], at + written)

@@ -1,1 +1,1 @@
-"""The halo benchmarks: exchange and compute, measured on ranks."""
+"""The halo benchmarks, run on ranks: exchange, compute and validate."""

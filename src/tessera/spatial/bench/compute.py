@@ -1,4 +1,4 @@
-"""Exchange and convolution: each alone, one after the other, overlapped, and the whole uncut on the same cores."""
+"""The compute benchmark: exchange and convolution alone, sequential and overlapped, and the unsplit convolution."""
 
 from __future__ import annotations
 
@@ -8,30 +8,32 @@ from zlib import crc32
 
 from tessera.launch.worker import Worker
 from tessera.measure.samples import Samples, Sampling
-from tessera.measure.statistics import median_interval
-from tessera.results.record import Case, Metric
-from tessera.spatial.bench.figures import Figures, median, seconds
-from tessera.spatial.bench.layout import chosen_layout
-from tessera.spatial.bench.problem import Borders, Problem
+from tessera.measure.statistics import estimate_median
+from tessera.results.metrics import Metric, make_metrics
+from tessera.results.record import Case
+from tessera.spatial.bench.measurement import HaloMeasurement, choose_layout, get_median
 from tessera.spatial.bench.rounds import sample_rounds
-from tessera.spatial.bench.steps import Steps
-from tessera.spatial.bench.uncut import measure_uncut
-from tessera.spatial.placed import Overlap
+from tessera.spatial.bench.steps import ComputeSteps
+from tessera.spatial.bench.unsplit import measure_unsplit
+from tessera.spatial.distribution import Overlap
+from tessera.spatial.problem import ExchangeVolume, HaloProblem
 from tessera.transport.transport import Transport
 
-UNCUT = 0.25  # of the budget
+UNSPLIT_SHARE = 0.25  # fraction of the time budget for the unsplit convolution
 
 
-def measure_compute(worker: Worker, case: Case, problem: Problem, transport: Transport, sampling: Sampling) -> Figures:
-    """The record's time is that of the convolution with its exchange, overlapped as the case asks for.
+def measure_compute(
+    worker: Worker, case: Case, problem: HaloProblem, transport: Transport, sampling: Sampling
+) -> HaloMeasurement:
+    """Measure a convolution with its exchange in the overlap mode of the case, and exchange and convolution alone.
 
-    With backward, a step is forward, backward and the sum of the weights' gradients over the ranks.
+    With `backward`, a step is forward, backward and the sum of the weight gradients over the ranks.
     """
     overlap: Overlap = case.params["overlap"]
     backward = bool(case.params.get("backward"))
 
-    def steps(channels_last: bool) -> Steps:
-        return Steps(
+    def make_steps(channels_last: bool) -> ComputeSteps:
+        return ComputeSteps(
             problem,
             transport,
             seed=crc32(case.key.encode()),
@@ -40,46 +42,46 @@ def measure_compute(worker: Worker, case: Case, problem: Problem, transport: Tra
             fp16_allreduce=bool(case.params.get("fp16_allreduce")),
         )
 
-    channels_last, notes = chosen_layout(
-        str(case.params["layout"]), lambda last: steps(last).convolution(), sampling, worker
+    channels_last, notes = choose_layout(
+        str(case.params["layout"]), lambda last: make_steps(last).make_convolution(), sampling, worker
     )
-    chosen = steps(channels_last)
+    steps = make_steps(channels_last)
     functions = {
-        "cut": chosen.cut(overlap),
-        "exchange": chosen.exchange(),
-        "convolution": chosen.convolution(),
+        "split": steps.make_split(overlap),
+        "exchange": steps.make_exchange(),
+        "convolution": steps.make_convolution(),
     }
     if overlap != "none":
-        functions["sequential"] = chosen.cut("none")
-    found = sample_rounds(functions, replace(sampling, budget=sampling.budget * (1 - UNCUT)), worker)
-    uncut, said = measure_uncut(worker, problem, chosen.uncut, replace(sampling, budget=sampling.budget * UNCUT))
-    return Figures(
-        samples=found["cut"],
-        metrics=_metrics(problem, found, uncut, passes=3 if backward else 1),
+        functions["sequential"] = steps.make_split("none")
+    samples = sample_rounds(functions, replace(sampling, budget=sampling.budget * (1 - UNSPLIT_SHARE)), worker)
+    unsplit_sampling = replace(sampling, budget=sampling.budget * UNSPLIT_SHARE)
+    unsplit, unsplit_notes = measure_unsplit(worker, problem, steps.make_unsplit, unsplit_sampling)
+    return HaloMeasurement(
+        samples=samples["split"],
+        metrics=_compute_metrics(problem, samples, unsplit, passes=3 if backward else 1),
         channels_last=channels_last,
-        notes=(*notes, *chosen.notes, *said),
+        notes=(*notes, *steps.notes, *unsplit_notes),
     )
 
 
-def _metrics(problem: Problem, found: dict[str, Samples], uncut: Samples | None, *, passes: int) -> dict[str, Metric]:
-    took, borders = median(found["cut"]), Borders.of(problem)
+def _compute_metrics(
+    problem: HaloProblem, samples: dict[str, Samples], unsplit: Samples | None, *, passes: int
+) -> dict[str, Metric]:
+    seconds, volume = get_median(samples["split"]), ExchangeVolume.of(problem)
     parts = ("exchange", "convolution", "sequential")
-    metrics: dict[str, Metric] = {name: seconds(found[name]) for name in parts if name in found}
-    if "sequential" in found and borders.received:
-        metrics |= _hidden(found["sequential"], found["cut"], median(found["exchange"]))
-    if uncut is not None:
-        metrics["uncut"] = seconds(uncut)
-        metrics["efficiency"] = Metric(median(uncut) / took, "", "higher")
-    metrics["gflops"] = Metric(passes * problem.flops / took / 1e9, "GFLOP/s", "higher")
-    metrics["bytes"] = Metric(borders.received, "B")
-    return metrics
+    metrics = make_metrics({name: get_median(samples[name]) for name in parts if name in samples})
+    if "sequential" in samples and volume.received:
+        metrics |= _compute_hidden(samples["sequential"], samples["split"], get_median(samples["exchange"]))
+    if unsplit is not None:
+        metrics |= make_metrics({"uncut": get_median(unsplit), "efficiency": get_median(unsplit) / seconds})
+    return metrics | make_metrics({"gflops": passes * problem.flops / seconds / 1e9, "bytes": volume.received})
 
 
-def _hidden(sequential: Samples, cut: Samples, exchange: float) -> dict[str, Metric]:
-    """What overlapping saves, as a part of the exchange, with its interval: a small exchange drowns in its noise."""
-    pairs = zip(sequential.values, cut.values, strict=True)  # of the same rounds
-    saved = median_interval([before - after for before, after in pairs])
-    metrics = {"hidden": Metric(saved.value / exchange, "", "higher")}
+def _compute_hidden(sequential: Samples, overlapped: Samples, exchange: float) -> dict[str, Metric]:
+    """Return the time that overlap saves as a fraction of the exchange time, with its confidence interval."""
+    pairs = zip(sequential.values, overlapped.values, strict=True)  # paired samples: index = round
+    saved = estimate_median([before - after for before, after in pairs])
+    shares = {"hidden": saved.value / exchange}
     if math.isfinite(saved.low):
-        metrics |= {"hidden_low": Metric(saved.low / exchange), "hidden_high": Metric(saved.high / exchange)}
-    return metrics
+        shares |= {"hidden_low": saved.low / exchange, "hidden_high": saved.high / exchange}
+    return make_metrics(shares)

@@ -1,4 +1,4 @@
-"""The exchange alone: how long it takes until every rank has its borders and may write its own again."""
+"""The exchange benchmark: the time until every rank has its halo and may overwrite its own borders."""
 
 from __future__ import annotations
 
@@ -7,58 +7,59 @@ import torch
 from tessera.launch.worker import Worker
 from tessera.measure.sampler import Fn
 from tessera.measure.samples import Sampling
-from tessera.results.record import Case, Metric
-from tessera.spatial.bench.figures import Figures, dtype_of, median, seconds
-from tessera.spatial.bench.layout import chosen_layout
-from tessera.spatial.bench.problem import Borders, Problem, ways
+from tessera.results.metrics import make_metrics
+from tessera.results.record import Case
+from tessera.spatial.bench.measurement import HaloMeasurement, choose_layout, get_dtype, get_median
 from tessera.spatial.bench.rounds import sample_rounds
+from tessera.spatial.problem import ExchangeVolume, HaloProblem, count_directions
 from tessera.transport.exchange import Exchange
 from tessera.transport.transport import Transport
 
 
-def measure_exchange(worker: Worker, case: Case, problem: Problem, transport: Transport, sampling: Sampling) -> Figures:
-    """One exchange, with its adjoint if the case asks for backward; beside it a plain copy of the same bytes."""
-    backward, borders = bool(case.params.get("backward")), Borders.of(problem)
+def measure_exchange(
+    worker: Worker, case: Case, problem: HaloProblem, transport: Transport, sampling: Sampling
+) -> HaloMeasurement:
+    """Measure one exchange, with its adjoint if the case has `backward`, and a plain copy of as many bytes."""
+    backward, borders = bool(case.params.get("backward")), ExchangeVolume.of(problem)
 
-    def calls(channels_last: bool) -> dict[str, Fn]:
-        return exchange_calls(random_exchange(problem, transport, channels_last=channels_last), backward=backward)
+    def make_calls(channels_last: bool) -> dict[str, Fn]:
+        return make_exchange_calls(
+            make_random_exchange(problem, transport, channels_last=channels_last), backward=backward
+        )
 
-    channels_last, notes = chosen_layout(
-        str(case.params["layout"]), lambda last: calls(last)["exchange"], sampling, worker
+    channels_last, notes = choose_layout(
+        str(case.params["layout"]), lambda last: make_calls(last)["exchange"], sampling, worker
     )
-    functions = calls(channels_last)
+    functions = make_calls(channels_last)
     if borders.received:
         source, target = (torch.zeros(borders.received, dtype=torch.uint8) for _ in range(2))
         functions["copy"] = lambda: target.copy_(source)
-    found = sample_rounds(functions, sampling, worker)
-    took = median(found["exchange"])
-    metrics: dict[str, Metric] = {name: seconds(found[name]) for name in ("forward", "copy") if name in found}
-    metrics |= {
-        "bytes": Metric(borders.received, "B"),
-        "moved": Metric(borders.total, "B"),
-        "neighbours": Metric(borders.neighbours),
-    }
+    samples = sample_rounds(functions, sampling, worker)
+    seconds = get_median(samples["exchange"])
+    figures: dict[str, float] = {name: get_median(samples[name]) for name in ("forward", "copy") if name in samples}
+    figures |= {"bytes": borders.received, "moved": borders.total, "neighbours": borders.neighbours}
     if borders.received:
-        metrics["bandwidth"] = Metric(ways(case.params) * borders.received / took / 1e9, "GB/s", "higher")
-        metrics["per_neighbour"] = Metric(took / borders.neighbours, "s", "lower")
-    return Figures(samples=found["exchange"], metrics=metrics, channels_last=channels_last, notes=notes)
+        figures["bandwidth"] = count_directions(case.params) * borders.received / seconds / 1e9
+        figures["per_neighbour"] = seconds / borders.neighbours
+    metrics = make_metrics(figures, "halo")
+    return HaloMeasurement(samples=samples["exchange"], metrics=metrics, channels_last=channels_last, notes=notes)
 
 
-def random_exchange(problem: Problem, transport: Transport, *, channels_last: bool) -> Exchange:
-    """The exchange of a problem, with random pixels in this rank's tile."""
+def make_random_exchange(problem: HaloProblem, transport: Transport, *, channels_last: bool) -> Exchange:
+    """Return the exchange of a problem, with random pixels in this rank's tile."""
     exchange = Exchange(
         transport,
         problem.plan(),
         channels=problem.in_channels,
-        dtype=dtype_of(problem.dtype),
+        dtype=get_dtype(problem.dtype),
         channels_last=channels_last,
     )
-    exchange.home.copy_(torch.randn(exchange.home.shape))
+    exchange.tile_buffer.copy_(torch.randn(exchange.tile_buffer.shape))
     return exchange
 
 
-def exchange_calls(exchange: Exchange, *, backward: bool) -> dict[str, Fn]:
-    """What is timed: the exchange as a whole, up to the point where its memory may be written again."""
+def make_exchange_calls(exchange: Exchange, *, backward: bool) -> dict[str, Fn]:
+    """Return the callables to time. Each returns when the buffers of the exchange may be overwritten."""
 
     def forward() -> None:
         exchange.start()
@@ -70,9 +71,9 @@ def exchange_calls(exchange: Exchange, *, backward: bool) -> dict[str, Fn]:
     exchange.start()
     grad = torch.randn(exchange.finish().shape).to(exchange.dtype)
 
-    def both() -> None:
+    def run_both() -> None:
         forward()
         exchange.start_adjoint(grad)
         exchange.finish_adjoint()
 
-    return {"exchange": both, "forward": forward}
+    return {"exchange": run_both, "forward": forward}

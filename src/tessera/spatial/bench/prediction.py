@@ -1,64 +1,69 @@
-"""What the calibrated machine expects of a halo case, beside what is measured."""
+"""The prediction of a halo case from the calibration of this machine, recorded with the measurement."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
 from importlib.util import find_spec
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from tessera.launch.job import current_job
-from tessera.machine.hosts import load_host
+from tessera.launch.job import get_current_job
+from tessera.machine.catalogue import load_host
 from tessera.machine.machine import Link, Machine
-from tessera.measure.environment import host_fingerprint
-from tessera.results.record import Case, Metric
-from tessera.spatial.bench.problem import Borders, Problem
-from tessera.spatial.predict import predicted_convolution, predicted_exchange
+from tessera.measure.environment import compute_host_fingerprint
+from tessera.results.metrics import Metric, make_metrics
+from tessera.results.record import Case
+from tessera.spatial.cost import predict_convolution, predict_exchange
+from tessera.spatial.problem import ExchangeVolume, HaloProblem
+
+if TYPE_CHECKING:
+    from tessera.transport.transport import TransportTraits
 
 
-def predictions(case: Case, problem: Problem, transport: str, seen: Mapping[str, Any]) -> dict[str, Metric]:
-    """By the names of the record's figures; nothing where the machine has no figures for it.
-
-    Backward is not predicted.
-    """
-    host = load_host(host_fingerprint(seen))
+def predict_case(
+    case: Case, problem: HaloProblem, transport: TransportTraits, environment: Mapping[str, Any]
+) -> dict[str, Metric]:
+    """Return predicted metrics by name; empty if the machine was not calibrated for them. Backward is not predicted."""
+    host = load_host(compute_host_fingerprint(environment))
     if host is None or case.params.get("backward"):
         return {}
-    machine, job = machine_over(host, transport, problem.parts), current_job()
-    near = job.local_size if job is not None else problem.parts
-    if machine is None or (near < problem.parts and "network" not in machine.links):
+    machine, job = get_machine_with_link(host, transport, problem.parts), get_current_job()
+    local_ranks = job.local_size if job is not None else problem.parts
+    if machine is None or (local_ranks < problem.parts and "network" not in machine.links):
         return {}
-    found: dict[str, float] = {}
+    predicted: dict[str, float] = {}
     if case.name == "exchange":
-        found["time"] = predicted_exchange(problem.plan(), problem.pixel_bytes, machine, per_machine=near)
+        predicted["time"] = predict_exchange(problem.plan(), problem.pixel_bytes, machine, per_machine=local_ranks)
         if "copy" in host.links:
-            copied = Borders.of(problem).received * problem.parts
-            found["copy"] = copied / host.bandwidth("copy", workers=problem.parts)
+            copied = ExchangeVolume.of(problem).received * problem.parts
+            predicted["copy"] = copied / host.get_bandwidth("copy", workers=problem.parts)
     elif problem.dtype in machine.flops:
-        expected = predicted_convolution(
+        expected = predict_convolution(
             problem.plan(),
             machine,
             in_channels=problem.in_channels,
             out_channels=problem.out_channels,
             dtype=problem.dtype,
-            per_machine=near,
+            per_machine=local_ranks,
         )
-        found["time"] = expected.apart if case.params["overlap"] == "none" else expected.overlapped
-        found |= {"exchange": expected.exchange, "convolution": expected.compute, "sequential": expected.apart}
-    return {name: Metric(value, "s", "lower") for name, value in found.items()}
+        predicted["time"] = expected.sequential if case.params["overlap"] == "none" else expected.overlapped
+        predicted |= {"exchange": expected.exchange, "convolution": expected.compute, "sequential": expected.sequential}
+    return make_metrics(predicted)
 
 
-def machine_over(host: Machine, transport: str, ranks: int) -> Machine | None:
-    """The machine with the link that a transport makes of it; None where that was not calibrated.
+def get_machine_with_link(host: Machine, transport: TransportTraits, ranks: int) -> Machine | None:
+    """Return the machine with the link that a transport provides; None if that link was not calibrated.
 
-    A calibration measures MPI's messages where there is MPI, and gloo's otherwise. Through shared memory bytes are
-    copied once, at the rate of copies, and two short messages say when.
+    A calibration measures MPI messages if MPI is installed, and gloo messages otherwise. A transport that copies from
+    the peer's memory moves bytes at the bandwidth of copies, and signals with two short messages.
     """
-    if "link" not in host.links or (transport == "gloo" and find_spec("mpi4py") is not None):
+    if "link" not in host.links or (transport.messages == "gloo" and find_spec("mpi4py") is not None):
         return None
-    if transport != "shared":
+    if not transport.copies_from_peer:
         return host
     if "copy" not in host.links:
         return None
-    link = Link(latency=2 * host.link("link").latency, bandwidth=(host.bandwidth("copy", workers=ranks) / ranks,))
+    link = Link(
+        latency=2 * host.get_link("link").latency, bandwidth=(host.get_bandwidth("copy", workers=ranks) / ranks,)
+    )
     return replace(host, links={**host.links, "link": link})

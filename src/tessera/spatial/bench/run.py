@@ -1,46 +1,48 @@
-"""One halo case on one rank of those that run it together: what a worker runs."""
+"""The function that runs one halo case on a rank."""
 
 from __future__ import annotations
 
 from contextlib import closing
 
 from tessera.errors import TesseraError
-from tessera.launch.worker import Worker
-from tessera.measure.environment import environment
+from tessera.launch.worker import RunContext
+from tessera.measure.environment import describe_environment
 from tessera.measure.samples import Sampling
-from tessera.results.figures import time_metrics
+from tessera.results.metrics import make_time_metrics
 from tessera.results.record import Case, Record
 from tessera.spatial.bench.compute import measure_compute
 from tessera.spatial.bench.exchange import measure_exchange
-from tessera.spatial.bench.prediction import predictions
-from tessera.spatial.bench.problem import Problem
-from tessera.spatial.validation.record import validated
-from tessera.transport.choose import open_transport
+from tessera.spatial.bench.prediction import predict_case
+from tessera.spatial.bench.validation import run_validation
+from tessera.spatial.problem import HaloProblem
+from tessera.transport.registry import open_transport
 
 VERSION = "1"
-MEASURED = {"exchange": measure_exchange, "compute": measure_compute}
+MEASUREMENTS = {"exchange": measure_exchange, "compute": measure_compute}
 
 
-def run_case(worker: Worker, case: Case, sampling: Sampling) -> Record:
-    """Every rank calls it alike and gets the same record, with the samples of all ranks in it."""
-    problem = Problem.of(case.params)
+def run_case(context: RunContext, case: Case, sampling: Sampling) -> Record:
+    """Run a case on this rank. All ranks call it and return the same record, with the samples of all ranks."""
+    worker, problem = context.worker, HaloProblem.of(case.params)
     if worker.size != problem.parts:
         raise TesseraError(
-            "every part of the image needs a rank", got=f"{worker.size} ranks", allowed=str(problem.parts)
+            "the number of ranks must equal the number of image parts",
+            got=f"{worker.size} ranks",
+            allowed=str(problem.parts),
         )
     with closing(open_transport(str(case.params["transport"]), worker)) as transport:
         if case.name == "validate":
-            return validated(worker, case, problem, transport)
-        found = MEASURED[case.name](worker, case, problem, transport, sampling)
-    seen = environment()
-    layout = "channels_last" if found.channels_last else "contiguous"
+            return run_validation(worker, case, problem, transport)
+        measurement = MEASUREMENTS[case.name](worker, case, problem, transport, sampling)
+    environment = describe_environment()
+    layout = "channels_last" if measurement.channels_last else "contiguous"
     return Record(
         case=case,
         version=VERSION,
-        launches=(found.samples,),
-        metrics=time_metrics(found.samples) | dict(found.metrics),
-        predicted=predictions(case, problem, transport.name, seen),
-        environment=seen,
-        conditions={"transport": transport.name, "layout": layout},
-        notes=found.notes,
+        launches=(measurement.samples,),
+        metrics=make_time_metrics(measurement.samples) | dict(measurement.metrics),
+        predicted=predict_case(case, problem, transport.traits, environment),
+        environment=environment,
+        chosen={"transport": transport.name, "layout": layout, **measurement.chosen},
+        notes=measurement.notes,
     )

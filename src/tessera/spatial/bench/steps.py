@@ -1,4 +1,4 @@
-"""The steps that `tessera halo compute` times, made once: a convolution cut, uncut, and its parts."""
+"""The callables that `tessera halo compute` times: split and unsplit convolution, exchange and convolution alone."""
 
 from __future__ import annotations
 
@@ -9,27 +9,27 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from tessera.measure.sampler import Fn
-from tessera.spatial.bench.exchange import exchange_calls, random_exchange
-from tessera.spatial.bench.figures import dtype_of
-from tessera.spatial.bench.problem import Problem
-from tessera.spatial.layers.convolution import Convolution, convolution
-from tessera.spatial.layers.layer import Layer
-from tessera.spatial.network.gradients import summed
-from tessera.spatial.placed import Overlap, Placed, Settings
-from tessera.transport.half_sum import HalfSum
+from tessera.spatial.bench.exchange import make_exchange_calls, make_random_exchange
+from tessera.spatial.bench.measurement import get_dtype
+from tessera.spatial.distribution import Distribution, Overlap, SpatialSettings
+from tessera.spatial.layers.convolution import TileConvolution, build_convolution
+from tessera.spatial.layers.layer import TileLayer
+from tessera.spatial.problem import HaloProblem
+from tessera.spatial.tensor.weights import sum_tensors
+from tessera.transport.all_reduce import HalfPrecisionSum
 from tessera.transport.transport import Transport
 
 
-class Steps:
-    """Callables over random pixels and weights; the weights are the same on every rank.
+class ComputeSteps:
+    """Factory of the timed callables, with random pixels and weights; the weights are the same on every rank.
 
-    A step is forward, and with `backward` also backward; of the cut convolution then with the sum of the weights'
-    gradients over the ranks.
+    A step is a forward pass and, with `backward`, a backward pass. A split step with `backward` includes the sum of the
+    weight gradients over the ranks.
     """
 
     def __init__(
         self,
-        problem: Problem,
+        problem: HaloProblem,
         transport: Transport,
         *,
         seed: int,
@@ -39,71 +39,71 @@ class Steps:
     ) -> None:
         self._problem, self._transport, self._last = problem, transport, channels_last
         self._backward = backward
-        self._add = HalfSum(transport) if fp16_allreduce else transport.all_reduce
+        self._add = HalfPrecisionSum(transport) if fp16_allreduce else transport.all_reduce
         torch.manual_seed(seed)
-        self._module = convolution_of(problem)
+        self._module = build_module(problem)
         self._module.weight = nn.Parameter(self._module.weight.contiguous(memory_format=self._format))
-        self._placed = Placed.of("tiles", problem.mesh, (problem.batch, *problem.image))
-        self._automatic: Layer | None = None
+        self._placed = Distribution.of(problem.mesh, (problem.batch, *problem.image))
+        self._automatic: TileLayer | None = None
 
     @property
     def _format(self) -> torch.memory_format:
         return torch.channels_last if self._last else torch.contiguous_format
 
-    def exchange(self) -> Fn:
-        """The exchange alone; with backward also its adjoint."""
-        exchange = random_exchange(self._problem, self._transport, channels_last=self._last)
-        return exchange_calls(exchange, backward=self._backward)["exchange"]
+    def make_exchange(self) -> Fn:
+        """Return a callable that runs the exchange alone; with `backward` also its adjoint."""
+        exchange = make_random_exchange(self._problem, self._transport, channels_last=self._last)
+        return make_exchange_calls(exchange, backward=self._backward)["exchange"]
 
-    def convolution(self) -> Fn:
-        """The convolution of what an exchange would bring, all of it in place."""
-        exchange = random_exchange(self._problem, self._transport, channels_last=self._last)
+    def make_convolution(self) -> Fn:
+        """Return a callable that convolves a complete frame, without an exchange."""
+        exchange = make_random_exchange(self._problem, self._transport, channels_last=self._last)
         exchange.start()
         frame = exchange.finish().detach()
-        if 0 in frame.shape:  # more ranks than the output has rows or columns
+        if 0 in frame.shape:  # this rank has no output: more ranks than rows or columns
             return lambda: None
         module = self._module
 
         def forward(pixels: Tensor) -> Tensor:
             return F.conv2d(pixels, module.weight, module.bias, module.stride, 0, module.dilation)
 
-        return self._step(forward, frame)
+        return self._make_step(forward, frame)
 
-    def cut(self, overlap: Overlap) -> Fn:
-        """The convolution of this rank's tile, with its exchange."""
-        settings = Settings(
+    def make_split(self, overlap: Overlap) -> Fn:
+        """Return a callable that convolves this rank's tile, with its exchange, in an overlap mode."""
+        settings = SpatialSettings(
             transport=self._transport, mesh=self._problem.mesh, overlap=overlap, channels_last=self._last
         )
-        layer = convolution(self._module, self._placed, settings)
+        layer = build_convolution(self._module, self._placed, settings)
         if overlap == "auto":
             self._automatic = layer
-        box = self._placed.box(self._transport.rank)
+        box = self._placed.get_box(self._transport.rank)
         sample, *spatial = box.shape
-        tile = torch.randn(sample, self._problem.in_channels, *spatial).to(dtype_of(self._problem.dtype))
-        step = self._step(layer, tile.contiguous(memory_format=self._format))
+        tile = torch.randn(sample, self._problem.in_channels, *spatial).to(get_dtype(self._problem.dtype))
+        step = self._make_step(layer, tile.contiguous(memory_format=self._format))
         if not self._backward:
             return step
 
-        def whole() -> None:
+        def run_step_and_sum() -> None:
             step()
             self._sum_gradients()
 
-        return whole
+        return run_step_and_sum
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What the automatic overlap has settled on, once it was called."""
-        if not isinstance(self._automatic, Convolution):
+        """A note with the overlap order that `auto` chose; empty before the first call."""
+        if not isinstance(self._automatic, TileConvolution):
             return ()
-        return tuple(f"overlap auto: {order}" for order in self._automatic.chosen)
+        return tuple(f"overlap auto: {order}" for order in self._automatic.chosen_orders)
 
-    def uncut(self) -> Fn:
-        """The same convolution of the whole image, without a cut."""
+    def make_unsplit(self) -> Fn:
+        """Return a callable that convolves the whole image."""
         shape = (self._problem.batch, self._problem.in_channels, *self._problem.image)
-        image = torch.randn(shape).to(dtype_of(self._problem.dtype))
-        return self._step(self._module, image.contiguous(memory_format=self._format))
+        image = torch.randn(shape).to(get_dtype(self._problem.dtype))
+        return self._make_step(self._module, image.contiguous(memory_format=self._format))
 
-    def _step(self, function: Callable[[Tensor], Tensor], pixels: Tensor) -> Fn:
+    def _make_step(self, function: Callable[[Tensor], Tensor], pixels: Tensor) -> Fn:
         if not self._backward:
 
             def forward() -> None:
@@ -114,33 +114,33 @@ class Steps:
         leaf = pixels.requires_grad_()
         grad = torch.randn_like(function(leaf).detach())
 
-        def both() -> None:
+        def run_both() -> None:
             leaf.grad = None
             self._module.zero_grad(set_to_none=True)
             torch.autograd.backward(function(leaf), grad)
 
-        return both
+        return run_both
 
     def _sum_gradients(self) -> None:
         weights = list(self._module.parameters())
-        summed([weight.grad for weight in weights], weights, self._add)
+        sum_tensors([weight.grad for weight in weights], weights, self._add)
 
 
-def convolution_of(problem: Problem, dtype: torch.dtype | None = None) -> nn.Conv2d:
-    """The plain module of a problem, with weights drawn from torch's own seed."""
+def build_module(problem: HaloProblem, dtype: torch.dtype | None = None) -> nn.Conv2d:
+    """Return the plain torch module of a problem, with weights from torch's current seed."""
     window = problem.window
     return nn.Conv2d(
         problem.in_channels,
         problem.out_channels,
-        _two(window.kernel),
-        stride=_two(window.stride),
-        padding=_two([before for before, _ in window.padding]),
-        dilation=_two(window.dilation),
+        _to_pair(window.kernel),
+        stride=_to_pair(window.stride),
+        padding=_to_pair([before for before, _ in window.padding]),
+        dilation=_to_pair(window.dilation),
         padding_mode=problem.mode,
-        dtype=dtype or dtype_of(problem.dtype),
+        dtype=dtype or get_dtype(problem.dtype),
     )
 
 
-def _two(values: Sequence[int]) -> tuple[int, int]:
+def _to_pair(values: Sequence[int]) -> tuple[int, int]:
     height, width = values
     return height, width

@@ -1,4 +1,4 @@
-"""A plan as a page: its picture, and beside it the worker that is pointed at, enlarged and in numbers."""
+"""An HTML page with the picture of a plan, and details of the worker under the mouse pointer."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from tessera.geometry import HaloPlan, Move
 from tessera.report.figures import format_bytes
-from tessera.report.picture_page import picture_page, picture_table
-from tessera.spatial.picture.plan import describe, plan_svg, span
+from tessera.report.picture_page import build_picture_page, build_picture_table
+from tessera.spatial.picture.plan import describe_plan, draw_plan, format_span
 
 SCRIPT = """\
 const workers = [...document.querySelectorAll("#plan [data-worker]")];
@@ -62,33 +62,38 @@ BODY = """\
 </main>"""
 
 
-def plan_page(plan: HaloPlan, pixel_bytes: int) -> str:
-    """The page as text; a pixel has so many bytes with all its channels."""
-    cards = (_card(plan, worker, pixel_bytes) for worker in range(len(plan.workers)))
-    body = BODY.format(picture=plan_svg(plan, standalone=False), cards="\n".join(cards))
-    return picture_page(body, title=describe(plan), style=STYLE, script=SCRIPT)
+def build_plan_page(plan: HaloPlan, pixel_bytes: int) -> str:
+    """Return the HTML page of a plan; a pixel has `pixel_bytes` bytes with all its channels."""
+    cards = (_build_card(plan, worker, pixel_bytes) for worker in range(len(plan.workers)))
+    body = BODY.format(picture=draw_plan(plan, standalone=False), cards="\n".join(cards))
+    return build_picture_page(body, title=describe_plan(plan), style=STYLE, script=SCRIPT)
 
 
-def _card(plan: HaloPlan, number: int, pixel_bytes: int) -> str:
-    mine = plan.workers[number]
-    partners = sorted({move.source for move in mine.receives} | {move.target for move in mine.sends})
-    padded = sum(box.size for box in mine.pads)
-    has = f"{span(mine.owned)}, {mine.owned.size:,} pixels" if mine.owned else "no pixels"
-    reads = f"{span(mine.need)}, of it {padded:,} pixels of padding" if mine.need else "nothing"
+def _build_card(plan: HaloPlan, number: int, pixel_bytes: int) -> str:
+    worker = plan.workers[number]
+    partners = sorted({move.source for move in worker.receives} | {move.target for move in worker.sends})
+    padded = sum(box.size for box in worker.pads)
+    has = f"{format_span(worker.owned)}, {worker.owned.size:,} pixels" if worker.owned else "no pixels"
+    reads = f"{format_span(worker.need)}, including {padded:,} pixels of padding" if worker.need else "nothing"
     return (
         f'<section data-card="{number}" data-partners="{" ".join(map(str, partners))}">'
-        f"<h2>Worker {number}</h2><p>Has {has}. Its output reads {reads}.</p>"
-        + _table("receives from", [(move.source, move) for move in mine.receives], pixel_bytes)
-        + _table("sends to", [(move.target, move) for move in mine.sends], pixel_bytes)
+        f"<h2>Worker {number}</h2><p>Owns {has}. Its output reads {reads}.</p>"
+        + _build_table("receives from", [(move.source, move) for move in worker.receives], pixel_bytes)
+        + _build_table("sends to", [(move.target, move) for move in worker.sends], pixel_bytes)
         + "</section>"
     )
 
 
-def _table(heading: str, moves: Sequence[tuple[int, Move]], pixel_bytes: int) -> str:
+def _build_table(heading: str, moves: Sequence[tuple[int, Move]], pixel_bytes: int) -> str:
     if not moves:
         return f"<p>It {heading.partition(' ')[0]} nothing.</p>"
     rows = [
-        (str(other), span(move.taken), f"{move.taken.size:,}", format_bytes(move.taken.size * pixel_bytes))
-        for other, move in moves
+        (
+            str(peer),
+            format_span(move.source_box),
+            f"{move.source_box.size:,}",
+            format_bytes(move.source_box.size * pixel_bytes),
+        )
+        for peer, move in moves
     ]
-    return picture_table((heading, "what", "pixels", "bytes"), rows, numbers=(2, 3))
+    return build_picture_table((heading, "box", "pixels", "bytes"), rows, numbers=(2, 3))

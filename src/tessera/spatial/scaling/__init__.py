@@ -1,1 +1,1 @@
-"""How a network scales over ranks: predicted, and measured where it can be."""
+"""Scaling of a network with the number of ranks: predicted, and measured on this host."""

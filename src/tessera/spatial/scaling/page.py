@@ -1,50 +1,50 @@
-"""A scaling as a page of its own: the plot and its tables, made of the report's blocks."""
+"""An HTML page with the plot and the tables of a scaling study."""
 
 from __future__ import annotations
 
 from tessera.report.blocks import Card, Cards, Column, Picture, Section, Table
 from tessera.report.figures import format_bytes, format_percent, format_seconds
-from tessera.report.page import document
-from tessera.spatial.scaling.plot import scaling_svg
-from tessera.spatial.scaling.points import efficiencies
+from tessera.report.page import build_document
+from tessera.spatial.scaling.plot import draw_scaling
+from tessera.spatial.scaling.prediction import compute_efficiencies
 from tessera.spatial.scaling.table import Scaling
 
 HALF = 0.5
 INTROS = {
     "strong": "The same image over more and more ranks.",
     "weak": "The image grows with the ranks: every rank keeps its tile.",
-    "measured": "The prediction is for the same ranks on the cores of this host. The error of the scaling is what is "
-    "left of it once the first row fits: it says how well the change with the ranks is predicted.",
+    "measured": "The prediction is for the same ranks on the cores of this host. The error of the scaling remains when "
+    "the first row is scaled to fit: it shows how well the change with the ranks is predicted.",
 }
 
 
-def scaling_page(scaling: Scaling) -> str:
-    """The page as text."""
-    drawn = scaling_svg(scaling, standalone=False)
+def build_scaling_page(scaling: Scaling) -> str:
+    """Return the HTML page of a scaling study."""
+    drawn = draw_scaling(scaling, standalone=False)
     plot = Picture(
-        drawn, "time, efficiency and memory over the number of ranks", "Predicted; measured where it says so."
+        drawn, "time, efficiency and memory over the number of ranks", "Predicted; measured values are marked."
     )
-    parts = [Section("Summary", "", [_cards(scaling)]), Section("Scaling", "", [plot])]
+    parts = [Section("Summary", "", [_build_cards(scaling)]), Section("Scaling", "", [plot])]
     for title, columns, rows in scaling.tables:
-        headings = [Column(c.name.capitalize(), "number" if c.align == "right" else "text") for c in columns]
+        headings = [Column(c.title.capitalize(), c.kind) for c in columns]
         name, _, caption = title.partition(": ")
         parts.append(Section(name.capitalize(), INTROS[name.split()[0]], [Table(headings, rows, caption)]))
-    return document(parts, title="Predicted scaling", kicker=scaling.step)
+    return build_document(parts, title="Predicted scaling", subtitle=scaling.step)
 
 
-def _cards(scaling: Scaling) -> Cards:
+def _build_cards(scaling: Scaling) -> Cards:
     strong = scaling.strong
-    good = [p for p, share in zip(strong, efficiencies(strong), strict=True) if share >= HALF]
+    good = [p for p, share in zip(strong, compute_efficiencies(strong), strict=True) if share >= HALF]
     fits = [p for p in strong if p.fits]
     best = min(strong, key=lambda p: p.seconds)
     cards = [
         Card("Fastest step", format_seconds(best.seconds), f"on {best.ranks:,} ranks"),
         Card("Half efficient up to", f"{good[-1].ranks:,}", "ranks of strong scaling"),
-        Card("Fits from", f"{fits[0].ranks:,}", f"ranks of {format_bytes(fits[0].room)} each")
+        Card("Fits from", f"{fits[0].ranks:,}", f"ranks of {format_bytes(fits[0].available_memory)} each")
         if fits
-        else Card("Fits", "never", "on so many ranks", "bad"),
+        else Card("Fits", "never", "on these numbers of ranks", "bad"),
     ]
     if scaling.measured:
         worst = max(scaling.measured, key=lambda m: abs(m.error))
-        cards.append(Card("Largest error", format_percent(worst.error, signed=True), "of what was measured"))
+        cards.append(Card("Largest error", format_percent(worst.error, signed=True), "of the prediction"))
     return Cards(cards)

@@ -1,4 +1,4 @@
-"""A scaling as tables: what was predicted for every number of ranks, and what was measured beside it."""
+"""The tables of a scaling study: predictions for every number of ranks, and measurements."""
 
 from __future__ import annotations
 
@@ -6,118 +6,121 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tessera.report.blocks import Cell
+from tessera.report.blocks import Cell, Column
 from tessera.report.figures import format_bytes, format_percent, format_seconds
-from tessera.report.tables import Column
-from tessera.spatial.scaling.points import Point, efficiencies
+from tessera.spatial.scaling.prediction import ScalingPoint, compute_efficiencies
 
-Titled = tuple[str, Sequence[Column], list[list[Cell]]]  # a table under its title
+Titled = tuple[str, Sequence[Column], list[list[Cell]]]  # title, columns, rows
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Measured:
-    """A step that was run on this host, and its prediction for the same ranks on the same cores."""
+class MeasuredStep:
+    """A measured step on this host, and its prediction for the same number of ranks and cores."""
 
-    predicted: Point
+    predicted: ScalingPoint
     seconds: float
     memory: int
 
     @property
     def error(self) -> float:
-        """How far off the prediction is, as a share of what was measured."""
+        """The error of the prediction, relative to the measurement."""
         return self.predicted.seconds / self.seconds - 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scaling:
-    """All that was predicted and measured, and what of."""
+    """The result of a scaling study: predictions and measurements of a step."""
 
     step: str
-    strong: Sequence[Point]
-    weak: Sequence[Point]
-    measured: Sequence[Measured] = ()
+    strong: Sequence[ScalingPoint]
+    weak: Sequence[ScalingPoint]
+    measured: Sequence[MeasuredStep] = ()
 
     @property
     def tables(self) -> list[Titled]:
-        """Each with its title, its columns and its rows."""
+        """The tables, each with its title, columns and rows."""
         image, tile = self.strong[0].plane, self.weak[0].tile
-        found: list[Titled] = [
-            (f"strong scaling: {_times(image)} image, {self.step}", POINTS, point_rows(self.strong)),
-            (f"weak scaling: {_times(tile)} tile for every rank, {self.step}", POINTS, point_rows(self.weak)),
+        tables: list[Titled] = [
+            (f"strong scaling: {_format_size(image)} image, {self.step}", POINTS, build_point_rows(self.strong)),
+            (
+                f"weak scaling: {_format_size(tile)} tile for every rank, {self.step}",
+                POINTS,
+                build_point_rows(self.weak),
+            ),
         ]
         if self.measured:
             small = self.measured[0].predicted.plane
-            title = f"measured here: {_times(small)} image, {self.step}"
-            found.append((title, MEASURED, measured_rows(self.measured)))
-        return found
+            title = f"measured here: {_format_size(small)} image, {self.step}"
+            tables.append((title, MEASURED, build_measured_rows(self.measured)))
+        return tables
 
 
 POINTS = (
-    Column("ranks", "right"),
+    Column("ranks", "number"),
     Column("mesh"),
-    Column("tile", "right"),
-    Column("compute", "right"),
-    Column("exchange", "right"),
-    Column("hidden", "right"),
-    Column("statistics", "right"),
-    Column("weights", "right"),
-    Column("step", "right"),
-    Column("efficiency", "right"),
-    Column("memory", "right"),
+    Column("tile", "number"),
+    Column("compute", "number"),
+    Column("exchange", "number"),
+    Column("hidden", "number"),
+    Column("statistics", "number"),
+    Column("weights", "number"),
+    Column("step", "number"),
+    Column("efficiency", "number"),
+    Column("memory", "number"),
     Column("fits"),
 )
 MEASURED = (
-    Column("ranks", "right"),
+    Column("ranks", "number"),
     Column("mesh"),
-    Column("predicted", "right"),
-    Column("measured", "right"),
-    Column("error", "right"),
-    Column("error of the scaling", "right"),
-    Column("memory predicted", "right"),
-    Column("memory measured", "right"),
+    Column("predicted", "number"),
+    Column("measured", "number"),
+    Column("error", "number"),
+    Column("error of the scaling", "number"),
+    Column("memory predicted", "number"),
+    Column("memory measured", "number"),
 )
 
 
-def point_rows(points: Sequence[Point]) -> list[list[Cell]]:
-    """A row for every number of ranks."""
+def build_point_rows(points: Sequence[ScalingPoint]) -> list[list[Cell]]:
+    """Return a row for every number of ranks."""
     return [
         [
             Cell(f"{p.ranks:,}", p.ranks),
             Cell(f"{p.mesh.rows}x{p.mesh.cols}"),
-            Cell(_times(p.tile), p.tile[0] * p.tile[1]),
-            *(_seconds(t) for t in (p.compute, p.exchange, p.hidden, p.statistics, p.weights, p.seconds)),
+            Cell(_format_size(p.tile), p.tile[0] * p.tile[1]),
+            *(_make_time_cell(t) for t in (p.compute, p.exchange, p.hidden, p.statistics, p.weights, p.seconds)),
             Cell(format_percent(efficiency), efficiency),
             Cell(format_bytes(p.memory), p.memory),
-            Cell("yes") if p.fits else Cell(f"no: a rank has {format_bytes(p.room)}", tone="bad"),
+            Cell("yes") if p.fits else Cell(f"no: a rank has {format_bytes(p.available_memory)}", tone="bad"),
         ]
-        for p, efficiency in zip(points, efficiencies(points), strict=True)
+        for p, efficiency in zip(points, compute_efficiencies(points), strict=True)
     ]
 
 
-def measured_rows(measured: Sequence[Measured]) -> list[list[Cell]]:
-    """A row for every number of ranks that was run."""
+def build_measured_rows(measured: Sequence[MeasuredStep]) -> list[list[Cell]]:
+    """Return a row for every measured number of ranks."""
     return [
         [
             Cell(f"{m.predicted.ranks}", m.predicted.ranks),
             Cell(f"{m.predicted.mesh.rows}x{m.predicted.mesh.cols}"),
-            _seconds(m.predicted.seconds),
-            _seconds(m.seconds),
+            _make_time_cell(m.predicted.seconds),
+            _make_time_cell(m.seconds),
             Cell(format_percent(m.error, signed=True), m.error),
             Cell(format_percent(of_scaling, signed=True), of_scaling),
             Cell(format_bytes(m.predicted.memory), m.predicted.memory),
             Cell(format_bytes(m.memory), m.memory),
         ]
-        for m, of_scaling in zip(measured, scaling_errors(measured), strict=True)
+        for m, of_scaling in zip(measured, compute_scaling_errors(measured), strict=True)
     ]
 
 
-def scaling_errors(measured: Sequence[Measured]) -> list[float]:
-    """The errors once the first row fits: of how the time changes with the ranks, not of the machine's rates."""
+def compute_scaling_errors(measured: Sequence[MeasuredStep]) -> list[float]:
+    """Return the prediction errors after scaling the predictions so that the first row has no error."""
     return [(1 + m.error) / (1 + measured[0].error) - 1 for m in measured]
 
 
-def plain(scaling: Scaling) -> dict[str, Any]:
-    """Everything as plain values, seconds and bytes."""
+def dump_scaling(scaling: Scaling) -> dict[str, Any]:
+    """Return the study as plain values for JSON, in seconds and bytes."""
     measured = [
         {
             "ranks": m.predicted.ranks,
@@ -129,17 +132,17 @@ def plain(scaling: Scaling) -> dict[str, Any]:
             "memory_predicted": m.predicted.memory,
             "memory_measured": m.memory,
         }
-        for m, of_scaling in zip(scaling.measured, scaling_errors(scaling.measured), strict=True)
+        for m, of_scaling in zip(scaling.measured, compute_scaling_errors(scaling.measured), strict=True)
     ]
     return {
         "step": scaling.step,
-        "strong": _plain_points(scaling.strong),
-        "weak": _plain_points(scaling.weak),
+        "strong": _dump_points(scaling.strong),
+        "weak": _dump_points(scaling.weak),
         "measured": measured,
     }
 
 
-def _plain_points(points: Sequence[Point]) -> list[dict[str, Any]]:
+def _dump_points(points: Sequence[ScalingPoint]) -> list[dict[str, Any]]:
     return [
         {
             "ranks": p.ranks,
@@ -154,15 +157,15 @@ def _plain_points(points: Sequence[Point]) -> list[dict[str, Any]]:
             "step": p.seconds,
             "efficiency": efficiency,
             "memory": p.memory,
-            "room": p.room,
+            "room": p.available_memory,
         }
-        for p, efficiency in zip(points, efficiencies(points), strict=True)
+        for p, efficiency in zip(points, compute_efficiencies(points), strict=True)
     ]
 
 
-def _seconds(seconds: float) -> Cell:
+def _make_time_cell(seconds: float) -> Cell:
     return Cell(format_seconds(seconds), seconds)
 
 
-def _times(sizes: tuple[int, int]) -> str:
+def _format_size(sizes: tuple[int, int]) -> str:
     return f"{sizes[0]}x{sizes[1]}"

@@ -1,1 +1,1 @@
-"""The halo benchmarks' part of the report."""
+"""The report section of the halo benchmarks."""

@@ -1,4 +1,4 @@
-"""Scaling: the same convolution over more and more ranks, measured and as the calibrated machine predicts it."""
+"""Report section of scaling: measured and predicted times of a convolution on several numbers of ranks."""
 
 from __future__ import annotations
 
@@ -6,64 +6,68 @@ from collections.abc import Sequence
 from typing import Any
 
 from tessera.report.blocks import Cell, Column, Heading, Plot, Row, Section, Table
-from tessera.report.cells import NONE, figure, share
+from tessera.report.cells import EMPTY_CELL, make_share_cell, make_value_cell
 from tessera.report.figures import format_percent, format_seconds
-from tessera.report.naming import Names, case_names
+from tessera.report.naming import CaseNames, name_cases
 from tessera.results.record import Case, Record
 
-Cut = tuple[int, str]  # ranks, and how the image is cut over them
-MOST_CURVES = 6
+RankSplit = tuple[int, str]  # (number of ranks, slice method)
+MAX_CURVES = 6
 AXIS = {"exponentformat": "SI", "minexponent": 0}
 
 
-def scaling_section(records: Sequence[Record]) -> Section | None:
-    """Convolutions that were cut over several numbers of ranks; None without one."""
-    found = [r for r in records if r.case.name == "compute" and r.status == "ok" and "time" in r.metrics]
-    groups: dict[str, dict[Cut, Record]] = {}
+def build_scaling_section(records: Sequence[Record]) -> Section | None:
+    """Return the strong-scaling section; None if no convolution was measured with several numbers of ranks."""
+    measured = [r for r in records if r.case.name == "compute" and r.status == "ok" and "time" in r.metrics]
+    groups: dict[str, dict[RankSplit, Record]] = {}
     cases: dict[str, Case] = {}
-    for record in found:
-        case = whatever_ranks(record.case)
+    for record in measured:
+        case = drop_ranks(record.case)
         cases[case.key] = case
         params = record.case.params
-        cut = int(params.get("num_spatial_parts", 1)), str(params.get("slice_method", ""))
-        groups.setdefault(case.key, {})[cut] = record
-    several = {key: dict(sorted(own.items())) for key, own in groups.items() if len({ranks for ranks, _ in own}) > 1}
-    if not several:
+        rank_split = int(params.get("num_spatial_parts", 1)), str(params.get("slice_method", ""))
+        groups.setdefault(case.key, {})[rank_split] = record
+    scaled_groups = {
+        key: dict(sorted(by_split.items()))
+        for key, by_split in groups.items()
+        if len({ranks for ranks, _ in by_split}) > 1
+    }
+    if not scaled_groups:
         return None
-    names = case_names([cases[key] for key in several])
+    names = name_cases([cases[key] for key in scaled_groups])
     intro = (
-        "Strong scaling: one image over more ranks. Where there are more ranks than cores they share them, and no more "
-        "is gained; `tessera halo scale` predicts larger machines."
+        "Strong scaling: one image over more ranks. Ranks that outnumber the cores share them and bring no speed-up; "
+        "`tessera halo scale` predicts larger machines."
     )
-    return Section("Scaling", intro, [_plot(several, names), _table(several, names)])
+    return Section("Scaling", intro, [_draw_plot(scaled_groups, names), _build_table(scaled_groups, names)])
 
 
-def whatever_ranks(case: Case) -> Case:
-    """The same case on any number of ranks."""
-    kept = {k: v for k, v in case.params.items() if k not in ("num_spatial_parts", "slice_method")}
-    return Case(feature=case.feature, name=case.name, params=kept)
+def drop_ranks(case: Case) -> Case:
+    """Return the case without the parameters that describe its split over ranks."""
+    params = {k: v for k, v in case.params.items() if k not in ("num_spatial_parts", "slice_method")}
+    return Case(feature=case.feature, name=case.name, params=params)
 
 
-def fastest(cuts: dict[Cut, Record]) -> dict[int, Record]:
-    """By number of ranks the record of the cut that took the least."""
-    found: dict[int, Record] = {}
-    for (ranks, _), record in cuts.items():
-        if ranks not in found or record.metrics["time"].value < found[ranks].metrics["time"].value:
-            found[ranks] = record
-    return found
+def select_fastest(records: dict[RankSplit, Record]) -> dict[int, Record]:
+    """Return the record of the fastest split for each number of ranks."""
+    fastest: dict[int, Record] = {}
+    for (ranks, _), record in records.items():
+        if ranks not in fastest or record.metrics["time"].value < fastest[ranks].metrics["time"].value:
+            fastest[ranks] = record
+    return fastest
 
 
-def _plot(groups: dict[str, dict[Cut, Record]], names: Names) -> Plot:
+def _draw_plot(groups: dict[str, dict[RankSplit, Record]], names: CaseNames) -> Plot:
     traces: list[dict[str, Any]] = []
-    shown = [(key, fastest(own)) for key, own in list(groups.items())[:MOST_CURVES]]
-    for number, (key, own) in enumerate(shown):
+    shown = [(key, select_fastest(group)) for key, group in list(groups.items())[:MAX_CURVES]]
+    for number, (key, group) in enumerate(shown):
         colour, name = f"var(--series-{number % 6 + 1})", names[key].words
-        measured = [(ranks, record.metrics["time"].value) for ranks, record in own.items()]
-        predicted = [(ranks, r.predicted["time"].value) for ranks, r in own.items() if "time" in r.predicted]
-        traces.append(_trace(name, measured, {"color": colour, "width": 1.6}, "lines+markers"))
+        measured = [(ranks, record.metrics["time"].value) for ranks, record in group.items()]
+        predicted = [(ranks, r.predicted["time"].value) for ranks, r in group.items() if "time" in r.predicted]
+        traces.append(_make_trace(name, measured, {"color": colour, "width": 1.6}, "lines+markers"))
         if predicted:
-            traces.append(_trace(f"{name}, predicted", predicted, {"color": colour, "dash": "dot"}, "lines"))
-    ranks = sorted({count for _, own in shown for count in own})
+            traces.append(_make_trace(f"{name}, predicted", predicted, {"color": colour, "dash": "dot"}, "lines"))
+    ranks = sorted({count for _, group in shown for count in group})
     layout = {
         "height": 340 + 20 * len(traces),
         "legend": {"orientation": "v", "x": 0, "y": 1.02, "yanchor": "bottom", "font": {"size": 12}},
@@ -71,11 +75,11 @@ def _plot(groups: dict[str, dict[Cut, Record]], names: Names) -> Plot:
         "xaxis": {"type": "log", "tickvals": ranks, "ticktext": [str(n) for n in ranks], "title": {"text": "ranks"}},
         "yaxis": AXIS | {"ticksuffix": "s", "rangemode": "tozero"},
     }
-    caption = "Time over ranks, of the fastest cut of each number: measured, and dotted as predicted."
+    caption = "Time over ranks, for the fastest split of each number: measured (solid) and predicted (dotted)."
     return Plot({"data": traces, "layout": layout}, caption)
 
 
-def _trace(name: str, points: Sequence[tuple[int, float]], line: dict[str, Any], mode: str) -> dict[str, Any]:
+def _make_trace(name: str, points: Sequence[tuple[int, float]], line: dict[str, Any], mode: str) -> dict[str, Any]:
     return {
         "type": "scatter",
         "mode": mode,
@@ -88,38 +92,38 @@ def _trace(name: str, points: Sequence[tuple[int, float]], line: dict[str, Any],
     }
 
 
-def _table(groups: dict[str, dict[Cut, Record]], names: Names) -> Table:
+def _build_table(groups: dict[str, dict[RankSplit, Record]], names: CaseNames) -> Table:
     columns: list[Heading] = [
         "Case",
         Column("Ranks", "number"),
-        Column("Cut", quick=True),
+        Column("Split", quick=True),
         Column("Time", "number"),
-        Column("Speed-up", "number", hint="over the fewest ranks, in their fastest cut"),
-        Column("Efficiency", "number", hint="against the uncut convolution on the same cores"),
+        Column("Speed-up", "number", hint="over the fewest ranks, in their fastest split"),
+        Column("Efficiency", "number", hint="compared with the unsplit convolution on the same cores"),
         Column("Predicted", "number", hint="by the calibrated machine"),
-        Column("Error", "number", hint="measured over predicted, less one"),
+        Column("Error", "number", hint="measured divided by predicted, minus one"),
     ]
     rows: list[Row] = []
-    for key, own in groups.items():
-        base = next(iter(fastest(own).values())).metrics["time"].value
-        for (ranks, cut), record in own.items():
-            took, expected = record.metrics["time"].value, record.predicted.get("time")
+    for key, group in groups.items():
+        base = next(iter(select_fastest(group).values())).metrics["time"].value
+        for (ranks, slice_method), record in group.items():
+            seconds, expected = record.metrics["time"].value, record.predicted.get("time")
             efficiency = record.metrics.get("efficiency")
             rows.append(
                 [
                     names[key].cell,
                     Cell(str(ranks), ranks),
-                    cut,
-                    figure(took, "s"),
-                    Cell(f"{base / took:.2f}x", base / took),
-                    share(efficiency.value) if efficiency else NONE,
-                    figure(expected.value, "s") if expected else NONE,
-                    _error(took, expected.value) if expected and expected.value else NONE,
+                    slice_method,
+                    make_value_cell(seconds, "s"),
+                    Cell(f"{base / seconds:.2f}x", base / seconds),
+                    make_share_cell(efficiency.value) if efficiency else EMPTY_CELL,
+                    make_value_cell(expected.value, "s") if expected else EMPTY_CELL,
+                    _make_error_cell(seconds, expected.value) if expected and expected.value else EMPTY_CELL,
                 ]
             )
     return Table(columns, rows, "Every number of ranks")
 
 
-def _error(took: float, expected: float) -> Cell:
-    far = took / expected - 1
+def _make_error_cell(seconds: float, expected: float) -> Cell:
+    far = seconds / expected - 1
     return Cell(format_percent(far, signed=True), far)

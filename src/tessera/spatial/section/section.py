@@ -1,4 +1,4 @@
-"""The halo exchange's part of the report: exchanges, what hides them, scaling, exactness, and a plan as a picture."""
+"""The report section of the halo feature: exchanges, overlap, scaling, validation, and the picture of a plan."""
 
 from __future__ import annotations
 
@@ -6,77 +6,79 @@ from collections.abc import Sequence
 
 from tessera.errors import TesseraError
 from tessera.report.blocks import Card, Picture, Section
+from tessera.report.feature_section import build_feature_section
 from tessera.report.figures import format_percent, format_rate, format_seconds
-from tessera.report.newest import newest_section
 from tessera.report.runs import RunView
 from tessera.results.record import Record
-from tessera.spatial.bench.problem import Problem
-from tessera.spatial.picture.plan import describe, plan_svg
-from tessera.spatial.section.compute import compute_section
-from tessera.spatial.section.exchange import exchange_section
-from tessera.spatial.section.scaling import scaling_section
-from tessera.spatial.section.validation import validation_section
+from tessera.spatial.picture.plan import describe_plan, draw_plan
+from tessera.spatial.problem import HaloProblem
+from tessera.spatial.section.compute import build_compute_section
+from tessera.spatial.section.exchange import build_exchange_section
+from tessera.spatial.section.scaling import build_scaling_section
+from tessera.spatial.section.validation import build_validation_section
 
-MOST_DRAWN = 16  # workers of the picture: more of them are too small to read
+MAX_DRAWN_WORKERS = 16  # with more workers, the panels of the picture are too small to read
 
 
 def section(runs: Sequence[RunView]) -> Section:
-    """Every halo case of the newest run; the comparison shows the others."""
+    """Return the report section of the halo cases of the newest run; older runs appear only in the comparison."""
     intro = (
-        "Images that are cut over ranks: each rank has a tile, and a convolution reads pixels of its neighbours' "
-        "tiles. What it costs to exchange them, how much of that a convolution hides, and whether the result is the "
-        "uncut one. A time is that of the slowest rank in each iteration."
+        "Images that are split over ranks: each rank has a tile, and a convolution reads pixels of its neighbours' "
+        "tiles. The section shows the cost of the exchange, the share of it that a convolution hides, and whether the "
+        "result equals the unsplit one. Each iteration takes the time of its slowest rank."
     )
     records = runs[-1].records
     parts = (
-        exchange_section(records),
-        compute_section(records),
-        scaling_section(records),
-        validation_section(records),
-        _picture(records),
+        build_exchange_section(records),
+        build_compute_section(records),
+        build_scaling_section(records),
+        build_validation_section(records),
+        _build_picture(records),
     )
-    return newest_section("Halo exchange", intro, runs, cards=_cards(records), parts=parts)
+    return build_feature_section("Halo exchange", intro, runs, cards=_build_cards(records), parts=parts)
 
 
-def _cards(records: Sequence[Record]) -> list[Card]:
-    found = []
+def _build_cards(records: Sequence[Record]) -> list[Card]:
+    cards = []
     rates = [r.metrics["bandwidth"] for r in records if r.case.name == "exchange" and "bandwidth" in r.metrics]
     if rates:
         best = max(rate.value for rate in rates)
-        found.append(Card("Fastest exchange", format_rate(best, "GB/s"), "received by one rank"))
+        cards.append(Card("Fastest exchange", format_rate(best, "GB/s"), "received by one rank"))
     times = [r.metrics["time"].value for r in records if r.case.name == "exchange" and "time" in r.metrics]
     if times:
-        found.append(Card("Shortest exchange", format_seconds(min(times)), "of the slowest rank"))
+        cards.append(Card("Shortest exchange", format_seconds(min(times)), "of the slowest rank"))
     shares = [r.metrics["efficiency"].value for r in records if "efficiency" in r.metrics]
     if shares:
-        found.append(Card("Best efficiency", format_percent(max(shares)), "of the uncut convolution, same cores"))
+        cards.append(Card("Best efficiency", format_percent(max(shares)), "of the unsplit convolution, same cores"))
     verdicts = [r.metrics["failed_ranks"].value for r in records if "failed_ranks" in r.metrics]
     if verdicts:
         wrong = sum(1 for count in verdicts if count)
         remark = f"of {len(verdicts)} validations"
-        found.append(Card("Exact", f"{len(verdicts) - wrong}", remark, "bad" if wrong else "good"))
-    return found
+        cards.append(Card("Exact", f"{len(verdicts) - wrong}", remark, "bad" if wrong else "good"))
+    return cards
 
 
-def _picture(records: Sequence[Record]) -> Section | None:
-    """The plan of the case that shows most: both ways cut, and as many workers as can be drawn."""
-    drawable = [problem for record in records if (problem := _problem(record)) and problem.parts <= MOST_DRAWN]
-    cut = [problem for problem in drawable if problem.parts > 1]
-    if not cut:
+def _build_picture(records: Sequence[Record]) -> Section | None:
+    """Draw the plan of one case: preferably a case split in both dims, with as many workers as can be drawn."""
+    drawable = [
+        problem for record in records if (problem := _parse_problem(record)) and problem.parts <= MAX_DRAWN_WORKERS
+    ]
+    split_problems = [problem for problem in drawable if problem.parts > 1]
+    if not split_problems:
         return None
-    chosen = max(cut, key=lambda p: (min(p.mesh.rows, p.mesh.cols), p.parts, p.image))
+    chosen = max(split_problems, key=lambda p: (min(p.mesh.rows, p.mesh.cols), p.parts, p.image))
     plan = chosen.plan()
-    said = describe(plan)
-    intro = f"{said}. Each panel is a worker: its tile, and around it what its output reads besides."
+    description = describe_plan(plan)
+    intro = f"{description}. Each panel is a worker: its tile and, around it, the other pixels that its output reads."
     drawn = Picture(
-        plan_svg(plan, standalone=False), f"Who sends what to whom: {said}", "Point at a box for its pixels."
+        draw_plan(plan, standalone=False), f"Traffic of the plan: {description}", "Point at a box for its pixels."
     )
     return Section("A plan", intro, [drawn])
 
 
-def _problem(record: Record) -> Problem | None:
-    """The problem of a record; one of an older or a newer release may not be one here."""
+def _parse_problem(record: Record) -> HaloProblem | None:
+    """Return the problem of a record; None if its parameters are invalid, as in records of other releases."""
     try:
-        return Problem.of(record.case.params)
+        return HaloProblem.of(record.case.params)
     except (TesseraError, KeyError):
         return None

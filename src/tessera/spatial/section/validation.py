@@ -1,12 +1,12 @@
-"""Validations: the largest error of every result on any rank, and what may be at most."""
+"""Report section of validations: the largest error of each kind of result on any rank, and the tolerance."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from tessera.report.blocks import Cell, Column, Heading, Row, Section, Table
-from tessera.report.cells import NONE, number, status
-from tessera.report.naming import case_names
+from tessera.report.cells import EMPTY_CELL, make_count_cell, make_status_cell
+from tessera.report.naming import name_cases
 from tessera.results.record import Record
 
 ERRORS = {
@@ -18,36 +18,36 @@ ERRORS = {
 }
 
 
-def validation_section(records: Sequence[Record]) -> Section | None:
-    """All validations that came to a verdict; None without one."""
-    found = [record for record in records if record.case.name == "validate" and "failed_ranks" in record.metrics]
-    if not found:
+def build_validation_section(records: Sequence[Record]) -> Section | None:
+    """Return the section of all completed validations; None if there are none."""
+    validations = [record for record in records if record.case.name == "validate" and "failed_ranks" in record.metrics]
+    if not validations:
         return None
-    names = case_names([record.case for record in found])
+    names = name_cases([record.case for record in validations])
     columns: list[Heading] = [
         "Case",
         Column("Ranks", "number"),
         *(Column(title, "number") for title in ERRORS),
-        Column("Allowed", "number", hint="received pixels have to be the same to the last bit"),
+        Column("Allowed", "number", hint="received pixels must be bitwise equal"),
         Column("Status", quick=True),
     ]
     rows: list[Row] = [
         [
             names[record.case.key].cell,
-            number(int(record.case.params["num_spatial_parts"])),
-            *(_error(record, metric) for metric in ERRORS.values()),
-            _error(record, "tolerance"),
-            status(record),
+            make_count_cell(int(record.case.params["num_spatial_parts"])),
+            *(_make_error_cell(record, metric) for metric in ERRORS.values()),
+            _make_error_cell(record, "tolerance"),
+            make_status_cell(record),
         ]
-        for record in found
+        for record in validations
     ]
     intro = (
-        "Rounds of fresh random pixels, weights and gradients, in every layout and overlap that was asked for. Errors "
-        "are the largest of any rank, as a part of the typical size of what the uncut convolution gives."
+        "Rounds of new random pixels, weights and gradients, in every requested layout and overlap. Errors are the "
+        "largest of any rank, relative to the typical magnitude of the result of the unsplit convolution."
     )
     return Section("Exactness", intro, [Table(columns, rows, "Every validation")])
 
 
-def _error(record: Record, name: str) -> Cell:
+def _make_error_cell(record: Record, name: str) -> Cell:
     metric = record.metrics.get(name)
-    return Cell(f"{metric.value:.1e}" if metric.value else "0", metric.value) if metric else NONE
+    return Cell(f"{metric.value:.1e}" if metric.value else "0", metric.value) if metric else EMPTY_CELL

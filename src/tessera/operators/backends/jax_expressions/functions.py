@@ -1,77 +1,69 @@
-"""Elementwise functions in JAX: comparisons, logic, powers, exponentials, circles, rounding, special functions."""
+"""JAX expressions of elementwise functions, activations, reductions, sorting and searching."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
-
-def unary(module: str, names: Iterable[str], prefix: str = "") -> dict[str, str]:
-    """Functions of `data` that JAX has under the names of torch, `prefix` apart.
-
-    >>> unary("jnp", ["sin"])
-    {'sin': 'jnp.sin(data)'}
-    """
-    return {f"{prefix}{name}": f"{module}.{name}(data)" for name in names}
-
-
-def binary(module: str, names: Iterable[str], prefix: str = "") -> dict[str, str]:
-    """Functions of `lhs` and `rhs` that JAX has under the names of torch, `prefix` apart."""
-    return {f"{prefix}{name}": f"{module}.{name}(lhs, rhs)" for name in names}
-
-
-RELATIONS = {
-    "eq": "equal",
-    "ne": "not_equal",
-    "lt": "less",
-    "le": "less_equal",
-    "gt": "greater",
-    "ge": "greater_equal",
-}
-COMPARISON = {
-    **{name: f"jnp.{ours}(lhs, rhs)" for name, ours in RELATIONS.items()},
-    **{f"{name}_scalar": f"jnp.{ours}(data, other)" for name, ours in RELATIONS.items()},
-    **binary("jnp", ("isclose", "allclose")),
-    **unary("jnp", ("isnan", "isinf", "isfinite", "isposinf", "isneginf", "signbit", "isreal")),
-    "equal": "jnp.array_equal(lhs, rhs)",
-    "isin": "jnp.isin(data, test_elements)",
-}
-LOGICAL = {
-    **binary("jnp", ("logical_and", "logical_or", "logical_xor", "bitwise_and", "bitwise_or", "bitwise_xor")),
-    **unary("jnp", ("logical_not", "bitwise_not")),
-    **{f"bitwise_{name}_scalar": f"jnp.bitwise_{name}(data, other)" for name in ("and", "or", "xor")},
-    **{f"bitwise_{side}_shift": f"jnp.{side}_shift(lhs, rhs)" for side in ("left", "right")},
-    **{f"bitwise_{side}_shift_scalar": f"jnp.{side}_shift(data, other)" for side in ("left", "right")},
-}
-POWERS = {
-    **unary("jnp", ("square", "sqrt")),
-    "rsqrt": "lax.rsqrt(data)",
-    "power": "jnp.power(lhs, rhs)",
-    "pow_scalar": "jnp.power(data, exponent)",
-    "pow_scalar_base": "jnp.power(base, data)",
-}
-TRIGONOMETRIC = {
-    **unary("jnp", ("sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "tanh", "asinh", "acosh", "atanh")),
-    **unary("jnp", ("sinc", "deg2rad", "rad2deg")),
+FUNCTION_EXPRESSIONS = {
+    **{name: f"jnp.{name}(data)" for name in ("asin", "acos", "atan", "asinh", "acosh", "atanh")},
+    "addcmul": "data + value * first * second",
+    "addcdiv": "data + value * first / second",
     "atan2": "jnp.atan2(lhs, rhs)",
-}
-ROUNDING = {
-    **unary("jnp", ("floor", "ceil", "trunc", "round")),
-    "round_decimals": "jnp.round(data, decimals)",
-    "frac": "jnp.fmod(data, 1)",
-}
-EXPONENTIAL = {
-    **unary("jnp", ("exp", "exp2", "expm1", "log", "log2", "log10", "log1p")),
-    **binary("jnp", ("logaddexp", "logaddexp2")),
-    **unary("jax.scipy.special", ("logit", "erf", "erfc", "erfinv", "digamma")),
-    **unary("jax.scipy.special", ("entr", "erfcx", "ndtr", "ndtri", "log_ndtr", "i0", "i0e", "i1", "i1e"), "special_"),
-    **binary("jax.scipy.special", ("xlog1py", "gammainc", "gammaincc", "zeta"), "special_"),
-    "xlogy": "jax.scipy.special.xlogy(lhs, rhs)",
-    "lgamma": "jax.scipy.special.gammaln(data)",
-    "polygamma": "jax.scipy.special.polygamma(n, data)",
-    "mvlgamma": "jax.scipy.special.multigammaln(data, p)",
-    "special_modified_bessel_i0": "jax.scipy.special.i0(data)",
-    "special_modified_bessel_i1": "jax.scipy.special.i1(data)",
+    "lerp": "lhs + weight * (rhs - lhs)",
+    "lerp_scalar": "lhs + weight * (rhs - lhs)",
+    "rsqrt": "lax.rsqrt(data)",
     "special_spherical_bessel_j0": "jnp.sinc(data / jnp.pi)",
 }
+ACTIVATION_EXPRESSIONS = {
+    **{name: f"jax.nn.{name}(data)" for name in ("relu", "relu6", "selu", "sigmoid", "silu", "mish")},
+    "leaky_relu": "jax.nn.leaky_relu(data, negative_slope)",
+    "prelu": "jnp.where(data > 0, data, weight[:, None, None] * data)",
+    "rrelu": "jax.nn.leaky_relu(data, (lower + upper) / 2)",
+    "hardsigmoid": "jax.nn.hard_sigmoid(data)",
+    "hardswish": "jax.nn.hard_swish(data)",
+    "hardshrink": "jnp.where(jnp.abs(data) > lambd, data, 0)",
+    "softshrink": "data - jnp.clip(data, -lambd, lambd)",
+    "threshold": "jnp.where(data > threshold, data, value)",
+    "elu": "jax.nn.elu(data, alpha)",
+    "celu": "jax.nn.celu(data, alpha)",
+    "logsigmoid": "jax.nn.log_sigmoid(data)",
+    "gelu": "jax.nn.gelu(data, approximate=False)",
+    "gelu_tanh": "jax.nn.gelu(data, approximate=True)",
+    "softplus": "jax.nn.softplus(data * beta) / beta",
+    "softsign": "jax.nn.soft_sign(data)",
+    "glu": "jax.nn.glu(data, dim)",
+    "softmax": "jax.nn.softmax(data, dim)",
+    "log_softmax": "jax.nn.log_softmax(data, dim)",
+    "softmin": "jax.nn.softmax(-data, dim)",
+    "gumbel_softmax": "jax.nn.softmax((data + jax.random.gumbel(rng, data.shape, data.dtype)) / tau, dim)",
+}
 
-EXPRESSIONS = COMPARISON | LOGICAL | POWERS | TRIGONOMETRIC | ROUNDING | EXPONENTIAL
+# indices along `dim`, and sorts that return values and their indices
+INDICES = "lax.broadcasted_iota(int, data.shape, dim % data.ndim)"
+SORT_WITH_INDICES = f"lax.sort_key_val(data, {INDICES}, dimension=dim, is_stable=False)"
+DESCENDING_ORDER = "jnp.argsort(data, dim, stable=False, descending=True)"
+SORT_DESCENDING = f"(lambda order: (jnp.take_along_axis(data, order, dim), order))({DESCENDING_ORDER})"
+
+REDUCTION_EXPRESSIONS = {
+    "logsumexp": "jax.nn.logsumexp(data, dim)",
+    "median_rows": f"[jnp.take(each, (data.shape[dim] - 1) // 2, dim) for each in {SORT_WITH_INDICES}]",
+    "logcumsumexp": "lax.cumlogsumexp(data, dim % data.ndim)",
+    "trapezoid": "jnp.trapezoid(data, axis=dim)",
+    "cumulative_trapezoid": "jnp.cumsum((data[..., 1:] + data[..., :-1]) / 2, dim)",
+}
+SORTING_EXPRESSIONS = {
+    "sort": SORT_WITH_INDICES,
+    "sort_stable": SORT_WITH_INDICES.replace("False", "True"),
+    "sort_cols": SORT_WITH_INDICES,
+    "sort_vector": SORT_WITH_INDICES,
+    "sort_int64": SORT_WITH_INDICES,
+    "sort_uint8": SORT_WITH_INDICES,
+    "sort_descending": SORT_DESCENDING,
+    "argsort": "jnp.argsort(data, dim, stable=False)",
+    "argsort_stable": "jnp.argsort(data, dim)",
+    "topk": "lax.top_k(data, k, axis=dim)",
+    "topk_unsorted": "lax.top_k(data, k, axis=dim)",
+    "topk_vector": "lax.top_k(data, k, axis=dim)",
+    "kthvalue": f"[jnp.take(each, k - 1, dim) for each in {SORT_WITH_INDICES}]",
+    "searchsorted_rows": "jax.vmap(jnp.searchsorted)(sorted_sequence, data)",
+}
+
+EXPRESSIONS = FUNCTION_EXPRESSIONS | ACTIVATION_EXPRESSIONS | REDUCTION_EXPRESSIONS | SORTING_EXPRESSIONS

@@ -1,30 +1,18 @@
-"""How MXNet writes the operators that it has: one file per family, by the names of the catalogue.
+"""MXNet expressions (Python source of each operator), by the operator's name in the catalogue.
 
-Expressions see MXNet as `mx`, its NDArray operators as `nd`, its NumPy-like ones as `mnp` and `npx`, the inputs and
-attributes by their names, and the shapes of the inputs as `shapes`. Inputs are NDArrays, or NumPy-like arrays in an
-expression that says `mnp` or `npx`. An operator whose definition differs, be it only for equal or halfway values, is
-not here; nor are those functions of `mx.np` that call NumPy instead of computing themselves.
+An expression may use MXNet as `mx`, its NDArray operators as `nd`, its NumPy-like operators as `mnp` and `npx`, inputs
+and attributes by their names, and the shapes of the inputs as `shapes`. Inputs are NDArrays, or NumPy-like arrays in an
+expression that uses `mnp` or `npx`. Excluded are operators that MXNet defines differently from torch, even if only for
+ties in sorting or rounding, and functions of `mx.np` that call NumPy.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tessera.operators.backends.mxnet_expressions import (
-    arithmetic,
-    composed,
-    functions,
-    indexing,
-    layers,
-    making,
-    products,
-    reduction,
-    shaping,
-)
-
-FAMILIES = (arithmetic, functions, reduction, indexing, shaping, making, products, layers, composed)
+from tessera.operators.backends.mxnet_expressions import data_movement, functions, layers
 
 
-def mxnet_expressions() -> Mapping[str, str]:
-    """How MXNet writes each operator that it has."""
-    return {name: expression for family in FAMILIES for name, expression in family.EXPRESSIONS.items()}
+def list_mxnet_expressions() -> Mapping[str, str]:
+    """Return the MXNet expressions of all operators that MXNet supports, by operator name."""
+    return {**functions.EXPRESSIONS, **data_movement.EXPRESSIONS, **layers.EXPRESSIONS}

@@ -1,83 +1,37 @@
-"""How ONNX writes the elementwise operators: arithmetic, comparison, logic, functions of one variable, activations."""
+"""ONNX expressions of elementwise operators: arithmetic, comparison, logic, functions of one variable, activations."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-UNARY = {
-    "abs": "Abs",
-    "acos": "Acos",
-    "acosh": "Acosh",
-    "asin": "Asin",
-    "asinh": "Asinh",
-    "atan": "Atan",
-    "atanh": "Atanh",
+# operators whose name in the catalogue is the ONNX name in lower case
+SAME_NAME_OPERATORS = (
+    *("Abs", "Acos", "Acosh", "Asin", "Asinh", "Atan", "Atanh", "Ceil", "Cos", "Cosh", "Erf", "Exp", "Floor"),
+    *("HardSwish", "IsInf", "IsNaN", "Log", "Mish", "Reciprocal", "Relu", "Round", "Selu", "Sigmoid", "Sign"),
+    *("Sin", "Sinh", "Softsign", "Sqrt", "Tan", "Tanh"),
+)
+UNARY_OPERATORS = {
+    **{name.lower(): name for name in SAME_NAME_OPERATORS},
     "bitwise_not": "BitwiseNot",
-    "ceil": "Ceil",
-    "cos": "Cos",
-    "cosh": "Cosh",
-    "erf": "Erf",
-    "exp": "Exp",
-    "floor": "Floor",
-    "hardswish": "HardSwish",
-    "isinf": "IsInf",
-    "isnan": "IsNaN",
-    "log": "Log",
     "logical_not": "Not",
-    "mish": "Mish",
     "negative": "Neg",
-    "reciprocal": "Reciprocal",
-    "relu": "Relu",
-    "round": "Round",
-    "selu": "Selu",
-    "sigmoid": "Sigmoid",
-    "sign": "Sign",
-    "sin": "Sin",
-    "sinh": "Sinh",
-    "softsign": "Softsign",
-    "sqrt": "Sqrt",
-    "tan": "Tan",
-    "tanh": "Tanh",
 }
 
-BINARY = {
-    "add": "Add",
-    "bitwise_and": "BitwiseAnd",
-    "bitwise_or": "BitwiseOr",
-    "bitwise_xor": "BitwiseXor",
-    "broadcast_add": "Add",
-    "broadcast_divide": "Div",
-    "broadcast_multiply": "Mul",
-    "broadcast_subtract": "Sub",
-    "divide": "Div",
-    "eq": "Equal",
-    "ge": "GreaterOrEqual",
-    "gt": "Greater",
-    "le": "LessOrEqual",
-    "logical_and": "And",
-    "logical_or": "Or",
-    "logical_xor": "Xor",
-    "lt": "Less",
+ARITHMETIC_OPERATORS = {"add": "Add", "divide": "Div", "multiply": "Mul", "subtract": "Sub"}
+COMPARISON_OPERATORS = {"eq": "Equal", "ge": "GreaterOrEqual", "gt": "Greater", "le": "LessOrEqual", "lt": "Less"}
+BINARY_OPERATORS = {
+    **ARITHMETIC_OPERATORS,
+    **COMPARISON_OPERATORS,
+    **{f"broadcast_{name}": kind for name, kind in ARITHMETIC_OPERATORS.items()},
+    **{f"bitwise_{name}": f"Bitwise{name.capitalize()}" for name in ("and", "or", "xor")},
+    **{f"logical_{name}": name.capitalize() for name in ("and", "or", "xor")},
     "maximum": "Max",
     "minimum": "Min",
-    "multiply": "Mul",
     "power": "Pow",
-    "subtract": "Sub",
 }
+SCALAR_OPERATORS = {f"{name}_scalar": kind for name, kind in (ARITHMETIC_OPERATORS | COMPARISON_OPERATORS).items()}
 
-SCALAR = {
-    "add_scalar": "Add",
-    "divide_scalar": "Div",
-    "eq_scalar": "Equal",
-    "ge_scalar": "GreaterOrEqual",
-    "gt_scalar": "Greater",
-    "le_scalar": "LessOrEqual",
-    "lt_scalar": "Less",
-    "multiply_scalar": "Mul",
-    "subtract_scalar": "Sub",
-}
-
-OTHERS = {
+OTHER_EXPRESSIONS = {
     # arithmetic
     "addcdiv": "op.Add(data, op.Mul(value, op.Div(first, second)))",
     "addcmul": "op.Add(data, op.Mul(value, op.Mul(first, second)))",
@@ -156,9 +110,9 @@ OTHERS = {
     "threshold": "op.Where(op.Greater(data, threshold), data, value)",
 }
 
-ELEMENTWISE: Mapping[str, str] = {
-    **{name: f"op.{kind}(data)" for name, kind in UNARY.items()},
-    **{name: f"op.{kind}(lhs, rhs)" for name, kind in BINARY.items()},
-    **{name: f"op.{kind}(data, other)" for name, kind in SCALAR.items()},
-    **OTHERS,
+ELEMENTWISE_EXPRESSIONS: Mapping[str, str] = {
+    **{name: f"op.{kind}(data)" for name, kind in UNARY_OPERATORS.items()},
+    **{name: f"op.{kind}(lhs, rhs)" for name, kind in BINARY_OPERATORS.items()},
+    **{name: f"op.{kind}(data, other)" for name, kind in SCALAR_OPERATORS.items()},
+    **OTHER_EXPRESSIONS,
 }

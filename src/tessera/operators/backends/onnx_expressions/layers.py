@@ -1,18 +1,22 @@
-"""How ONNX writes layers: products and norms of matrices, convolutions, pooling, normalisation."""
+"""ONNX expressions of layers: products and norms of matrices, convolutions, pooling, normalisation."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 
-GEMM = {
+GEMM_EXPRESSIONS = {
+    **dict.fromkeys(("bmm", "dot", "matmul", "mm", "mv"), "op.MatMul(lhs, rhs)"),
+    **{
+        f"matmul_{variant}": "op.MatMul(lhs, rhs)"
+        for variant in ("batched", "broadcast", "deep", "rank_one", "tall", "vector")
+    },
     "addbmm": "op.Add(bias, op.ReduceSum(op.MatMul(lhs, rhs), [0], keepdims=0))",
     "addmm": "op.Gemm(lhs, rhs, bias)",
     "addmv": "op.Add(bias, op.MatMul(lhs, rhs))",
     "addr": "op.Add(bias, op.Einsum(lhs, rhs, equation='i,j->ij'))",
     "baddbmm": "op.Add(bias, op.MatMul(lhs, rhs))",
     "bilinear": "op.Add(op.Einsum(lhs, weight, rhs, equation='ni,oij,nj->no'), bias)",
-    "bmm": "op.MatMul(lhs, rhs)",
-    "dot": "op.MatMul(lhs, rhs)",
     "inner": "op.Gemm(lhs, rhs, transB=1)",
     "int_mm": "op.MatMulInteger(lhs, rhs)",
     "linalg_multi_dot": "op.MatMul(first, op.MatMul(second, third))",
@@ -21,23 +25,14 @@ GEMM = {
     "linear_classifier": "op.Gemm(data, weight, bias, transB=1)",
     "linear_no_bias": "op.Gemm(data, weight, transB=1)",
     "linear_sequence": "op.Add(op.MatMul(data, op.Transpose(weight, perm=[1, 0])), bias)",
-    "matmul": "op.MatMul(lhs, rhs)",
-    "matmul_batched": "op.MatMul(lhs, rhs)",
-    "matmul_broadcast": "op.MatMul(lhs, rhs)",
-    "matmul_deep": "op.MatMul(lhs, rhs)",
-    "matmul_rank_one": "op.MatMul(lhs, rhs)",
-    "matmul_tall": "op.MatMul(lhs, rhs)",
     "matmul_transposed": "op.MatMul(lhs, op.Transpose(rhs, perm=[1, 0]))",
-    "matmul_vector": "op.MatMul(lhs, rhs)",
-    "mm": "op.MatMul(lhs, rhs)",
-    "mv": "op.MatMul(lhs, rhs)",
     "outer": "op.Einsum(lhs, rhs, equation='i,j->ij')",
     "tensordot": "op.Einsum(lhs, rhs, equation='ijk,jkl->il')",
 }
 
 
-def _window(dims: int, *attributes: str) -> str:
-    """Attributes of a window, each the same number in every dim."""
+def _write_window(dims: int, *attributes: str) -> str:
+    """Return the source of window attributes, such as `strides=[stride] * 2`; each is one number for all dims."""
     written = {
         "kernel_size": f"kernel_shape=[kernel_size] * {dims}",
         "stride": f"strides=[stride] * {dims}",
@@ -49,61 +44,67 @@ def _window(dims: int, *attributes: str) -> str:
     return ", ".join(written[name] for name in attributes)
 
 
-CONVOLUTION = {
-    "conv1d": f"op.Conv(data, weight, {_window(1, 'stride', 'padding')})",
-    "conv1d_1x1": f"op.Conv(data, weight, {_window(1, 'stride', 'padding')})",
-    "conv1d_depthwise": f"op.Conv(data, weight, {_window(1, 'padding', 'groups')})",
-    "conv1d_dilated": f"op.Conv(data, weight, {_window(1, 'padding', 'dilation')})",
-    "conv1d_stem": f"op.Conv(data, weight, {_window(1, 'stride', 'padding')})",
-    "conv2d": f"op.Conv(data, weight, {_window(2, 'stride', 'padding')})",
-    "conv2d_1x1": f"op.Conv(data, weight, {_window(2, 'stride', 'padding')})",
-    "conv2d_1x1_strided": f"op.Conv(data, weight, {_window(2, 'stride', 'padding')})",
+def _write_conv(dims: int, *attributes: str, inputs: str = "data, weight", kind: str = "Conv") -> str:
+    return f"op.{kind}({inputs}, {_write_window(dims, *attributes)})"
+
+
+_write_transposed = partial(_write_conv, kind="ConvTranspose")
+_INPUTS_WITH_BIAS = "data, weight, bias"
+_STRIDE_AND_PADDING, _PADDING_AND_DILATION, _PADDING_AND_GROUPS = (
+    ("stride", "padding"),
+    ("padding", "dilation"),
+    ("padding", "groups"),
+)
+
+CONVOLUTION_EXPRESSIONS = {
+    **{f"conv1d{variant}": _write_conv(1, *_STRIDE_AND_PADDING) for variant in ("", "_1x1", "_stem")},
+    "conv1d_depthwise": _write_conv(1, *_PADDING_AND_GROUPS),
+    "conv1d_dilated": _write_conv(1, *_PADDING_AND_DILATION),
+    **{
+        f"conv2d{variant}": _write_conv(2, *_STRIDE_AND_PADDING)
+        for variant in ("", "_1x1", "_1x1_strided", "_5x5", "_deep", "_stem", "_strided")
+    },
+    **{
+        f"conv2d_{variant}": _write_conv(2, *_STRIDE_AND_PADDING, inputs=_INPUTS_WITH_BIAS)
+        for variant in ("bias", "patches")
+    },
+    **{
+        f"conv2d_{variant}": _write_conv(2, *_PADDING_AND_GROUPS)
+        for variant in ("depthwise", "depthwise_7x7", "grouped")
+    },
     "conv2d_1x7": "op.Conv(data, weight, strides=[stride] * 2, pads=[*padding, *padding])",
-    "conv2d_5x5": f"op.Conv(data, weight, {_window(2, 'stride', 'padding')})",
-    "conv2d_bias": f"op.Conv(data, weight, bias, {_window(2, 'stride', 'padding')})",
-    "conv2d_deep": f"op.Conv(data, weight, {_window(2, 'stride', 'padding')})",
-    "conv2d_depthwise": f"op.Conv(data, weight, {_window(2, 'padding', 'groups')})",
-    "conv2d_depthwise_7x7": f"op.Conv(data, weight, {_window(2, 'padding', 'groups')})",
-    "conv2d_dilated": f"op.Conv(data, weight, {_window(2, 'padding', 'dilation')})",
-    "conv2d_grouped": f"op.Conv(data, weight, {_window(2, 'padding', 'groups')})",
-    "conv2d_patches": f"op.Conv(data, weight, bias, {_window(2, 'stride', 'padding')})",
-    "conv2d_stem": f"op.Conv(data, weight, {_window(2, 'stride', 'padding')})",
-    "conv2d_strided": f"op.Conv(data, weight, {_window(2, 'stride', 'padding')})",
-    "conv3d": f"op.Conv(data, weight, {_window(3, 'stride', 'padding')})",
-    "conv3d_1x1": f"op.Conv(data, weight, {_window(3, 'stride', 'padding')})",
-    "conv3d_depthwise": f"op.Conv(data, weight, {_window(3, 'padding', 'groups')})",
-    "conv3d_strided": f"op.Conv(data, weight, {_window(3, 'stride', 'padding')})",
-    "conv_transpose1d": f"op.ConvTranspose(data, weight, {_window(1, 'stride', 'padding')})",
-    "conv_transpose2d": f"op.ConvTranspose(data, weight, {_window(2, 'stride', 'padding')})",
-    "conv_transpose2d_bias": f"op.ConvTranspose(data, weight, bias, {_window(2, 'stride', 'padding')})",
-    "conv_transpose2d_depthwise": f"op.ConvTranspose(data, weight, {_window(2, 'stride', 'padding', 'groups')})",
-    "conv_transpose2d_output_padding": (
-        f"op.ConvTranspose(data, weight, {_window(2, 'stride', 'padding', 'output_padding')})"
-    ),
-    "conv_transpose3d": f"op.ConvTranspose(data, weight, {_window(3, 'stride', 'padding')})",
+    "conv2d_dilated": _write_conv(2, *_PADDING_AND_DILATION),
+    **{f"conv3d{variant}": _write_conv(3, *_STRIDE_AND_PADDING) for variant in ("", "_1x1", "_strided")},
+    "conv3d_depthwise": _write_conv(3, *_PADDING_AND_GROUPS),
+    **{f"conv_transpose{dims}d": _write_transposed(dims, *_STRIDE_AND_PADDING) for dims in (1, 2, 3)},
+    "conv_transpose2d_bias": _write_transposed(2, *_STRIDE_AND_PADDING, inputs=_INPUTS_WITH_BIAS),
+    "conv_transpose2d_depthwise": _write_transposed(2, *_STRIDE_AND_PADDING, "groups"),
+    "conv_transpose2d_output_padding": _write_transposed(2, *_STRIDE_AND_PADDING, "output_padding"),
 }
 
-POOLING = {
-    **{f"max_pool{dims}d": f"op.MaxPool(data, {_window(dims, 'kernel_size', 'stride')})" for dims in (1, 2, 3)},
-    **{f"avg_pool{dims}d": f"op.AveragePool(data, {_window(dims, 'kernel_size', 'stride')})" for dims in (1, 2, 3)},
-    **{
-        f"lp_pool{dims}d": f"op.LpPool(data, p=int(norm_type), {_window(dims, 'kernel_size', 'stride')})"
-        for dims in (1, 2, 3)
-    },
-    "avg_pool2d_3x3": f"op.AveragePool(data, count_include_pad=1, {_window(2, 'kernel_size', 'stride', 'padding')})",
-    "avg_pool2d_without_padding": f"op.AveragePool(data, {_window(2, 'kernel_size', 'stride', 'padding')})",
+
+def _write_pool(kind: str, dims: int, *attributes: str, extra: str = "") -> str:
+    return f"op.{kind}(data, {extra}{_write_window(dims, 'kernel_size', 'stride', *attributes)})"
+
+
+POOLING_EXPRESSIONS = {
+    **{f"max_pool{dims}d": _write_pool("MaxPool", dims) for dims in (1, 2, 3)},
+    **{f"avg_pool{dims}d": _write_pool("AveragePool", dims) for dims in (1, 2, 3)},
+    **{f"lp_pool{dims}d": _write_pool("LpPool", dims, extra="p=int(norm_type), ") for dims in (1, 2, 3)},
+    "avg_pool2d_3x3": _write_pool("AveragePool", 2, "padding", extra="count_include_pad=1, "),
+    "avg_pool2d_without_padding": _write_pool("AveragePool", 2, "padding"),
     "global_avg_pool2d": "op.GlobalAveragePool(data)",
     "global_max_pool2d": "op.GlobalMaxPool(data)",
-    "max_pool2d_dilated": f"op.MaxPool(data, {_window(2, 'kernel_size', 'stride', 'padding', 'dilation')})",
-    "max_pool2d_stem": f"op.MaxPool(data, {_window(2, 'kernel_size', 'stride', 'padding')})",
+    "max_pool2d_dilated": _write_pool("MaxPool", 2, "padding", "dilation"),
+    "max_pool2d_stem": _write_pool("MaxPool", 2, "padding"),
 }
 
-BATCH_NORM = "op.BatchNormalization(data, weight, bias, running_mean, running_var, epsilon=eps)"
-NORMALISATION = {
-    "batch_norm_1d_eval": BATCH_NORM,
-    "batch_norm_3d_eval": BATCH_NORM,
-    "batch_norm_eval": BATCH_NORM,
-    # the operator of that name has no inferred type, so exporters write it so
+BATCH_NORM_EVAL = "op.BatchNormalization(data, weight, bias, running_mean, running_var, epsilon=eps)"
+NORMALISATION_EXPRESSIONS = {
+    "batch_norm_1d_eval": BATCH_NORM_EVAL,
+    "batch_norm_3d_eval": BATCH_NORM_EVAL,
+    "batch_norm_eval": BATCH_NORM_EVAL,
+    # ONNX infers no type for GroupNormalization, so exporters write it with InstanceNormalization
     "group_norm": (
         "op.Add(op.Mul(op.Reshape(op.InstanceNormalization(op.Reshape(data, [0, num_groups, -1]),"
         " np.ones(num_groups), np.zeros(num_groups), epsilon=eps), data.shape),"
@@ -120,7 +121,7 @@ NORMALISATION = {
     "weight_norm": "op.Mul(data, op.Div(magnitude, op.ReduceL2(data, [1])))",
 }
 
-LINEAR_ALGEBRA = {
+LINEAR_ALGEBRA_EXPRESSIONS = {
     "linalg_det": "op.Det(data)",
     "linalg_det_batched": "op.Det(data)",
     "linalg_matrix_norm": "op.ReduceL2(data, keepdims=0)",
@@ -129,4 +130,10 @@ LINEAR_ALGEBRA = {
     "linalg_vector_norm": "op.ReduceL2(data, [dim], keepdims=0)",
 }
 
-LAYERS: Mapping[str, str] = {**GEMM, **LINEAR_ALGEBRA, **CONVOLUTION, **POOLING, **NORMALISATION}
+LAYER_EXPRESSIONS: Mapping[str, str] = {
+    **GEMM_EXPRESSIONS,
+    **LINEAR_ALGEBRA_EXPRESSIONS,
+    **CONVOLUTION_EXPRESSIONS,
+    **POOLING_EXPRESSIONS,
+    **NORMALISATION_EXPRESSIONS,
+}

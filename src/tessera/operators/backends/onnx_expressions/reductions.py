@@ -1,11 +1,11 @@
-"""How ONNX writes reductions, running ones, sorting and searching."""
+"""ONNX expressions of reductions, cumulative reductions, sorting and searching."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-# over everything, and over one dim
-REDUCTIONS = {
+# over all dims, and over one dim
+FULL_REDUCTIONS = {
     "all": "ReduceMin",
     "amax": "ReduceMax",
     "amin": "ReduceMin",
@@ -18,7 +18,7 @@ REDUCTIONS = {
     "sum": "ReduceSum",
     "sum_int64": "ReduceSum",
 }
-ALONG = {
+DIM_REDUCTIONS = {
     "all_rows": "ReduceMin",
     "amax_rows": "ReduceMax",
     "amin_rows": "ReduceMin",
@@ -32,13 +32,16 @@ ALONG = {
     "sum_rows": "ReduceSum",
 }
 
-_CENTRED = "op.Sub(data, op.ReduceMean(data, {axes}))"
-_VARIANCE = "op.Div(op.ReduceSumSquare({centred}, {axes}, keepdims=0), float({count} - 1))"
-_OF_ALL = {"axes": "None", "count": "np.prod(data.shape)", "centred": _CENTRED.format(axes="None")}
-_OF_DIM = {"axes": "[dim]", "count": "data.shape[dim]", "centred": _CENTRED.format(axes="[dim]")}
-VARIANCE, VARIANCE_ALONG = _VARIANCE.format(**_OF_ALL), _VARIANCE.format(**_OF_DIM)
 
-OTHERS = {
+def write_variance(axes: str, count: str) -> str:
+    """Return the source of the unbiased variance over `axes`, along which there are `count` values."""
+    centred = f"op.Sub(data, op.ReduceMean(data, {axes}))"
+    return f"op.Div(op.ReduceSumSquare({centred}, {axes}, keepdims=0), float({count} - 1))"
+
+
+VARIANCE, VARIANCE_OVER_DIM = write_variance("None", "np.prod(data.shape)"), write_variance("[dim]", "data.shape[dim]")
+
+OTHER_EXPRESSIONS = {
     "aminmax": "(op.ReduceMin(data, keepdims=0), op.ReduceMax(data, keepdims=0))",
     "aminmax_rows": "(op.ReduceMin(data, [dim], keepdims=0), op.ReduceMax(data, [dim], keepdims=0))",
     "argmax": "op.ArgMax(op.Reshape(data, [-1]), axis=0, keepdims=0)",
@@ -58,29 +61,29 @@ OTHERS = {
     "min_rows": "(op.ReduceMin(data, [dim], keepdims=0), op.ArgMin(data, axis=dim, keepdims=0))",
     "nansum": "op.ReduceSum(op.Where(op.IsNaN(data), 0.0, data), [dim], keepdims=0)",
     "std": f"op.Sqrt({VARIANCE})",
-    "std_mean": f"(op.Sqrt({VARIANCE_ALONG}), op.ReduceMean(data, [dim], keepdims=0))",
-    "std_rows": f"op.Sqrt({VARIANCE_ALONG})",
+    "std_mean": f"(op.Sqrt({VARIANCE_OVER_DIM}), op.ReduceMean(data, [dim], keepdims=0))",
+    "std_rows": f"op.Sqrt({VARIANCE_OVER_DIM})",
     "sum_bool": "op.ReduceSum(op.Cast(data, to=types.INT64), keepdims=0)",
     "sum_channels": "op.ReduceSum(data, [0, 2, 3], keepdims=0)",
     "var": VARIANCE,
-    "var_cols": VARIANCE_ALONG,
-    "var_mean": f"({VARIANCE_ALONG}, op.ReduceMean(data, [dim], keepdims=0))",
-    "var_rows": VARIANCE_ALONG,
+    "var_cols": VARIANCE_OVER_DIM,
+    "var_mean": f"({VARIANCE_OVER_DIM}, op.ReduceMean(data, [dim], keepdims=0))",
+    "var_rows": VARIANCE_OVER_DIM,
 }
 
-SORT = "op.TopK(data, [data.shape[dim]], axis=dim, largest=0)"
-SORTING = {
-    "argsort": f"{SORT}[1]",
-    "argsort_stable": f"{SORT}[1]",  # of equal values the lower index comes first
+SORT_CALL = "op.TopK(data, [data.shape[dim]], axis=dim, largest=0)"
+SORTING_EXPRESSIONS = {
+    "argsort": f"{SORT_CALL}[1]",
+    "argsort_stable": f"{SORT_CALL}[1]",  # TopK returns equal values in the order of their indices
     "kthvalue": "[op.Gather(found, k - 1, axis=dim) for found in op.TopK(data, [k], axis=dim, largest=0)]",
     "msort": "op.TopK(data, [data.shape[0]], axis=0, largest=0)[0]",
-    "sort": SORT,
-    "sort_cols": SORT,
+    "sort": SORT_CALL,
+    "sort_cols": SORT_CALL,
     "sort_descending": "op.TopK(data, [data.shape[dim]], axis=dim)",
-    "sort_int64": SORT,
-    "sort_stable": SORT,
-    "sort_uint8": SORT,
-    "sort_vector": SORT,
+    "sort_int64": SORT_CALL,
+    "sort_stable": SORT_CALL,
+    "sort_uint8": SORT_CALL,
+    "sort_vector": SORT_CALL,
     "topk": "op.TopK(data, [k], axis=dim)",
     "topk_unsorted": "op.TopK(data, [k], axis=dim, sorted=0)",
     "topk_vector": "op.TopK(data, [k], axis=dim)",
@@ -90,9 +93,9 @@ SORTING = {
     "unique_rows": "op.Unique(data, axis=0)",
 }
 
-REDUCING: Mapping[str, str] = {
-    **{name: f"op.{kind}(data, keepdims=0)" for name, kind in REDUCTIONS.items()},
-    **{name: f"op.{kind}(data, [dim], keepdims=0)" for name, kind in ALONG.items()},
-    **OTHERS,
-    **SORTING,
+REDUCTION_EXPRESSIONS: Mapping[str, str] = {
+    **{name: f"op.{kind}(data, keepdims=0)" for name, kind in FULL_REDUCTIONS.items()},
+    **{name: f"op.{kind}(data, [dim], keepdims=0)" for name, kind in DIM_REDUCTIONS.items()},
+    **OTHER_EXPRESSIONS,
+    **SORTING_EXPRESSIONS,
 }

@@ -1,0 +1,1 @@
+"""Modules of benchmarks/measure.py: the workload, the other tools, and the trials."""

@@ -1,1 +1,0 @@
-"""The parts of benchmarks/measure.py: the work, the peers, the trials."""

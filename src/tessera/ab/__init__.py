@@ -1,0 +1,1 @@
+"""Compare two interpreters or environments on the same cases (`tessera ab`)."""

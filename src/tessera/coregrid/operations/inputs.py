@@ -1,0 +1,109 @@
+"""Inputs of operations: check shape and device, parse window parameters, and height-shard tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from torch import Tensor as TorchTensor
+
+from tessera.coregrid.convolution import Pair
+from tessera.coregrid.device.arena import StridedCores
+from tessera.coregrid.device.buffer_matrix import BufferMatrix
+from tessera.coregrid.device.device import Device
+from tessera.coregrid.device.memory_config import L1_HEIGHT_SHARDED_MEMORY_CONFIG, MemoryConfig
+from tessera.coregrid.device.placement import complete_config
+from tessera.coregrid.device.storage import MatrixSpec, ShardedStorage
+from tessera.coregrid.device.tensors import Tensor, deallocate, to_device, to_memory_config
+from tessera.errors import TesseraError
+from tessera.geometry import Interval
+
+
+def check_images(tensor: Tensor, shape: tuple[int, int, int, int], device: Device) -> None:
+    """Raise an error unless `tensor` is `(N, H, W, C)` or `(1, 1, N*H*W, C)`, and on the host or on `device`."""
+    batch, height, width, channels = shape
+    flat = (1, 1, batch * height * width, channels)
+    if tensor.shape not in (shape, flat):
+        raise TesseraError(
+            "the shape of the input does not match the parameters", got=tensor.shape, allowed=f"{shape} or {flat}"
+        )
+    if tensor.is_on_device and tensor.allocation.device is not device:
+        raise TesseraError(
+            "the input is not on the device of the call", got=tensor.allocation.device, allowed=f"{device}"
+        )
+    _ = device.arena  # raises if the device is closed
+
+
+def choose_device(tensor: Tensor, device: Device | None) -> Device:
+    """Return the device of a tensor, or `device` for a host tensor."""
+    if tensor.is_on_device:
+        return tensor.allocation.device
+    if device is None:
+        raise TesseraError("a host tensor requires a device", got=tensor, do="pass device=")
+    return device
+
+
+def parse_pair(name: str, value: Sequence[int]) -> Pair:
+    """Parse the window parameter `name`, which must be (height, width)."""
+    if len(value) != 2:
+        raise TesseraError(f"{name} must have two numbers", got=value, allowed="(height, width)")
+    return int(value[0]), int(value[1])
+
+
+def parse_padding(value: Sequence[int]) -> tuple[Pair, Pair]:
+    """Parse a padding of two or four numbers as ((top, bottom), (left, right)).
+
+    >>> parse_padding((1, 2)), parse_padding((1, 2, 3, 4))
+    (((1, 1), (2, 2)), ((1, 2), (3, 4)))
+    """
+    if len(value) == 2:
+        return (value[0], value[0]), (value[1], value[1])
+    if len(value) != 4:
+        raise TesseraError(
+            "padding must have two or four numbers", got=value, allowed="(height, width) or (top, bottom, left, right)"
+        )
+    return (value[0], value[1]), (value[2], value[3])
+
+
+def ensure_height_sharded(
+    tensor: Tensor, device: Device, *, free_input: bool = False
+) -> tuple[Tensor, ShardedStorage, bool]:
+    """Return `tensor` height-sharded from core 0 on, its shards, and whether the caller must free the returned tensor.
+
+    A tensor that is not sharded this way is copied; with `free_input`, the original is deallocated after the copy.
+    """
+    if tensor.is_on_device:
+        storage = tensor.storage
+        if isinstance(storage, ShardedStorage) and storage.across == 1 and storage.cores == tuple(range(storage.down)):
+            return tensor, storage, free_input
+        copied = to_memory_config(tensor, L1_HEIGHT_SHARDED_MEMORY_CONFIG)
+        if free_input:
+            deallocate(tensor)
+    else:
+        copied = to_device(tensor, device, L1_HEIGHT_SHARDED_MEMORY_CONFIG)
+    storage = copied.storage
+    assert isinstance(storage, ShardedStorage)
+    return copied, storage, True
+
+
+def plan_height_shards(matrix: MatrixSpec, device: Device) -> tuple[MemoryConfig, list[Interval]]:
+    """Return a memory config that height-shards a matrix over the cores of a device, and the rows of each used core."""
+    config = complete_config(L1_HEIGHT_SHARDED_MEMORY_CONFIG, matrix, device.grid)
+    assert config.shard_spec is not None
+    height, most = config.shard_spec.shape[0], matrix.rows
+    cores = range(config.shard_spec.grid.size)
+    return config, [Interval(min(core * height, most), min((core + 1) * height, most)) for core in cores]
+
+
+def write_shard(storage: ShardedStorage, row: int, column: int, values: TorchTensor) -> None:
+    """Write `values` to shard (row, column), rounded to the storage's format. Missing columns are set to zero."""
+    shard = BufferMatrix(
+        arena=storage.device.arena,
+        cores=StridedCores(storage.get_core(row, column)),
+        buffer=storage.buffer,
+        dtype=storage.matrix.dtype,
+        rows=len(storage.get_rows(row)),
+        columns=storage.width,
+    )
+    if values.shape[1] < storage.width:
+        shard.raw.zero_()
+    shard.store_values(values[:, : storage.width])

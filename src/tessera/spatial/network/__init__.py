@@ -1,1 +1,0 @@
-"""An ordinary torch network as one that runs on tiles."""

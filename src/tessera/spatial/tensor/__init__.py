@@ -1,0 +1,1 @@
+"""Tensors split over ranks, and the rules that compute operators on them."""

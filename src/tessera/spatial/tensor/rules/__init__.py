@@ -1,0 +1,29 @@
+"""Rules: how operators are computed on the parts of split tensors. Importing this package registers all rules."""
+
+from tessera.spatial.tensor.rules import (
+    convolution,
+    creation,
+    joins,
+    normalisation,
+    padding,
+    pointwise,
+    pooling,
+    products,
+    reductions,
+    resampling,
+    views,
+)
+
+__all__ = [
+    "convolution",
+    "creation",
+    "joins",
+    "normalisation",
+    "padding",
+    "pointwise",
+    "pooling",
+    "products",
+    "reductions",
+    "resampling",
+    "views",
+]

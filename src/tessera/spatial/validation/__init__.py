@@ -1,1 +1,0 @@
-"""Every pixel and gradient of a cut convolution against the uncut one."""

@@ -1,0 +1,37 @@
+"""The transport of a torch.distributed process group: shared memory on one host, messages otherwise."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import torch.distributed as dist
+
+from tessera.errors import TesseraError
+from tessera.transport.distributed import DistributedTransport
+from tessera.transport.host import HostTransport, share_one_host
+from tessera.transport.in_process import open_single_rank
+from tessera.transport.transport import Transport
+
+_group_transports: WeakKeyDictionary[Any, Transport] = WeakKeyDictionary()
+_get_single_rank = cache(open_single_rank)
+
+
+def get_world_transport(ranks: int, group: dist.ProcessGroup | None = None) -> Transport:
+    """Return the transport of a process group (default: of all ranks); a single rank needs none.
+
+    Ranks of one host share memory, other ranks send messages. All ranks of the group make the first call at the same
+    point. Repeated calls return the same transport, because exchanges are cached per transport.
+    """
+    if ranks == 1:
+        return _get_single_rank()
+    if not (dist.is_available() and dist.is_initialized()):
+        raise TesseraError(
+            "the ranks are not connected",
+            do="start with torchrun and call torch.distributed.init_process_group('gloo'), or pass a transport",
+        )
+    group = group or dist.group.WORLD
+    if group not in _group_transports:
+        _group_transports[group] = (HostTransport if share_one_host(group) else DistributedTransport)(group)
+    return _group_transports[group]

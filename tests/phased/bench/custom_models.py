@@ -1,0 +1,84 @@
+"""Small custom networks for `module:callable`, each with an unusual property."""
+
+from __future__ import annotations
+
+import os
+
+import torch
+from torch import Tensor, fx, nn
+
+
+class Twice(nn.Module):
+    """A network that calls one layer twice."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.last = nn.Conv2d(3, 3, 3, padding=1), nn.Conv2d(3, 2, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.last(self.conv(self.conv(x)))
+
+
+class Tied(nn.Module):
+    """A network with tied weights and buffers and a non-persistent buffer, which returns nested tensors and a size."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Conv2d(3, 3, 3), nn.Conv2d(3, 3, 3)
+        self.second.weight = self.first.weight
+        self.register_buffer("mean", torch.rand(3, 1, 1), persistent=False)
+        for layer in (self.first, self.second):
+            layer.register_buffer("scale", torch.full((3, 1, 1), 0.5))
+        self.second.scale = self.first.scale
+
+    def forward(self, x: Tensor) -> dict[str, object]:
+        y = self.first(x - self.mean) * self.first.scale
+        z = self.second(y) * self.second.scale
+        return {"all": [y, z], "above": z > 1e9, "size": x.shape[0]}
+
+
+class Sized(Tied):
+    """The network `Tied` with a single tensor as its output."""
+
+    def forward(self, x: Tensor) -> Tensor:  # type: ignore[override]
+        return self.second(self.first(x - self.mean))
+
+
+class Mixes(nn.Module):
+    """A network with a softmax over the batch: it mixes samples, so a batch cannot be split by samples."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Conv2d(3, 3, 3), nn.Conv2d(3, 3, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.softmax(self.second(self.first(x)), 0)
+
+
+class Writes(nn.Module):
+    """A network that writes into its input."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Conv2d(3, 3, 3), nn.Conv2d(3, 3, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x += 1
+        return self.second(self.first(x))
+
+
+@fx.wrap
+def inspect_device(x: Tensor) -> Tensor:
+    """Return the number of cores of the computing device, and whether its allocator setting keeps freed pages."""
+    return x.new_tensor([len(os.sched_getaffinity(0)), "MALLOC_TOP_PAD_" in os.environ])
+
+
+class Looks(nn.Module):
+    """A network that returns properties of the device that computes it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Conv2d(3, 3, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return inspect_device(self.layer(x))
