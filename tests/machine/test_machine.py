@@ -152,7 +152,7 @@ def test_rates_and_bandwidths_by_number_of_workers() -> None:
         ({"links": {"link": {"latency": 1}}}, "field links.*missing 'bandwidth'"),
         ({"links": {"link": {"bandwidth": 1.0, "delay": 1}}}, "unknown field delay"),
         ({"sources": {"flops.float64": "x"}}, "`sources` names an unknown value"),
-        ({"spread": {"flops.int8": [0.1]}}, "spread of an unknown figure"),
+        ({"spread": {"flops.int8": [0.1]}}, "`spread` names an unknown value"),
         ({"name": ""}, "requires a name"),
         ({"speed": 3}, "unknown field.*speed"),
     ],
