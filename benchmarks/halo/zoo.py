@@ -1,9 +1,13 @@
 """Exactness of public networks on split images: output, input gradient, weight gradients and buffers in float64.
 
-The networks come from packages on PyPI, installed in an environment of their own (benchmarks/.zoo). Every network runs
-unmodified, with random weights and images, on in-process ranks of two meshes in training and evaluation mode, and is
-compared with the unsplit network. Dropout and stochastic depth are switched off, because in-process ranks share one
-random generator.
+The networks come from packages on PyPI, installed in an environment of their own (benchmarks/.zoo), and from checkouts
+of public repositories in the folder TESSERA_ZOO_REPOSITORIES, if set. Every network runs unmodified, with random
+weights and images, on in-process ranks of two meshes in training and evaluation mode, and is compared with the unsplit
+network. Dropout and stochastic depth are switched off, because in-process ranks share one random generator. Networks
+that compute in float32 inside are compared with these casts made casts to float64.
+
+Results are appended to benchmarks/.zoo/results.jsonl as they come, and an interrupted run continues there. The file is
+deleted at the end.
 """
 
 from __future__ import annotations
@@ -15,7 +19,7 @@ import subprocess
 import sys
 import sysconfig
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,21 +33,37 @@ PACKAGES = """
     ultralytics-thop seaborn py-cpuinfo pillow einops contourpy cycler fonttools kiwisolver pyparsing
     python-dateutil six pytz truststore
 """.split()  # noqa: SIM905
-TIME_LIMIT_SECONDS = 240.0  # per network and mode
+PARTIAL_RESULTS = ENVIRONMENT / "results.jsonl"
+TIME_LIMIT_SECONDS = 240.0  # without a result
 
 
 def run(say: Callable[[str], None]) -> dict[str, Any]:
     python = _prepare_environment(say)
-    results = list(_run_networks(python, say))
-    counts = Counter(result["verdict"] for result in results)
-    total = len(results)
-    lines = [
-        f"{total} runs of {len({result['name'] for result in results})} public networks on 1x2 and 2x2 ranks:"
-        f" {counts['exact']} exact, {counts['wrong']} wrong, {counts['crashed']} crashed;"
-        f" {counts['not runnable']} do not run unsplit"
-    ]
-    lines += [f"  {r['verdict']}: {r['name']} {r['mesh']} {r['mode']}: {r['detail']}" for r in results if _is_bad(r)]
-    return {"results": results, "lines": lines}
+    _run_networks(python, say)
+    results = _read_partial_results()
+    PARTIAL_RESULTS.unlink()
+    return {"results": results, "lines": list(_summarise(results))}
+
+
+def _summarise(results: Sequence[dict[str, Any]]) -> Iterator[str]:
+    """Yield counts in all and per family, the worst error of each family, and all runs that are not exact."""
+    families: dict[str, list[dict[str, Any]]] = {"all": list(results)}
+    for result in results:
+        families.setdefault(result["name"].split()[0], []).append(result)
+    yield f"{'family':20} networks  runs  exact  wrong  crashed  not runnable unsplit  largest error"
+    for family, runs in families.items():
+        counts = Counter(result["verdict"] for result in runs)
+        unsplit = {result["name"] for result in runs if result["verdict"] == "not runnable"}
+        compared = [result for result in runs if result["verdict"] != "not runnable"]
+        names = {result["name"] for result in compared}
+        worst = max(
+            (result["error"] for result in compared if "sensitivity" not in result and "error" in result), default=0
+        )
+        yield (
+            f"{family:20} {len(names):8} {len(compared):5} {counts['exact']:6} {counts['wrong']:6}"
+            f" {counts['crashed']:8} {len(unsplit):21} {worst:14.1e}"
+        )
+    yield from (f"  {r['verdict']}: {r['name']} {r['mesh']} {r['mode']}: {r['detail']}" for r in results if _is_bad(r))
 
 
 def _is_bad(result: dict[str, Any]) -> bool:
@@ -70,34 +90,65 @@ def _prepare_environment(say: Callable[[str], None]) -> Path:
     return python
 
 
-def _run_networks(python: Path, say: Callable[[str], None]) -> Iterator[dict[str, Any]]:
-    """Yield the result of every network; a network that crashes or hangs ends its process, and a new one goes on."""
-    skip = 0
-    while True:
+def _read_partial_results() -> list[dict[str, Any]]:
+    if not PARTIAL_RESULTS.exists():
+        return []
+    return [json.loads(line) for line in PARTIAL_RESULTS.read_text().splitlines()]
+
+
+def _run_networks(python: Path, say: Callable[[str], None]) -> None:
+    """Run the networks that have no results; one that ends or stops its process is recorded, and a new process goes on.
+
+    The last network with results may be incomplete, and is run again.
+    """
+    results = _read_partial_results()
+    if results:
+        say(f"continues after {results[-1]['name']}")
+        kept = [result for result in results if result["name"] != results[-1]["name"]]
+        PARTIAL_RESULTS.write_text("".join(json.dumps(result) + "\n" for result in kept))
+    done = ENVIRONMENT / "done.txt"
+    finished = False
+    while not finished:
+        done.write_text("\n".join({result["name"] for result in _read_partial_results()}))
         process = subprocess.Popen(
-            [str(python), str(Path(__file__).with_name("zoo_worker.py")), str(skip)],
+            [str(python), str(Path(__file__).with_name("zoo_worker.py")), str(done)],
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
-            text=True,
             env={**os.environ, "OMP_NUM_THREADS": "1"},
         )
-        assert process.stdout is not None
-        while select.select([process.stdout], [], [], TIME_LIMIT_SECONDS)[0]:
-            line = process.stdout.readline()
-            if not line:
-                break
-            if not line.startswith("{"):
-                continue
-            result = json.loads(line)
-            if result.get("finished"):
-                process.wait()
-                return
-            skip += 1
-            if _is_bad(result):
-                say(f"{result['verdict']}: {result['name']} {result['mesh']} {result['mode']} {result['detail']}")
-            yield result
+        finished, name, reason = False, "", "ended its process"
+        try:
+            for message in _read_messages(process):
+                name = message.get("begin", name)
+                finished = message.get("finished", False)
+                if "verdict" in message:
+                    _store(message, say)
+        except TimeoutError:
+            reason = f"no result for {TIME_LIMIT_SECONDS:g} s"
         process.kill()
         process.wait()
-        skip += 1
-        say(f"run {skip} ended its process or took more than {TIME_LIMIT_SECONDS:g} s")
-        yield {"name": f"run {skip}", "mesh": "", "mode": "", "verdict": "crashed", "detail": "process ended or hung"}
+        if not finished:
+            if not name:
+                raise RuntimeError("the process of the networks does not start; run zoo_worker.py to see why")
+            _store({"name": name, "mesh": "", "mode": "", "verdict": "crashed", "detail": reason}, say)
+
+
+def _read_messages(process: subprocess.Popen[bytes]) -> Iterator[dict[str, Any]]:
+    """Yield the JSON lines of a process until it ends; raise TimeoutError if none comes in time."""
+    assert process.stdout is not None
+    pending = b""
+    while True:
+        if not select.select([process.stdout], [], [], TIME_LIMIT_SECONDS)[0]:
+            raise TimeoutError
+        block = os.read(process.stdout.fileno(), 65536)
+        if not block:
+            return
+        *lines, pending = (pending + block).split(b"\n")
+        yield from (json.loads(line) for line in lines if line.startswith(b"{"))
+
+
+def _store(result: dict[str, Any], say: Callable[[str], None]) -> None:
+    if _is_bad(result):
+        say(f"{result['verdict']}: {result['name']} {result['mesh']} {result['mode']} {result['detail']}")
+    with PARTIAL_RESULTS.open("a") as file:
+        file.write(json.dumps(result) + "\n")

@@ -174,6 +174,8 @@ class ParallelModel(nn.Module):
                 raise TesseraError("no image among the arguments", do="pass a tensor with samples, channels and pixels")
             parts = {id(images[0]): self.scatter(images[0])}
             args, kwargs = tree_map_only(Tensor, lambda leaf: parts.get(id(leaf), leaf), (args, kwargs))
+        else:
+            self.group.select_plans(next(leaf.shape for leaf in leaves if isinstance(leaf, SplitTensor)))
         self._agree_on_random_numbers()
         with self._gather_samples():
             return self.model(*args, **kwargs)
@@ -189,6 +191,7 @@ class ParallelModel(nn.Module):
             return image
         _check_size(image.shape[2:], group.mesh)
         _check_same("the images of the ranks differ", _compute_checksum(image), group)
+        group.select_plans(image.shape)
         return split_whole(self._to_format(image), group.get_tiles(image.shape, image.dim() - 2), group)
 
     def gather(self, output: Any) -> Any:
@@ -223,6 +226,7 @@ class ParallelModel(nn.Module):
         if not is_there:
             raise error or TesseraError(f"rank {root} has no image that can be scattered", do="see its own error")
         shape = tuple(sizes[:dims])
+        group.select_plans(shape)
         nothing = Box(tuple(Interval(0, 0) for _ in shape))
         source = make_plain_layout(
             shape, [Box.from_sizes(shape) if rank == root else nothing for rank in range(group.ranks)]

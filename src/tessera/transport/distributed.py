@@ -32,6 +32,9 @@ class DistributedTransport:
     def empty(self, count: int, dtype: torch.dtype) -> Tensor:
         return torch.empty(count, dtype=dtype, device=self._device)
 
+    def free(self, memory: Tensor) -> None:
+        """Do nothing: the memory is released with its last reference."""
+
     def connect(self, sends: Sequence[Strip], receives: Sequence[Strip]) -> Connection:
         return _DistributedConnection(sends, receives, self._group)
 
@@ -72,3 +75,6 @@ class _DistributedConnection:
         self._under_way = []
         for copy in self._unpack:
             copy()
+
+    def close(self) -> None:
+        """Do nothing: messages have no resources of their own."""

@@ -45,7 +45,7 @@ class HostTransport(DistributedTransport):
         self.name = "shm"
         self.traits = TransportTraits(messages=self.traits.messages, copies_from_peer=True)
         self._arena = SharedArena()
-        self._connections: list[_HostConnection] = []
+        self._connections: set[_HostConnection] = set()
         counters = self._arena.allocate(COUNTER_STEP, torch.int64).zero_()
         buffers = self._arena.allocate(2 * SUM_BYTES, torch.uint8)
         addresses = self._exchange([self._arena.locate(counters), self._arena.locate(buffers)])
@@ -66,6 +66,9 @@ class HostTransport(DistributedTransport):
     def empty(self, count: int, dtype: torch.dtype) -> Tensor:
         return self._arena.allocate(count, dtype)
 
+    def free(self, memory: Tensor) -> None:
+        self._arena.free(memory)
+
     def connect(self, sends: Sequence[Strip], receives: Sequence[Strip]) -> Connection:
         sends, receives = ([strip for strip in strips if strip.tensor.numel()] for strips in (sends, receives))
         pack: list[Copy] = []
@@ -81,6 +84,12 @@ class HostTransport(DistributedTransport):
         theirs = {
             peer: _poll(self._arena.map_strip(tables[peer][0], torch.int64)) for peer in {*copies, *list_peers(sends)}
         }
+
+        def close(connection: _HostConnection) -> None:
+            self._connections.discard(connection)
+            self._arena.free(counters)
+            self._arena.free_gathered([strip.tensor for strip in sends], strips)
+
         connection = _HostConnection(
             rank=self.rank,
             size=self.size,
@@ -90,8 +99,9 @@ class HostTransport(DistributedTransport):
             readers=list_peers(sends),
             copies=copies,
             wait=self._patience.wait,
+            close=close,
         )
-        self._connections.append(connection)
+        self._connections.add(connection)
         self.barrier()  # a rank must not close memory before all other ranks have mapped it
         return connection
 
@@ -142,7 +152,8 @@ class HostTransport(DistributedTransport):
     def close(self) -> None:
         for connection in self._connections:
             connection.release_memory()
-        self._connections, self._arrived, self._buffers, self._polled = [], [], [], []
+        self._connections.clear()
+        self._arrived, self._buffers, self._polled = [], [], []
         self._arena.close()
 
 
@@ -160,7 +171,9 @@ class _HostConnection:
         readers: list[int],
         copies: dict[int, list[Copy]],
         wait: Callable[[memoryview, int, int, int], None],
+        close: Callable[[_HostConnection], None],
     ) -> None:
+        self._close = close
         self._own, self._theirs, self._pack, self._readers, self._copies = own, theirs, pack, readers, copies
         self._wait, self._round = wait, 0
         # A rank's counters: one per peer for "ready", then one per peer for "taken".
@@ -188,6 +201,10 @@ class _HostConnection:
                 copy()
             _fence()
             self._own[(self._size + peer) * COUNTER_STEP] = self._round
+
+    def close(self) -> None:
+        self.release_memory()
+        self._close(self)
 
     def release_memory(self) -> None:
         """Drop all views of shared memory."""

@@ -66,6 +66,11 @@ class _World:
         with self._lock:
             return self._signals.setdefault(name, threading.Semaphore(0))
 
+    def forget_signals(self, connection: int) -> None:
+        """Delete the semaphores of a connection."""
+        with self._lock:
+            self._signals = {name: signal for name, signal in self._signals.items() if name[0] != connection}
+
     def wait(self, signals: Sequence[threading.Semaphore]) -> None:
         for signal in signals:
             if not self._aborted and not signal.acquire(timeout=WAIT_LIMIT):
@@ -102,6 +107,9 @@ class InProcessTransport:
     def empty(self, count: int, dtype: torch.dtype) -> Tensor:
         return torch.empty(count, dtype=dtype)
 
+    def free(self, memory: Tensor) -> None:
+        """Do nothing: the memory is released with its last reference."""
+
     def connect(self, sends: Sequence[Strip], receives: Sequence[Strip]) -> Connection:
         self._connections += 1
         offered = [
@@ -118,12 +126,15 @@ class InProcessTransport:
             taken=[signal("taken", self.rank, peer) for peer in read],
             settled=[signal("taken", peer, self.rank) for peer in readers],
             copies=copies,
+            forget=partial(self._world.forget_signals, self._connections),
         )
 
     def all_reduce(self, values: Tensor) -> None:
         def add(total: Tensor) -> None:
             all_values = self.exchange_objects(total.clone())
-            total.copy_(torch.stack(all_values).sum(0, dtype=total.dtype))
+            total.copy_(all_values[0])
+            for other in all_values[1:]:
+                total.add_(other)
 
         sum_in_place(values, add)
 
@@ -144,7 +155,9 @@ class _InProcessConnection:
         taken: list[threading.Semaphore],
         settled: list[threading.Semaphore],
         copies: list[tuple[Tensor, Tensor]],
+        forget: Callable[[], None],
     ) -> None:
+        self.close = forget
         self._wait, self._copies, self._unsettled = world.wait, copies, False
         self._ready, self._awaited, self._taken, self._settled = ready, awaited, taken, settled
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, ClassVar, NoReturn
 
 import torch
@@ -29,18 +30,23 @@ class MpiTransport:
         self.mpi: Any = MPI
         self.comm: Any = MPI.COMM_WORLD.Dup()  # separates our messages from the messages of other libraries
         self.rank, self.size = self.comm.rank, self.comm.size
-        self._messages: list[PersistentMessages] = []
+        self._messages: set[PersistentMessages] = set()
         MpiTransport._last_tag = self.comm.allreduce(MpiTransport._last_tag, MPI.MAX)
 
     def empty(self, count: int, dtype: torch.dtype) -> Tensor:
         return torch.empty(count, dtype=dtype)
 
+    def free(self, memory: Tensor) -> None:
+        """Do nothing: the memory is released with its last reference."""
+
     def connect(self, sends: Sequence[Strip], receives: Sequence[Strip]) -> Connection:
         out, into = pack_by_peer(sends), pack_by_peer(receives)
+        messages = self.open_messages([to_message(packed) for packed in out], [to_message(packed) for packed in into])
         return _MpiConnection(
             [copy for packed in out for copy in packed.pack],
-            self.open_messages([to_message(packed) for packed in out], [to_message(packed) for packed in into]),
+            messages,
             [copy for packed in into for copy in packed.unpack],
+            partial(self.close_messages, messages),
         )
 
     def open_messages(self, out: Sequence[tuple[int, Any]], into: Sequence[tuple[int, Any]]) -> PersistentMessages:
@@ -49,8 +55,15 @@ class MpiTransport:
         tag = MpiTransport._last_tag
         requests = [self.comm.Recv_init(buffer, peer, tag) for peer, buffer in into]
         requests += [self.comm.Send_init(buffer, peer, tag) for peer, buffer in out]
-        self._messages.append(PersistentMessages(requests))
-        return self._messages[-1]
+        messages = PersistentMessages(requests)
+        self._messages.add(messages)
+        return messages
+
+    def close_messages(self, *messages: PersistentMessages) -> None:
+        """Free messages before the transport is closed. Their rounds must be complete."""
+        for opened in messages:
+            opened.close()
+            self._messages.discard(opened)
 
     def all_reduce(self, values: Tensor) -> None:
         sum_in_place(values, lambda total: self.comm.Allreduce(self.mpi.IN_PLACE, total.numpy()))
@@ -61,7 +74,7 @@ class MpiTransport:
     def close(self) -> None:
         for messages in self._messages:
             messages.close()
-        self._messages = []
+        self._messages.clear()
         if self.comm:
             self.comm.Free()
 
@@ -104,8 +117,10 @@ def _raise_closed() -> NoReturn:
 
 
 class _MpiConnection:
-    def __init__(self, pack: list[Copy], messages: PersistentMessages, unpack: list[Copy]) -> None:
-        self._pack, self._messages, self._unpack = pack, messages, unpack
+    def __init__(
+        self, pack: list[Copy], messages: PersistentMessages, unpack: list[Copy], close: Callable[[], None]
+    ) -> None:
+        self._pack, self._messages, self._unpack, self.close = pack, messages, unpack, close
 
     def settle(self) -> None:
         """Do nothing: `finish` has waited for the sends."""

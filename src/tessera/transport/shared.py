@@ -12,7 +12,7 @@ earlier reads, so a rank that received "taken" cannot overwrite a strip that is 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -39,18 +39,22 @@ class SharedTransport(MpiTransport):
             got = "ranks on several hosts"
             raise TesseraError("shared memory requires ranks on one host", got=got, do="use --transport mpi")
         self._arena = SharedArena()
-        self._connections: list[_SharedConnection] = []
+        self._connections: set[_SharedConnection] = set()
 
     def empty(self, count: int, dtype: torch.dtype) -> Tensor:
         return self._arena.allocate(count, dtype)
+
+    def free(self, memory: Tensor) -> None:
+        self._arena.free(memory)
 
     def connect(self, sends: Sequence[Strip], receives: Sequence[Strip]) -> Connection:
         (small_sends, large_sends), (small_receives, large_receives) = _split_by_size(sends), _split_by_size(receives)
         leaving, arriving = pack_by_peer(small_sends), pack_by_peer(small_receives)
         pack = [copy for packed in leaving for copy in packed.pack]
         offers: list[list[StripAddress]] = [[] for _ in range(self.size)]
-        for strip in large_sends:
-            offers[strip.peer].append(self._arena.locate(self._arena.gather_strip(strip.tensor, pack)))
+        gathered = [self._arena.gather_strip(strip.tensor, pack) for strip in large_sends]
+        for strip, tensor in zip(large_sends, gathered, strict=True):
+            offers[strip.peer].append(self._arena.locate(tensor))
         offered = [iter(places) for places in self.comm.alltoall(offers)]
         copies = [
             prepare_copy(strip.tensor, self._arena.map_strip(next(offered[strip.peer]), strip.tensor.dtype))
@@ -59,13 +63,22 @@ class SharedTransport(MpiTransport):
         self.comm.Barrier()  # a rank must not close memory before all other ranks have mapped it
         readers = [(peer, bytearray(1)) for peer in list_peers(large_sends)]
         read = [(peer, bytearray(1)) for peer in list_peers(large_receives)]
+        ready = self.open_messages([*readers, *map(to_message, leaving)], [*read, *map(to_message, arriving)])
+        taken = self.open_messages(read, readers)
+
+        def close(connection: _SharedConnection) -> None:
+            self._connections.discard(connection)
+            self.close_messages(ready, taken)
+            self._arena.free_gathered([strip.tensor for strip in large_sends], gathered)
+
         connection = _SharedConnection(
             pack=pack,
-            ready=self.open_messages([*readers, *map(to_message, leaving)], [*read, *map(to_message, arriving)]),
+            ready=ready,
             copies=copies + [copy for packed in arriving for copy in packed.unpack],
-            taken=self.open_messages(read, readers),
+            taken=taken,
+            close=close,
         )
-        self._connections.append(connection)
+        self._connections.add(connection)
         return connection
 
     def close(self) -> None:
@@ -73,16 +86,22 @@ class SharedTransport(MpiTransport):
         for connection in self._connections:
             connection.release_memory()
         self._arena.close()
-        self._connections = []
+        self._connections.clear()
 
 
 class _SharedConnection:
     """A connection through mapped memory. Writers send `ready` to readers; readers send `taken` back after the copy."""
 
     def __init__(
-        self, *, pack: list[Copy], ready: PersistentMessages, copies: list[Copy], taken: PersistentMessages
+        self,
+        *,
+        pack: list[Copy],
+        ready: PersistentMessages,
+        copies: list[Copy],
+        taken: PersistentMessages,
+        close: Callable[[_SharedConnection], None],
     ) -> None:
-        self._pack, self._ready, self._copies, self._taken = pack, ready, copies, taken
+        self._pack, self._ready, self._copies, self._taken, self._close = pack, ready, copies, taken, close
         self._unsettled = False
 
     def settle(self) -> None:
@@ -102,6 +121,11 @@ class _SharedConnection:
             copy()
         self._taken.start()
         self._unsettled = True
+
+    def close(self) -> None:
+        self.settle()
+        self._close(self)
+        self.release_memory()
 
     def release_memory(self) -> None:
         """Drop all views of the neighbours' memory."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import mmap
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -32,19 +33,35 @@ class SharedArena:
 
     def __init__(self) -> None:
         self._chunks: list[SharedMemory] = []
-        self._used, self._free = 0, 0  # bytes of the last chunk
+        self._free: list[tuple[int, int, int]] = []  # unused parts: number of the chunk, first byte, end
         self._neighbours: dict[SharedMemoryAddress, mmap.mmap] = {}
 
     def allocate(self, count: int, dtype: torch.dtype) -> Tensor:
         """Allocate a one-dimensional tensor in shared memory."""
-        size = max(1, count) * dtype.itemsize
-        size += -size % ALIGNMENT_BYTES
-        if size > self._free:
+        size = _round_up(max(1, count) * dtype.itemsize)
+        place = next((place for place, (_, start, stop) in enumerate(self._free) if stop - start >= size), None)
+        if place is None:
             self._chunks.append(SharedMemory(max(size, CHUNK_BYTES)))
-            self._used, self._free = 0, max(size, CHUNK_BYTES)
-        values = self._chunks[-1].view_tensor(self._used, max(1, count), dtype)
-        self._used, self._free = self._used + size, self._free - size
-        return values[:count]
+            self._free.append((len(self._chunks) - 1, 0, max(size, CHUNK_BYTES)))
+            place = len(self._free) - 1
+        chunk, start, stop = self._free.pop(place)
+        if stop - start > size:
+            self._free.insert(place, (chunk, start + size, stop))
+        return self._chunks[chunk].view_tensor(start, max(1, count), dtype)[:count]
+
+    def free(self, tensor: Tensor) -> None:
+        """Return the memory of a tensor from `allocate`. No rank may use it any more."""
+        for number, chunk in enumerate(self._chunks):
+            start = tensor.data_ptr() - chunk.start
+            if 0 <= start < chunk.address.size:
+                stop = start + _round_up(max(1, tensor.numel()) * tensor.itemsize)
+                self._free = _join_neighbours(sorted([*self._free, (number, start, stop)]))
+
+    def free_gathered(self, strips: Sequence[Tensor], gathered: Sequence[Tensor]) -> None:
+        """Return the memory of the copies that `gather_strip` has made of some strips."""
+        for strip, copy in zip(strips, gathered, strict=True):
+            if copy is not strip:
+                self.free(copy)
 
     def gather_strip(self, strip: Tensor, pack: list[Copy]) -> Tensor:
         """Return the strip, or a contiguous copy if the strip is scattered over memory.
@@ -78,4 +95,19 @@ class SharedArena:
         """Release the memory and all mappings."""
         for chunk in self._chunks:
             chunk.close()
-        self._chunks, self._neighbours, self._free = [], {}, 0
+        self._chunks, self._neighbours, self._free = [], {}, []
+
+
+def _round_up(size: int) -> int:
+    return size + -size % ALIGNMENT_BYTES
+
+
+def _join_neighbours(parts: Sequence[tuple[int, int, int]]) -> list[tuple[int, int, int]]:
+    """Join sorted parts of chunks that touch."""
+    joined: list[tuple[int, int, int]] = []
+    for chunk, start, stop in parts:
+        if joined and joined[-1][0] == chunk and joined[-1][2] == start:
+            joined[-1] = chunk, joined[-1][1], stop
+        else:
+            joined.append((chunk, start, stop))
+    return joined

@@ -42,6 +42,9 @@ class Connection(Protocol):
     def finish(self) -> None:
         """Wait until all received strips are complete."""
 
+    def close(self) -> None:
+        """Release the resources of the connection. All ranks must have finished all rounds: call `barrier` before."""
+
 
 class Transport(Protocol):
     """One rank's access to the other ranks. All ranks must make the same calls, except for rounds of a connection."""
@@ -60,6 +63,9 @@ class Transport(Protocol):
 
     def empty(self, count: int, dtype: torch.dtype) -> Tensor:
         """Allocate a one-dimensional tensor whose views can be sent."""
+
+    def free(self, memory: Tensor) -> None:
+        """Release memory from `empty`, after its connections were closed on all ranks."""
 
     def connect(self, sends: Sequence[Strip], receives: Sequence[Strip]) -> Connection:
         """Connect this rank's strips with the strips of its peers; strips between two ranks are paired in order."""

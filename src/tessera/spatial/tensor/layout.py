@@ -23,6 +23,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
 from math import prod
+from threading import Lock
+from weakref import WeakValueDictionary
 
 from tessera.geometry import Box, Interval
 from tessera.geometry.partition import split_evenly
@@ -125,7 +127,8 @@ class TensorLayout:
         return f"TensorLayout({'x'.join(map(str, self.shape))}: {' '.join(repr(box)[3:] for box in self.boxes)})"
 
 
-_interned: dict[tuple[Factors, tuple[Box, ...]], TensorLayout] = {}
+_interned: WeakValueDictionary[tuple[Factors, tuple[Box, ...]], TensorLayout] = WeakValueDictionary()
+_lock = Lock()
 
 
 def make_layout(factors: Sequence[Sequence[int]], boxes: Sequence[Box]) -> TensorLayout:
@@ -160,7 +163,10 @@ def make_layout(factors: Sequence[Sequence[int]], boxes: Sequence[Box]) -> Tenso
         columns += kept
     key = tuple(simple_factors), tuple(Box(tuple(column[rank] for column in columns)) for rank in range(len(boxes)))
     layout = _interned.get(key)
-    return layout if layout is not None else _interned.setdefault(key, TensorLayout(*key))
+    if layout is None:
+        with _lock:  # ranks can be threads
+            layout = _interned.setdefault(key, TensorLayout(*key))
+    return layout
 
 
 def make_plain_layout(shape: Sequence[int], boxes: Sequence[Box]) -> TensorLayout:

@@ -11,8 +11,9 @@ Plain tensors (weights, constants) count as whole: they must be equal on all ran
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import prod
 from typing import Any, overload
 
@@ -40,6 +41,18 @@ RULES: dict[Any, Rule] = {}  # key: operator overload, such as torch.ops.aten.ad
 NO_RULE = object()  # returned by a rule that does not apply to these arguments
 
 
+MAX_PLAN_SETS = 16  # image sizes whose plans, buffers and connections are kept
+MAX_PLANS = 40_000  # per image size
+
+
+@dataclass(slots=True)
+class PlanSet:
+    """Everything planned for one image size: plans by key, and transfers with their buffers and connections."""
+
+    plans: dict[Any, Any]
+    transfers: dict[tuple[TensorLayout, tuple[Box, ...]], Transfer] = field(default_factory=dict)
+
+
 class SplitGroup:
     """The ranks that share split tensors: their mesh, their transport, and everything planned once and kept."""
 
@@ -52,9 +65,36 @@ class SplitGroup:
         self.rank, self.ranks = transport.rank, transport.size
         self.log = OperationLog()
         self.add_weights: Callable[[Tensor], object] = transport.all_reduce
-        self.plans: dict[Any, Any] = {}
+        self.plans: dict[Any, Any] = {}  # of the current image size
+        self._current = PlanSet(self.plans)
+        self._plan_sets: OrderedDict[Any, PlanSet] = OrderedDict({None: self._current})  # least recently used first
         self._scratch: dict[tuple[torch.dtype, torch.device], Tensor] = {}
-        self._transfers: dict[tuple[TensorLayout, tuple[Box, ...]], Transfer] = {}
+
+    def select_plans(self, shape: Sequence[int]) -> None:
+        """Use the plans of an image size from now on. All ranks call it, with the same sizes in the same order.
+
+        Plans of the sizes that were not used for the longest time are dropped, with their buffers and connections.
+        """
+        key = tuple(shape)
+        current = self._plan_sets.pop(key, None)
+        if current is None:
+            current = PlanSet({})
+            while len(self._plan_sets) >= MAX_PLAN_SETS:
+                _, oldest = self._plan_sets.popitem(last=False)
+                self._drop(oldest.transfers)
+        if len(current.plans) > MAX_PLANS:  # sizes inside of the network depend on data
+            current.plans.clear()
+            if len(current.transfers) > MAX_PLANS // 4:
+                self._drop(current.transfers)
+        self._plan_sets[key] = self._current = current
+        self.plans = current.plans
+
+    def _drop(self, transfers: dict[Any, Transfer]) -> None:
+        """Close transfers. The barrier ensures that no rank still reads from another one's buffers."""
+        self.transport.barrier()
+        for transfer in transfers.values():
+            transfer.close()
+        transfers.clear()
 
     def get_tiles(self, shape: Sequence[int], spatial: int) -> TensorLayout:
         """Return the layout of an activation as tiles: its last `spatial` dims are split over the mesh."""
@@ -66,10 +106,10 @@ class SplitGroup:
         return layout
 
     def get_transfer(self, source: TensorLayout, needs: tuple[Box, ...]) -> Transfer:
-        key = source, needs
-        if key not in self._transfers:
-            self._transfers[key] = Transfer(source, needs, self.transport)
-        return self._transfers[key]
+        key, transfers = (source, needs), self._current.transfers
+        if key not in transfers:
+            transfers[key] = Transfer(source, needs, self.transport)
+        return transfers[key]
 
     def get_scratch(self, count: int, like: Tensor) -> Tensor:
         """Return memory for values of a tensor's dtype; the next call returns the same memory."""

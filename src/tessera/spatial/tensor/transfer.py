@@ -95,6 +95,12 @@ class Transfer:
             line.finish(target)
         return target if frame is None else frame
 
+    def close(self) -> None:
+        """Release buffers and connections. All ranks close it at the same point; a later run makes new ones."""
+        for line in self._lines.values():
+            line.close()
+        self._lines = {}
+
     def _get_line(self, tile: Tensor) -> _Line:
         if tile.dtype not in self._lines:
             self._lines[tile.dtype] = _Line(self._transport, self._sends, self._receives, tile.dtype)
@@ -108,6 +114,7 @@ class _Line:
     def __init__(
         self, transport: Transport, sends: Sequence[_Part], receives: Sequence[_Part], dtype: torch.dtype
     ) -> None:
+        self._transport = transport
         carried = torch.uint8 if dtype == torch.bool else dtype
         self._sends = [(part.index, _allocate(transport, part, carried)) for part in sends]
         self._receives = [(part.index, _allocate(transport, part, carried)) for part in receives]
@@ -131,6 +138,12 @@ class _Line:
         """Take part in a transfer in which this rank receives nothing."""
         self.start(tile)
         self._connection.finish()
+
+    def close(self) -> None:
+        self._connection.close()
+        for _, buffer in (*self._sends, *self._receives):
+            self._transport.free(buffer)
+        self._sends, self._receives = [], []
 
 
 def _allocate(transport: Transport, part: _Part, dtype: torch.dtype) -> Tensor:
