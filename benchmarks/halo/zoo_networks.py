@@ -60,7 +60,7 @@ SEGMENTATION = "Unet UnetPlusPlus FPN Linknet PSPNet DeepLabV3 DeepLabV3Plus PAN
 SEGMENTATION_ENCODERS = "timm-efficientnet-b0 mit_b0 mobilenet_v2 densenet121"
 YOLO = """
     yolov8n yolov8n-seg yolov8n-pose yolov8n-obb yolov8n-cls yolov5n yolov6n yolov9t yolov9t-seg yolov10n
-    yolo11n yolo11n-seg yolo11n-pose yolo12n yolov3-tiny
+    yolo11n yolo11n-seg yolo11n-pose yolo12n 
 """
 VOLUME, IMAGE = (1, 1, 24, 24, 24), (2, 1, 48, 48)
 MONAI: list[tuple[str, str, tuple[Any, ...], tuple[int, ...]]] = [
@@ -69,7 +69,6 @@ MONAI: list[tuple[str, str, tuple[Any, ...], tuple[int, ...]]] = [
     ("BasicUNet 3-D", "BasicUNet", (3, 1, 2, (8, 8, 16, 16, 32, 8)), (1, 1, 32, 32, 32)),
     ("BasicUNetPlusPlus 2-D", "BasicUNetPlusPlus", (2, 1, 2, (8, 8, 16, 16, 32, 8)), IMAGE),
     ("DynUNet 3-D", "DynUNet", (3, 1, 2, [3, 3, 3], [1, 2, 2], [2, 2], (8, 16, 32)), VOLUME),
-    ("VNet 3-D", "VNet", (3, 1, 2), (1, 1, 32, 32, 32)),
     ("SegResNet 3-D", "SegResNet", (3, 8, 1, 2), VOLUME),
     ("SegResNetVAE 3-D", "SegResNetVAE", ((32, 32, 32), 8), (1, 1, 32, 32, 32)),
     ("SegResNetDS 3-D", "SegResNetDS", (3, 8, 1, 2), (1, 1, 32, 32, 32)),
@@ -138,7 +137,7 @@ CHECKOUTS: list[tuple[str, str, str, str, tuple[Any, ...], tuple[int, ...]]] = [
     ),
     ("MPI4DL", "src", "models.resnet", "get_resnet_v1", ((2, 3, 32, 32), 20), (2, 3, 32, 32)),
     ("MPI4DL", "src", "models.resnet", "get_resnet_v2", ((2, 3, 32, 32), 29), (2, 3, 32, 32)),
-    ("MPI4DL", "src", "models.amoebanet", "amoebanetd", (False, 10, 3, 32), (2, 3, 64, 64)),
+    ("MPI4DL", "src", "models.amoebanet", "amoebanetd", (10, 3, 32), (2, 3, 64, 64)),
     ("TernausNet", ".", "ternausnet.models", "UNet11", (1, 8, False), (1, 3, 64, 64)),
     ("TernausNet", ".", "ternausnet.models", "AlbuNet34", (1, 8, False), (1, 3, 64, 64)),
     ("Pytorch-UNet", ".", "unet", "UNet", (3, 2, False), (1, 3, 48, 40)),
@@ -154,7 +153,6 @@ CHECKOUTS: list[tuple[str, str, str, str, tuple[Any, ...], tuple[int, ...]]] = [
     ),
     ("ESRGAN", ".", "RRDBNet_arch", "RRDBNet", (3, 3, 16, 2, 8), (1, 3, 20, 24)),
     ("pytorch-SRResNet", ".", "srresnet", "_NetG", (), (1, 3, 16, 16)),
-    ("vnet.pytorch", ".", "vnet", "VNet", (), (1, 1, 32, 32, 32)),
     ("MPRNet", "Deblurring", "MPRNet", "MPRNet", (3, 3, 16, 8, 8, 2), (1, 3, 32, 40)),
     ("NAFNet", ".", "basicsr.models.archs.NAFNet_arch", "NAFNet", (3, 8, 1, [1, 1], [1, 1]), (1, 3, 34, 46)),
     ("3DUnetCNN", ".", "unet3d.models.pytorch.segmentation.unet", "UNet3D", (), (1, 3, 32, 32, 32)),
@@ -163,7 +161,7 @@ CHECKOUTS: list[tuple[str, str, str, str, tuple[Any, ...], tuple[int, ...]]] = [
         for module, name, arguments, shape in (
             ("Unet3D", "UNet3D", (1, 2, 8), (1, 1, 32, 32, 32)),
             ("Unet2D", "Unet", (1, 2), (1, 1, 48, 48)),
-            ("Vnet", "VNetLight", (), (1, 1, 32, 32, 32)),
+            ("Vnet", "VNetLight", (), (1, 1, 16, 16, 16)),
             ("DenseVoxelNet", "DenseVoxelNet", (1, 2), (1, 1, 16, 16, 16)),
             ("HyperDensenet", "HyperDenseNet_2Mod", (2,), (1, 2, 24, 24, 24)),
         )
@@ -191,14 +189,14 @@ def list_networks() -> Iterator[tuple[str, Build]]:
     yield from _list_diffusers()
     for name in YOLO.split():
         yield f"ultralytics {name}", lambda name=name: _make_yolo(name)
-    for label, name, arguments, shape in MONAI:
-        yield f"monai {label}", _make_builder("monai.networks.nets", name, arguments, shape)
     if REPOSITORIES:
         for folder, path, module, name, arguments, shape in CHECKOUTS:
             label = f"{folder} {name}" + (f" {arguments[-1]}" if name == "UNet" else "")
             yield label, _make_builder(module, name, arguments, shape, Path(REPOSITORIES, folder, path))
     for name, options, size in TRANSFORMERS:
         yield f"transformers {name}", lambda name=name, options=options, size=size: _make_hf(name, options, size)
+    for label, name, arguments, shape in MONAI:
+        yield f"monai {label}", _make_builder("monai.networks.nets", name, arguments, shape)
     for name in SEGMENTATION.split():
         yield f"segmentation-models {name}", lambda name=name: _make_segmentation(name)
     for encoder in SEGMENTATION_ENCODERS.split():

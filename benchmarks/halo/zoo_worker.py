@@ -16,7 +16,7 @@ import traceback
 import warnings
 import zlib
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -108,28 +108,25 @@ def describe_error(error: BaseException) -> str:
     return f"{type(error).__name__}: {text[0][:300]} at {Path(place.filename).name}:{place.lineno}"
 
 
-def compare_all(name: str, build: Build) -> Iterator[dict[str, Any]]:
-    """Build a network once and yield its results on all meshes in all modes."""
+def compare_all(name: str, build: Build) -> list[dict[str, Any]]:
+    """Build a network once and return its results on all meshes in all modes."""
     torch.manual_seed(zlib.crc32(name.encode()))
     try:
         network, (image, *others) = build()
         network = network.double()
         switch_off_random_parts(network)
     except Exception as error:
-        yield {"mesh": "", "mode": "", "verdict": "not runnable", "detail": f"cannot be built: {describe_error(error)}"}
-        return
-    for mode in MODES:
-        network.train(mode == "train")
-        case = Case(network, image.double(), tuple(others))
-        results = list(compare_meshes(case, mode))
-        if any(result["verdict"] != "exact" for result in results):
-            # Perhaps the network computes in float32 inside, or mixes dtypes.
-            torch.set_default_dtype(torch.float64)
-            again = [result | {"casts": "float64"} for result in compare_meshes(replace(case, keeps_double=True), mode)]
-            torch.set_default_dtype(torch.float32)
-            if any(result["verdict"] != "not runnable" for result in again):
-                results = again
-        yield from results
+        return [{"mesh": "", "mode": "", "verdict": "not runnable", "detail": f"not built: {describe_error(error)}"}]
+    case = Case(network, image.double(), tuple(others))
+    results = compare_meshes(case)
+    if any(result["verdict"] != "exact" for result in results):
+        # Perhaps the network computes in float32 inside, or mixes dtypes.
+        torch.set_default_dtype(torch.float64)
+        again = [result | {"casts": "float64"} for result in compare_meshes(replace(case, keeps_double=True))]
+        torch.set_default_dtype(torch.float32)
+        if any(result["verdict"] != "not runnable" for result in again):
+            return again
+    return results
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,47 +143,68 @@ class Case:
             return run_step(network, image, self.rest, gather)
 
 
-def compare_meshes(case: Case, mode: str) -> Iterator[dict[str, Any]]:
-    try:
-        expected = case.run(copy.deepcopy(case.network), case.image)
-    except Exception as error:
-        yield {"mesh": "", "mode": mode, "verdict": "not runnable", "detail": describe_error(error)}
-        return
+def compare_meshes(case: Case) -> list[dict[str, Any]]:
+    expected: dict[str, dict[str, Tensor]] = {}
+    results = []
+    for mode in MODES:
+        try:
+            expected[mode] = case.run(copy.deepcopy(case.network).train(mode == "train"), case.image)
+        except Exception as error:
+            results.append({"mesh": "", "mode": mode, "verdict": "not runnable", "detail": describe_error(error)})
     for mesh in MESHES:
-        began = time.perf_counter()
-        result = compare(case, expected, mesh, explained=mode == "eval")
-        yield {"mesh": mesh, "mode": mode, "seconds": round(time.perf_counter() - began, 2)} | result
+        together = compare(case, expected, mesh)
+        for mode in expected:
+            # A network that fails, or keeps state from one mode to the next, is compared in every mode by itself.
+            is_exact = all(result["verdict"] == "exact" for result in together)
+            results += together if is_exact else compare(case, {mode: expected[mode]}, mesh)
+            if is_exact:
+                break
+    return results
 
 
-def compare(case: Case, expected: dict[str, Tensor], mesh: str, *, explained: bool) -> dict[str, Any]:
-    """Compare one network on one mesh with the unsplit result; return the verdict with its detail."""
+def compare(case: Case, expected: dict[str, dict[str, Tensor]], mesh: str) -> list[dict[str, Any]]:
+    """Compare one network on one mesh with the unsplit results of some modes; return the verdicts with details."""
     about: dict[str, Any] = {}
 
-    def run_rank(transport: InProcessTransport) -> tuple[float, str]:
+    def run_rank(transport: InProcessTransport) -> list[tuple[float, str]]:
         parallel = parallelize(copy.deepcopy(case.network), mesh, transport=transport, broadcast=False)
-        log, is_logged = parallel.group.log, explained and transport.rank == 0
-        with log.record(parallel.model) if is_logged else nullcontext():
-            actual = case.run(parallel, case.image, parallel.gather)
-        if is_logged:
-            explanation = Explanation(log.take(), parallel.group.mesh)
-            about["ways"] = {way: explanation.count(way) for way in ("split", "moved", "whole")}
-            about["whole"] = dict(
-                Counter(f"{o.name} {o.way}" for o in explanation.operations if o.way != "split").most_common(12)
-            )
-        return compute_error(actual, expected)
+        buffers = {name: buffer.clone() for name, buffer in parallel.named_buffers()}
+        errors = []
+        for mode in expected:
+            parallel.train(mode == "train")
+            log, is_logged = parallel.group.log, transport.rank == 0 and mode == "eval"
+            with log.record(parallel.model) if is_logged else nullcontext():
+                actual = case.run(parallel, case.image, parallel.gather)
+            if is_logged:
+                explanation = Explanation(log.take(), parallel.group.mesh)
+                about["ways"] = {way: explanation.count(way) for way in ("split", "moved", "whole")}
+                names = Counter(f"{o.name} {o.way}" for o in explanation.operations if o.way != "split")
+                about["whole"] = dict(names.most_common(12))
+            errors.append(compute_error(actual, expected[mode]))
+            parallel.zero_grad()
+            for name, buffer in parallel.named_buffers():
+                if name in buffers:
+                    buffer.copy_(buffers[name])
+        return errors
 
     try:
-        error, where = max(run_ranks(MESHES[mesh], run_rank))
+        errors = [max(pairs) for pairs in zip(*run_ranks(MESHES[mesh], run_rank), strict=True)]
     except Exception as caught:
-        return {"verdict": "crashed", "detail": describe_error(caught)}
-    sensitivity = 0.0
-    if not error <= TOLERANCE:
-        nudged = case.run(copy.deepcopy(case.network), case.image * (1 + 1e-15))
-        sensitivity, _ = compute_error(nudged, expected)
-    # A network that amplifies a change of the image by one part in 1e15 to more than the tolerance cannot be compared.
-    exact = error <= max(TOLERANCE, 100 * sensitivity)
-    about |= {"verdict": "exact" if exact else "wrong", "error": error, "detail": f"{error:.1e} {where}"}
-    return about | ({"sensitivity": sensitivity} if sensitivity else {})
+        return [
+            {"mesh": mesh, "mode": mode, "verdict": "crashed", "detail": describe_error(caught)} for mode in expected
+        ]
+    results = []
+    for mode, (error, where) in zip(expected, errors, strict=True):
+        sensitivity = 0.0
+        if not error <= TOLERANCE:
+            nudged = case.run(copy.deepcopy(case.network).train(mode == "train"), case.image * (1 + 1e-15))
+            sensitivity, _ = compute_error(nudged, expected[mode])
+        # A network that amplifies a change of the image by one part in 1e15 beyond the tolerance cannot be compared.
+        exact = error <= max(TOLERANCE, 100 * sensitivity)
+        result = {"mesh": mesh, "mode": mode, "verdict": "exact" if exact else "wrong", "error": error}
+        result |= {"detail": f"{error:.1e} {where}"} | ({"sensitivity": sensitivity} if sensitivity else {})
+        results.append(result | (about if mode == "eval" else {}))
+    return results
 
 
 def main() -> None:
@@ -199,8 +217,9 @@ def main() -> None:
         if name in done or (chosen and not any(part in name for part in chosen)):
             continue
         print(json.dumps({"begin": name}), flush=True)
+        began = time.process_time()
         for result in compare_all(name, build):
-            print(json.dumps({"name": name} | result), flush=True)
+            print(json.dumps({"name": name} | result | {"cpu_seconds": time.process_time() - began}), flush=True)
     print(json.dumps({"finished": True}), flush=True)
 
 

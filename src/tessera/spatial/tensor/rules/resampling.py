@@ -1,4 +1,4 @@
-"""Resampling: integer upsampling on tiles; everything else by channels, so that every rank has whole images."""
+"""Resampling: upsampling by whole factors on tiles; all else by channels, so that every rank has whole images."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from torch.utils._pytree import tree_map_only
 from tessera.geometry import Box, Interval
 from tessera.spatial.tensor.frames import FramePlan
 from tessera.spatial.tensor.layout import TensorLayout, make_plain_layout, replace_dim
+from tessera.spatial.tensor.rules.padding import pad_tiles, pad_tiles_backward
 from tessera.spatial.tensor.rules.window_plans import crop_to_part, to_layout
 from tessera.spatial.tensor.split_tensor import (
     NO_RULE,
@@ -92,11 +93,18 @@ MARGINS = {
     aten.upsample_nearest1d.default: 0,
     aten.upsample_nearest2d.default: 0,
     aten.upsample_nearest3d.default: 0,
+    aten._upsample_nearest_exact1d.default: 0,
+    aten._upsample_nearest_exact2d.default: 0,
+    aten._upsample_nearest_exact3d.default: 0,
     aten.upsample_linear1d.default: 1,
     aten.upsample_bilinear2d.default: 1,
     aten.upsample_trilinear3d.default: 1,
     aten.upsample_bicubic2d.default: 3,
 }
+
+
+def _is_padding(func: Any) -> bool:
+    return "_pad" in str(func)
 
 
 @rule(*BY_CHANNEL)
@@ -107,7 +115,7 @@ def compute_by_channel(call: Call) -> Any:
         return NO_RULE
     if any(isinstance(value, Tensor) for value in call.args[1:]):
         return _compute_with_indices(call)
-    on_tiles = _upsample_tiles(call, tensor, spatial)
+    on_tiles = pad_tiles(call) if _is_padding(call.func) else _upsample_tiles(call, tensor, spatial)
     if on_tiles is not NO_RULE:
         return on_tiles
     local, layout = move_split(tensor, range(2, tensor.dim()), group)
@@ -274,6 +282,9 @@ def compute_by_channel_backward(call: Call) -> Any:
     grad, tensor = call.args[:2]
     if tensor.dim() != BY_CHANNEL[WITH_INPUT[call.func]] + 2:
         return NO_RULE
+    on_tiles = pad_tiles_backward(call) if _is_padding(call.func) else NO_RULE
+    if on_tiles is not NO_RULE:
+        return on_tiles
     source = tensor if isinstance(tensor, SplitTensor) else grad
     local, layout = move_split(source, range(2, source.dim()), call.group)
     if source is tensor:
