@@ -7,15 +7,15 @@ ordinary tensors.
 
 from __future__ import annotations
 
-import random
+import sys
 import weakref
-import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from copy import deepcopy
+from functools import partial
 from math import prod
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.distributed import ProcessGroup
@@ -24,7 +24,9 @@ from torch.utils._pytree import tree_leaves, tree_map_only
 
 from tessera.errors import TesseraError, suggest_similar
 from tessera.geometry import Box, Interval, Mesh
+from tessera.spatial.agreement import agree_on_call, check_same, compute_checksum, iter_modules
 from tessera.spatial.tensor.boundary import change_layout, join_parts, split_whole
+from tessera.spatial.tensor.eager_mode import ignore_compilation, run_eagerly, warn_of_compiled_modules
 from tessera.spatial.tensor.explanation import Explanation
 from tessera.spatial.tensor.layout import make_plain_layout, split_dims_evenly
 from tessera.spatial.tensor.split_tensor import SplitGroup, SplitTensor
@@ -123,7 +125,7 @@ class ParallelModel(nn.Module):
     """
 
     model: nn.Module
-    _group: SplitGroup
+    _group: SplitGroup | None
 
     def __init__(
         self,
@@ -139,18 +141,19 @@ class ParallelModel(nn.Module):
         self._adopt(model)
         object.__setattr__(self, "_group", group)
         self._options = {"channels_last": channels_last, "gather_at": gather_at, "fp16_allreduce": fp16_allreduce}
-        self._hooked: dict[int, Any] = {}
+        self._mesh, self._strict, self._calls = group.mesh, group.strict, 0
         names = [name for name, _ in model.named_modules() if name]
         if gather_at is not None and gather_at not in names:
             raise TesseraError(
                 "gather_at is not a module of the model", got=gather_at, do=suggest_similar(gather_at, names)
             )
-        _check_same("the models of the ranks differ", describe_weights(model), group)
-        if broadcast:
+        check_same("the models", describe_weights(model), group)
+        if broadcast and group.ranks > 1:
             broadcast_weights(model, group.transport)
         if fp16_allreduce:
             group.add_weights = HalfPrecisionSum(group.transport)
         self._hook_gradients()  # before the user's hooks, which then get plain gradients
+        warn_of_compiled_modules(model)
 
     def _adopt(self, model: nn.Module) -> None:
         """Share the parameters, buffers and submodules of a model, so that names have no prefix."""
@@ -161,25 +164,37 @@ class ParallelModel(nn.Module):
 
     @property
     def group(self) -> SplitGroup:
-        """The ranks that share the activations."""
+        """The ranks that share the activations. A network that was loaded from a file takes all ranks."""
+        if self._group is None:
+            group = SplitGroup(get_world_transport(prod(self._mesh)), self._mesh, strict=self._strict)
+            if self._options["fp16_allreduce"]:
+                group.add_weights = HalfPrecisionSum(group.transport)
+            object.__setattr__(self, "_group", group)
+            return group
         return self._group
 
+    @run_eagerly
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Run the network. If no argument is a split tensor, the first tensor with three or more dims is split."""
         self._hook_gradients()
         leaves = tree_leaves((args, kwargs))
+        image = None
         if not any(isinstance(leaf, SplitTensor) for leaf in leaves):
-            images = [leaf for leaf in leaves if isinstance(leaf, Tensor) and leaf.dim() > 2]
-            if not images:
-                raise TesseraError("no image among the arguments", do="pass a tensor with samples, channels and pixels")
-            parts = {id(images[0]): self.scatter(images[0])}
-            args, kwargs = tree_map_only(Tensor, lambda leaf: parts.get(id(leaf), leaf), (args, kwargs))
+            image = next((leaf for leaf in leaves if isinstance(leaf, Tensor) and leaf.dim() > 2), None)
+        agree_on_call(self.model, image, (args, kwargs), self._calls, self.group)
+        self._calls += 1
+        if image is not None:
+            tiles = self._split(image)
+            args, kwargs = tree_map_only(Tensor, lambda leaf: tiles if leaf is image else leaf, (args, kwargs))
         else:
-            self.group.select_plans(next(leaf.shape for leaf in leaves if isinstance(leaf, SplitTensor)))
-        self._agree_on_random_numbers()
-        with self._gather_samples():
+            split = next((leaf for leaf in leaves if isinstance(leaf, SplitTensor)), None)
+            if split is None:
+                raise TesseraError("no image among the arguments", do="pass a tensor with samples, channels and pixels")
+            self.group.select_plans(split.shape)
+        with self._gather_samples(), ignore_compilation():
             return self.model(*args, **kwargs)
 
+    @run_eagerly
     def scatter(self, image: Tensor | None, root: int | None = None) -> Tensor:
         """Return an image as a split tensor. With `root`, only rank `root` passes the image; the others pass None."""
         group = self.group
@@ -189,11 +204,17 @@ class ParallelModel(nn.Module):
             raise TesseraError("no image to scatter", do="pass root=… if only one rank has it")
         if isinstance(image, SplitTensor):
             return image
+        check_same("the images", compute_checksum(image), group)
+        return self._split(image)
+
+    def _split(self, image: Tensor) -> Tensor:
+        """Return an image that is equal on all ranks as a split tensor."""
+        group = self.group
         _check_size(image.shape[2:], group.mesh)
-        _check_same("the images of the ranks differ", _compute_checksum(image), group)
         group.select_plans(image.shape)
         return split_whole(self._to_format(image), group.get_tiles(image.shape, image.dim() - 2), group)
 
+    @run_eagerly
     def gather(self, output: Any) -> Any:
         """Return an output with plain whole tensors in place of split tensors, differentiably."""
         return _map_tensors(output, join_parts)
@@ -258,24 +279,12 @@ class ParallelModel(nn.Module):
         """Make the gradients of weights plain tensors: an operation between a weight and a tile gives a split one."""
         if not torch.is_grad_enabled():
             return
-        for weight in _list_parameters(self.model):
-            known = self._hooked.get(id(weight))
-            if weight.requires_grad and (known is None or known() is not weight):
-                weight.register_hook(join_parts)  # type: ignore[no-untyped-call]
-                self._hooked[id(weight)] = weakref.ref(weight)
-
-    def _agree_on_random_numbers(self) -> None:
-        """Give all ranks the random state of rank 0, if theirs differ: all ranks must draw the same numbers."""
-        group = self.group
-        if group.ranks == 1 or not _differs(_hash_random_state(), group):
-            return
-        state = [torch.get_rng_state().long(), torch.tensor(_read_python_state(), dtype=torch.int64)]
-        for values in state:
-            if group.rank:
-                values.zero_()
-            group.transport.all_reduce(values)
-        torch.set_rng_state(state[0].to(torch.uint8))
-        _write_python_state(state[1].tolist())
+        fsdp = sys.modules.get("torch.distributed.fsdp")  # loaded if a module is sharded
+        for module in iter_modules(self.model):
+            _hook_weights(module)
+            if fsdp is not None and isinstance(module, fsdp.FSDPModule) and module not in _sharded_modules:
+                module.register_forward_pre_hook(_hook_gathered_weights)
+                _sharded_modules.add(module)
 
     def train(self, mode: bool = True) -> ParallelModel:
         super().train(mode)
@@ -293,35 +302,45 @@ class ParallelModel(nn.Module):
 
     def __getstate__(self) -> dict[str, Any]:
         """Return the state for copies and pickles: the model and the options; the ranks are found again on use."""
-        return {"model": self.model, "mesh": self.group.mesh, "strict": self.group.strict, "options": self._options}
+        return {"model": self.model, "mesh": self._mesh, "strict": self._strict, "options": self._options}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         nn.Module.__init__(self)
         self._adopt(state["model"])
-        group = SplitGroup(get_world_transport(prod(state["mesh"])), state["mesh"], strict=state["strict"])
-        object.__setattr__(self, "_group", group)
-        self._options, self._hooked = state["options"], {}
-        if self._options["fp16_allreduce"]:
-            group.add_weights = HalfPrecisionSum(group.transport)
+        object.__setattr__(self, "_group", None)
+        self._mesh, self._strict, self._options, self._calls = state["mesh"], state["strict"], state["options"], 0
 
     def __deepcopy__(self, memo: dict[int, Any]) -> ParallelModel:
-        from copy import deepcopy
-
         copy = ParallelModel.__new__(ParallelModel)
-        nn.Module.__init__(copy)
-        copy._adopt(deepcopy(self.model, memo))
-        object.__setattr__(copy, "_group", self.group)
-        copy._options, copy._hooked = dict(self._options), {}
+        copy.__setstate__(self.__getstate__() | {"model": deepcopy(self.model, memo), "options": dict(self._options)})
+        object.__setattr__(copy, "_group", self._group)
         return copy
 
 
-def _list_parameters(model: nn.Module) -> Iterator[nn.Parameter]:
-    """Yield all parameters of a model, some perhaps twice; `Module.parameters` takes ten times as long."""
-    modules = [model]
-    while modules:
-        module = modules.pop()
-        yield from (weight for weight in module._parameters.values() if weight is not None)
-        modules += [child for child in module._modules.values() if child is not None]
+_hooked_weights: dict[int, weakref.ref[Tensor]] = {}  # by id: hooks are lost when a weight is copied
+_sharded_modules: weakref.WeakSet[nn.Module] = weakref.WeakSet()
+
+
+def _hook_weights(module: nn.Module) -> None:
+    for weight in module._parameters.values():
+        if weight is None or not weight.requires_grad:
+            continue
+        known = _hooked_weights.get(id(weight))
+        if known is None or known() is not weight:
+            weight.register_hook(join_parts)  # type: ignore[no-untyped-call]
+            _hooked_weights[id(weight)] = weakref.ref(weight, partial(_forget_weight, id(weight)))
+
+
+def _forget_weight(key: int, reference: weakref.ref[Tensor]) -> None:
+    if _hooked_weights.get(key) is reference:
+        del _hooked_weights[key]
+
+
+def _hook_gathered_weights(module: nn.Module, args: Any) -> None:
+    """Forward hook of modules that FSDP shards: their parameters are other tensors while the network runs."""
+    if torch.is_grad_enabled():
+        for inner in iter_modules(module):
+            _hook_weights(inner)
 
 
 def _split_samples(tensor: SplitTensor) -> Tensor:
@@ -352,52 +371,3 @@ def _describe_image(image: Tensor | None, root: int, mesh: Sequence[int]) -> Ten
     return torch.tensor(
         [1, IMAGE_DTYPES.index(image.dtype), image.requires_grad, image.dim(), *sizes], dtype=torch.int64
     )
-
-
-def _compute_checksum(image: Tensor) -> int:
-    """Return a number that differs for different images with near certainty."""
-    plain = image.detach()
-    words = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
-    sums: list[int] = []
-    if not plain.is_complex():
-        values = plain.contiguous().view(words[plain.itemsize]).view(-1)
-        sums = [int(values.sum()), int(values[::7].sum())]
-    return zlib.crc32(repr((tuple(image.shape), str(image.dtype), sums)).encode())
-
-
-def _differs(value: int, group: SplitGroup) -> bool:
-    """Return whether a number differs between the ranks."""
-    values = torch.zeros(group.ranks, dtype=torch.int64)
-    values[group.rank] = value
-    group.transport.all_reduce(values)
-    return len(set(values.tolist())) > 1
-
-
-def _check_same(what: str, value: int, group: SplitGroup) -> None:
-    if group.ranks > 1 and _differs(value, group):
-        raise TesseraError(what, do="pass the same on every rank, or use `scatter(image, root=…)`")
-
-
-def _hash_random_state() -> int:
-    """Return a checksum of the random states of torch, Python and NumPy."""
-    _, words, _ = random.getstate()
-    _, keys, position, *_ = np.random.get_state(legacy=True)
-    parts = (torch.get_rng_state().numpy(), np.array(words, dtype=np.uint32), np.asarray(keys), np.array([position]))
-    checksum = 0
-    for part in parts:
-        checksum = zlib.crc32(part.tobytes(), checksum)
-    return checksum
-
-
-def _read_python_state() -> list[int]:
-    """Return the random state of Python and NumPy as integers."""
-    _, words, _ = random.getstate()
-    _, keys, position, *_ = np.random.get_state(legacy=True)
-    return [*words, *(int(key) for key in keys), int(position)]
-
-
-def _write_python_state(state: Sequence[int]) -> None:
-    version, words, extra = random.getstate()
-    count = len(words)
-    random.setstate((version, tuple(state[:count]), extra))
-    np.random.set_state(("MT19937", np.array(state[count:-1], dtype=np.uint32), state[-1], 0, 0.0))

@@ -50,7 +50,7 @@ class HostTransport(DistributedTransport):
         buffers = self._arena.allocate(2 * SUM_BYTES, torch.uint8)
         addresses = self._exchange([self._arena.locate(counters), self._arena.locate(buffers)])
         pids = [int(Path(strips[0].address.path).parts[2]) for strips in addresses]
-        self._patience = _Patience(self.size, pids)
+        self._patience = _Patience(self.size, pids, _get_time_limit(group))
         self._arrived = [
             counters if rank == self.rank else self._arena.map_strip(addresses[rank][0], torch.int64)
             for rank in range(self.size)
@@ -219,9 +219,9 @@ def _raise_closed() -> None:
 class _Patience:
     """How a rank waits for a counter: it polls, then yields its time slice, then sleeps, and notices a dead peer."""
 
-    def __init__(self, ranks: int, pids: Sequence[int]) -> None:
+    def __init__(self, ranks: int, pids: Sequence[int], time_limit: float) -> None:
         self._polls = POLLS_BEFORE_YIELD if ranks <= (os.cpu_count() or 1) else 1
-        self._pids = pids
+        self._pids, self._time_limit = pids, time_limit
 
     def wait(self, counters: memoryview, index: int, wanted: int, peer: int) -> None:
         """Wait until a counter of a peer has reached a value."""
@@ -239,6 +239,19 @@ class _Patience:
                 checked = now
                 if not Path(f"/proc/{self._pids[peer]}").exists() and counters[index] < wanted:
                     raise BenchmarkFailed(f"rank {peer} has ended during an exchange")
+                if now - began > self._time_limit:
+                    raise TesseraError(
+                        f"rank {peer} has not answered for {self._time_limit:g} s",
+                        do="see its own error, if any; all ranks must run the same operations. "
+                        "The limit is the timeout of init_process_group",
+                    )
+
+
+def _get_time_limit(group: dist.ProcessGroup | None) -> float:
+    """Return the timeout of a process group in seconds."""
+    backend = (group or dist.group.WORLD)._get_backend(torch.device("cpu"))  # type: ignore[union-attr]
+    seconds: float = backend.options._timeout.total_seconds()
+    return seconds
 
 
 _lock = threading.Lock()

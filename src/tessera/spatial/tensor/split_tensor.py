@@ -24,6 +24,7 @@ from torch.utils._pytree import tree_flatten, tree_map_only, tree_unflatten
 
 from tessera.errors import TesseraError
 from tessera.geometry import Box
+from tessera.spatial.tensor.eager_mode import run_eagerly
 from tessera.spatial.tensor.layout import (
     TensorLayout,
     list_common_factors,
@@ -59,7 +60,9 @@ class SplitGroup:
     def __init__(self, transport: Transport, mesh: Sequence[int], *, strict: bool = False) -> None:
         if prod(mesh) != transport.size:
             raise TesseraError(
-                f"a mesh of {'x'.join(map(str, mesh))} requires {prod(mesh)} ranks", got=f"{transport.size} ranks"
+                f"a mesh of {'x'.join(map(str, mesh))} requires {prod(mesh)} ranks",
+                got=f"{transport.size} ranks",
+                do="pass process_group=… to use some of the ranks",
             )
         self.transport, self.mesh, self.strict = transport, tuple(mesh), strict
         self.rank, self.ranks = transport.rank, transport.size
@@ -180,6 +183,7 @@ class SplitTensor(Tensor):
     __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment]
 
     @classmethod
+    @run_eagerly
     def __torch_dispatch__(  # type: ignore[override]
         cls, func: Any, types: Any, args: Any = (), kwargs: Any = None
     ) -> Any:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import sys
 import zlib
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from tessera.errors import TesseraError
 from tessera.transport.transport import Transport
 
 # Integer types by size in bytes.
@@ -17,11 +20,43 @@ Add = Callable[[Tensor], None]
 
 
 def broadcast_weights(model: nn.Module, transport: Transport) -> None:
-    """Copy the weights and buffers of rank 0 to all ranks, bit by bit."""
-    tensors = [_view_bits(tensor.detach()) for tensor in (*model.parameters(), *model.buffers())]
+    """Copy the weights and buffers of rank 0 to all ranks, bit by bit.
+
+    Weights that are sharded already, by `fully_shard` for example, are gathered for that, one after another.
+    """
+    plain = []
+    for tensor in (*model.parameters(), *model.buffers()):
+        if tensor.device.type == "meta":
+            raise TesseraError(
+                "weights on the meta device have no values", do="load them before, or pass broadcast=False"
+            )
+        if is_dtensor(tensor):
+            _broadcast_sharded(tensor.detach(), transport)
+        else:
+            plain.append(tensor)
+    tensors = [_view_bits(tensor.detach()) for tensor in plain]
     contributions = tensors if transport.rank == 0 else [None] * len(tensors)
     for tensor, agreed in zip(tensors, sum_tensors(contributions, tensors, transport.all_reduce), strict=True):
         tensor.copy_(agreed)
+
+
+def is_dtensor(tensor: Tensor) -> bool:
+    """Return whether a tensor is a `DTensor`; the module of DTensors takes long to load."""
+    module = sys.modules.get("torch.distributed.tensor")
+    return module is not None and isinstance(tensor, module.DTensor)
+
+
+def _broadcast_sharded(tensor: Any, transport: Transport) -> None:
+    """Copy the DTensor of rank 0 to all ranks, each of which keeps its own shard."""
+    from torch.distributed.tensor import distribute_tensor
+
+    whole = tensor.full_tensor()
+    bits = _view_bits(whole)
+    contribution = bits if transport.rank == 0 else None
+    (agreed,) = sum_tensors([contribution], [bits], transport.all_reduce)
+    bits.copy_(agreed)
+    shard = distribute_tensor(whole, tensor.device_mesh, tensor.placements, src_data_rank=None)
+    tensor.to_local().copy_(shard.to_local())
 
 
 def describe_weights(model: nn.Module) -> int:
