@@ -17,7 +17,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, Field, dataclass, field, fields, replace
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from tessera.errors import TesseraError, suggest_similar
 
@@ -161,6 +161,14 @@ class Axis(Option):
         if benchmark not in self.defaults:
             return self
         return replace(self, default=self.defaults[benchmark], default_text="", defaults={})
+
+
+OptionT = TypeVar("OptionT", bound=Option)
+
+
+def group_options(group: str, *options: OptionT) -> tuple[OptionT, ...]:
+    """Return the options, all of them in one group of the help text."""
+    return tuple(replace(option, group=group) for option in options)
 
 
 @dataclass(frozen=True, slots=True)

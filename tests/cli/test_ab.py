@@ -8,9 +8,9 @@ import pytest
 
 from tessera.ab.bench import compute_joint_confidence, judge_series
 from tessera.ab.runner import ABSeries
-from tessera.cli.ab_command import QUICK_EFFORT, THOROUGH_EFFORT, Effort, configure, make_plan
+from tessera.cli.ab_command import OPTIONS, QUICK_EFFORT, THOROUGH_EFFORT, Effort, make_plan
 from tessera.cli.main import main
-from tessera.cli.options import finish_arguments
+from tessera.cli.options import add_options, finish_arguments
 from tessera.results.record import Case
 from tessera.results.store import Store
 
@@ -37,7 +37,7 @@ def test_the_run_of_another_command_cannot_be_resumed(tmp_path, monkeypatch, cap
 
 def test_a_thread_count_variable_sets_the_threads_of_its_side(capsys):
     parser = argparse.ArgumentParser()
-    configure(parser)
+    add_options(parser, OPTIONS)
     args = parser.parse_args(["add", "--env-b", "OMP_NUM_THREADS=2"])
     finish_arguments(args)
     settings = make_plan(args, (Case(feature="ab", name="add"),)).settings

@@ -144,7 +144,7 @@ def test_every_benchmark_has_a_time_limit(words, limit, monkeypatch):
     """With adaptive sampling the plan has no time limit: it is derived from the budget when the run starts."""
     limits = []
 
-    def stop(plan, **options):
+    def stop(plan, args, **options):
         limits.append(plan.launch.time_limit)
         raise TesseraError("stopped")
 

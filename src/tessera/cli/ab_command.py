@@ -18,14 +18,7 @@ from tessera.ab.section import build_table, format_sides
 from tessera.axes import Option, parse_fraction, parse_int, split_list
 from tessera.cli.execute import execute_plan
 from tessera.cli.list_command import list_catalogue, print_rows
-from tessera.cli.options import (
-    OUTPUT_OPTIONS,
-    RUN_OPTIONS,
-    STORE_OPTIONS,
-    WORKER_OPTIONS,
-    add_options,
-    parse_interpreter,
-)
+from tessera.cli.options import RESULT_OPTIONS, WORKER_OPTIONS, parse_interpreter
 from tessera.errors import EXIT_OK, EXIT_REGRESSION, TesseraError
 from tessera.launch import LaunchConfig
 from tessera.measure.samples import Sampling
@@ -85,11 +78,7 @@ OPTIONS = (
         help="backends that run the operators",
     ),
     Option(name="operators", metavar="FILE", help="Python file with more operators, in a tuple OPERATORS"),
-    Option(
-        name="list",
-        action="flag",
-        help="list of the selected operators (default: all), without running them",
-    ),
+    Option(name="list", action="flag", help="list of the selected operators (default: all), without running them"),
     *(
         option
         for side in "ab"
@@ -155,14 +144,8 @@ OPTIONS = (
     ),
     Option(name="threads", parse=parse_int, default=1, help="threads of each side"),
     *(replace(option, group="") for option in WORKER_OPTIONS if option.name == "allocator"),
-    *STORE_OPTIONS,
-    *RUN_OPTIONS,
-    *OUTPUT_OPTIONS,
+    *RESULT_OPTIONS,
 )
-
-
-def configure(parser: argparse.ArgumentParser) -> None:
-    add_options(parser, OPTIONS)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -182,13 +165,7 @@ def run(args: argparse.Namespace) -> int:
         )
     _check_backends(args)
     a, b = make_sides(args)
-    stored, records, _ = execute_plan(
-        make_plan(args, tuple(pair_cases(operators, a, b))),
-        store_path=args.store,
-        name=args.run,
-        suite="ab",
-        resume=args.resume,
-    )
+    stored, records, _ = execute_plan(make_plan(args, tuple(pair_cases(operators, a, b))), args, suite="ab")
     with open_output(args.output) as stream:
         if args.output_format in ("json", "csv"):
             write_records(stored, records, args.output_format, stream)

@@ -19,14 +19,7 @@ import argparse
 from collections import Counter
 
 from tessera.axes import Option
-from tessera.cli.options import (
-    LIST_RUNS_OPTION,
-    OUTPUT_OPTIONS,
-    SELECTION_OPTIONS,
-    STORE_OPTIONS,
-    THRESHOLD_OPTION,
-    add_options,
-)
+from tessera.cli.options import LIST_RUNS_OPTION, OUTPUT_OPTIONS, SELECTION_OPTIONS, STORE_OPTIONS, THRESHOLD_OPTION
 from tessera.errors import EXIT_OK, EXIT_REGRESSION, NothingComparable
 
 EPILOG = """\
@@ -50,10 +43,6 @@ OPTIONS = (
     *STORE_OPTIONS,
     *OUTPUT_OPTIONS,
 )
-
-
-def configure(parser: argparse.ArgumentParser) -> None:
-    add_options(parser, OPTIONS)
 
 
 def run(args: argparse.Namespace) -> int:

@@ -12,17 +12,14 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tessera.axes import Option, parse_int
-from tessera.cli.execute import execute_plan, make_closing_lines, print_cases
+from tessera.axes import Option, group_options, parse_int
+from tessera.cli.execute import execute_plan, print_cases, print_summary
 from tessera.cli.options import (
     LIST_CASES_OPTION,
-    OUTPUT_OPTIONS,
-    RUN_OPTIONS,
+    RESULT_OPTIONS,
     SAMPLING_OPTIONS,
-    STORE_OPTIONS,
     SWEEP_OPTION,
     WORKER_OPTIONS,
-    add_options,
     get_launches,
     make_launch,
     make_sampling,
@@ -38,41 +35,28 @@ if TYPE_CHECKING:
 PICTURE_SUFFIXES = (".svg", ".html")
 GROUP_TABLES, GROUP_PICTURES = "tables and networks", "plan and pictures"
 OPTIONS = (
-    Option(
-        name="table", metavar="MODEL", group=GROUP_TABLES, help="model whose convolutions are the cases, e.g. resnet50"
-    ),
-    Option(
-        name="layers", several=True, metavar="A,B", group=GROUP_TABLES, help="layers of --table", default_text="all"
+    *group_options(
+        GROUP_TABLES,
+        Option(name="table", metavar="MODEL", help="model whose convolutions are the cases, e.g. resnet50"),
+        Option(name="layers", several=True, metavar="A,B", help="layers of --table", default_text="all"),
     ),
     *AXES,
     SWEEP_OPTION,
     LIST_CASES_OPTION,
-    Option(name="plan_only", action="flag", group=GROUP_PICTURES, help="plan and prediction, without execution"),
-    Option(
-        name="candidates",
-        parse=parse_int,
-        default=5,
-        minimum=0,
-        group=GROUP_PICTURES,
-        help="candidates of the search to show",
-    ),
-    Option(
-        name="picture",
-        metavar="FILE",
-        group=GROUP_PICTURES,
-        help="picture of the plan: .svg for shards and halos, .html for a page with all pictures",
-    ),
-    Option(
-        name="trace",
-        metavar="FILE",
-        group=GROUP_PICTURES,
-        help="predicted timeline as a file for Perfetto or chrome://tracing",
+    *group_options(
+        GROUP_PICTURES,
+        Option(name="plan_only", action="flag", help="plan and prediction, without execution"),
+        Option(name="candidates", parse=parse_int, default=5, minimum=0, help="candidates of the search to show"),
+        Option(
+            name="picture",
+            metavar="FILE",
+            help="picture of the plan: .svg for shards and halos, .html for a page with all pictures",
+        ),
+        Option(name="trace", metavar="FILE", help="predicted timeline as a file for Perfetto or chrome://tracing"),
     ),
     *SAMPLING_OPTIONS,
     *WORKER_OPTIONS,
-    *STORE_OPTIONS,
-    *RUN_OPTIONS,
-    *OUTPUT_OPTIONS,
+    *RESULT_OPTIONS,
 )
 EPILOG = """\
 examples:
@@ -83,10 +67,6 @@ examples:
   tessera conv --sweep shard-layout=HEIGHT,BLOCK,WIDTH --image-size 28 --in-channels 128 --out-channels 128
   tessera conv --network resnet50 --batch-size 16 --machine wormhole-n150
 """
-
-
-def configure(parser: argparse.ArgumentParser) -> None:
-    add_options(parser, OPTIONS)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -109,9 +89,7 @@ def run(args: argparse.Namespace) -> int:
     plan = RunPlan(
         cases=tuple(selected), sampling=make_sampling(args), launch=make_launch(args), launches=get_launches(args)
     )
-    stored, records, outcome = execute_plan(
-        plan, store_path=args.store, name=args.run, suite="conv", resume=args.resume
-    )
+    stored, records, outcome = execute_plan(plan, args, suite="conv")
     from tessera.coregrid.tables import print_conv_plan, print_conv_records
 
     if args.show_summary and len(selected) == 1:
@@ -119,8 +97,7 @@ def run(args: argparse.Namespace) -> int:
     print_conv_records(stored, records, args.output_format, args.output)
     if args.picture or args.trace:
         _write_pictures(args, _make_problem(selected[0]))
-    if args.show_summary:
-        print("\n".join(make_closing_lines(stored, outcome, records)))
+    print_summary(args, stored, records, outcome)
     if any(record.metrics["wrong"].value for record in records if "wrong" in record.metrics):
         return EXIT_REGRESSION
     return compute_exit_code(records)

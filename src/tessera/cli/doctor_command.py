@@ -6,7 +6,6 @@ Without options: the environment as records hold it, the noise of a fixed piece 
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
@@ -14,12 +13,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tessera.axes import Option, check_applicable, parse_int
-from tessera.cli.options import OUTPUT_OPTIONS, add_options
+from tessera.cli.options import OUTPUT_OPTIONS
 from tessera.cli.progress import StatusLine
 from tessera.errors import EXIT_OK, MissingExtra, TesseraError
 from tessera.report.blocks import Column
 from tessera.report.figures import format_bytes, format_percent, format_rate, format_seconds
-from tessera.report.tables import open_output, write_rows
+from tessera.report.tables import open_output, write_json, write_rows
 from tessera.suites.suite import parse_duration
 
 if TYPE_CHECKING:
@@ -94,10 +93,6 @@ OPTIONS = (
 )
 
 
-def configure(parser: argparse.ArgumentParser) -> None:
-    add_options(parser, OPTIONS)
-
-
 def run(args: argparse.Namespace) -> int:
     task = TASK_SELF_TEST if args.self_test else TASK_CALIBRATE if args.calibrate else TASK_EXAMINE
     check_applicable([option for option in args.declared if option.dest in args.given], [task])
@@ -119,8 +114,7 @@ def _print_examination(args: argparse.Namespace) -> int:
     todo = list_noise_advice(noise, environment)
     with open_output(args.output) as stream:
         if args.output_format == "json":
-            json.dump({"environment": environment, "noise": asdict(noise), "advice": todo}, stream, indent=1)
-            stream.write("\n")
+            write_json({"environment": environment, "noise": asdict(noise), "advice": todo}, stream)
         elif args.output_format == "csv":
             rows = [
                 *(("environment", name, _format_environment_value(value)) for name, value in environment.items()),
@@ -172,8 +166,7 @@ def _run_self_test(args: argparse.Namespace) -> int:
     plain = [asdict(test) for test in tests]
     with open_output(args.output) as stream:
         if args.output_format == "json":
-            json.dump(plain, stream, indent=1)
-            stream.write("\n")
+            write_json(plain, stream)
         elif args.output_format == "csv":
             write_rows([Column(name) for name in plain[0]], [list(each.values()) for each in plain], "csv", stream)
         else:
@@ -208,8 +201,7 @@ def _run_calibration(args: argparse.Namespace) -> int:
         save_host(machine, compute_host_fingerprint(describe_environment()))
     with open_output(args.output) as stream:
         if args.output_format == "json":
-            json.dump(machine.to_dict(), stream, indent=1)
-            stream.write("\n")
+            write_json(machine.to_dict(), stream)
         elif args.output_format == "csv":
             rows = [
                 (name, n, rate) for name, rates in machine.list_figures().items() for n, rate in enumerate(rates, 1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import shlex
 import sys
 from collections.abc import Iterator, Sequence
@@ -19,14 +20,12 @@ from tessera.suites.plan import RunPlan
 from tessera.suites.run import RunOutcome, count_stored_launches, run_plan
 
 
-def execute_plan(
-    plan: RunPlan, *, store_path: str | None, name: str | None, suite: str = "", resume: bool = False
-) -> tuple[Run, list[Record], RunOutcome]:
+def execute_plan(plan: RunPlan, args: argparse.Namespace, *, suite: str) -> tuple[Run, list[Record], RunOutcome]:
     """Run every case of the plan that is not in the store yet; return the run, its records and the outcome."""
     follower = not is_root()
-    with Store(":memory:" if follower else store_path) as store:
-        resume = resume and not follower
-        run = start_run(store, name, suite=suite, resume=resume)
+    with Store(":memory:" if follower else args.store) as store:
+        resume = args.resume and not follower
+        run = start_run(store, args.run, suite=suite, resume=resume)
         done = count_stored_launches(plan, store, run)
         with preserve_partial_run(store, run), RunProgress(plan, done, silent=follower) as progress:
             outcome = run_plan(plan, store, run, progress, resume=resume)
@@ -85,8 +84,10 @@ def is_root() -> bool:
     return job is None or job.rank == 0
 
 
-def make_closing_lines(run: Run, outcome: RunOutcome, records: Sequence[Record]) -> list[str]:
-    """Return the lines to print after the table: failed cases, cases not run yet, and the name of the run."""
+def print_summary(args: argparse.Namespace, run: Run, records: Sequence[Record], outcome: RunOutcome) -> None:
+    """Print the lines after a table on the terminal: failed cases, cases not run yet, and the name of the run."""
+    if not args.show_summary:
+        return
     lines = [f"{r.status.replace('_', ' ')}: {r.case.key}: {r.reason}" for r in records if r.status != "ok"]
     if outcome.unfinished:
         options = f"--resume --run-name {shlex.quote(run.name)}"
@@ -94,4 +95,4 @@ def make_closing_lines(run: Run, outcome: RunOutcome, records: Sequence[Record])
             f"{outcome.unfinished} cases are not finished, because the total time was used up: resume with {options}"
         )
     lines.append(f"stored as run {run.name}; see `tessera report {shlex.quote(run.name)}`")
-    return lines
+    print("\n".join(lines))

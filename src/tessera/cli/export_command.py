@@ -11,11 +11,12 @@ from __future__ import annotations
 
 import argparse
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
 from tessera.axes import Option
-from tessera.cli.options import LIST_RUNS_OPTION, SELECTION_OPTIONS, STORE_OPTIONS, add_options
+from tessera.cli.options import LIST_RUNS_OPTION, OUTPUT_FILE_OPTION, SELECTION_OPTIONS, STORE_OPTIONS
 from tessera.errors import EXIT_OK, TesseraError
 from tessera.report.blocks import Column
 from tessera.report.figures import format_value
@@ -45,23 +46,13 @@ _TABLE_COLUMNS = (
 
 OPTIONS = (
     Option(name="run", positional="RUN", help="run: a name, latest or latest~1"),
-    Option(
-        name="output",
-        option="-o",
-        aliases=("--output",),
-        metavar="FILE",
-        help="file to write; - is a table on the terminal",
-    ),
+    replace(OUTPUT_FILE_OPTION, group="", help="file to write; - is a table on the terminal"),
     *SELECTION_OPTIONS,
     Option(name="source", option="--import", metavar="FILE", help="JSON export to read into the store"),
     Option(name="new_name", option="--as", metavar="NAME", help="name of the imported run"),
     LIST_RUNS_OPTION,
     *STORE_OPTIONS,
 )
-
-
-def configure(parser: argparse.ArgumentParser) -> None:
-    add_options(parser, OPTIONS)
 
 
 def run(args: argparse.Namespace) -> int:

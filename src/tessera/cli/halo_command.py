@@ -15,13 +15,11 @@ from importlib import import_module
 from typing import Any
 
 from tessera.axes import Option, parse_int
-from tessera.cli.execute import execute_plan, is_root, make_closing_lines, print_cases
+from tessera.cli.execute import execute_plan, is_root, print_cases, print_summary
 from tessera.cli.options import (
     LIST_CASES_OPTION,
-    OUTPUT_OPTIONS,
-    RUN_OPTIONS,
+    RESULT_OPTIONS,
     SAMPLING_OPTIONS,
-    STORE_OPTIONS,
     SWEEP_OPTION,
     WORKER_OPTIONS,
     adapt_options,
@@ -43,7 +41,7 @@ from tessera.spatial.tables import print_halo
 from tessera.suites.plan import RunPlan
 from tessera.transport.registry import list_transports
 
-# Subcommands that start no ranks: modules with configure(parser) and run(args).
+# Subcommands that start no ranks: modules with OPTIONS and run(args).
 SUBCOMMANDS_WITHOUT_RANKS = {
     "plan": ("tessera.cli.halo_plan", "table and picture of an exchange; runs nothing"),
     "explain": ("tessera.cli.halo_explain", "operators of a network that are split, moved or computed whole"),
@@ -95,16 +93,14 @@ def configure(parser: argparse.ArgumentParser) -> None:
                 LIST_CASES_OPTION,
                 *sampling,
                 *WORKER_OPTIONS,
-                *STORE_OPTIONS,
-                *RUN_OPTIONS,
-                *OUTPUT_OPTIONS,
+                *RESULT_OPTIONS,
             ],
         )
         subparser.set_defaults(handler=_run_benchmark)
     for name, (path, text) in SUBCOMMANDS_WITHOUT_RANKS.items():
         module = import_module(path)
         subparser = subparsers.add_parser(name, help=text, description=module.__doc__, epilog=module.EPILOG, **layout)
-        module.configure(subparser)
+        add_options(subparser, module.OPTIONS)
         subparser.set_defaults(handler=module.run)
 
 
@@ -132,17 +128,10 @@ def _run_benchmark(args: argparse.Namespace) -> int:
             print(f"note: {note}", file=sys.stderr)
     if args.list:
         return print_cases(selected, args.output_format, args.output)
-    stored, records, outcome = execute_plan(
-        _make_plan(args, selected),
-        store_path=args.store,
-        name=args.run,
-        suite=f"halo {args.benchmark}",
-        resume=args.resume,
-    )
+    stored, records, outcome = execute_plan(_make_plan(args, selected), args, suite=f"halo {args.benchmark}")
     if is_root():
         print_halo(stored, records, args.output_format, args.output)
-        if args.show_summary:
-            print("\n".join(make_closing_lines(stored, outcome, records)))
+        print_summary(args, stored, records, outcome)
     if any(record.metrics["failed_ranks"].value for record in records if "failed_ranks" in record.metrics):
         return EXIT_REGRESSION
     return compute_exit_code(records)

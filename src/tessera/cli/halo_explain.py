@@ -7,11 +7,10 @@ tile and receive nothing are summarised, unless --all lists them.
 from __future__ import annotations
 
 import argparse
-import json
 from typing import TYPE_CHECKING, Any
 
 from tessera.axes import Option, parse_int, parse_size
-from tessera.cli.options import OUTPUT_OPTIONS, add_options
+from tessera.cli.options import OUTPUT_OPTIONS
 from tessera.errors import EXIT_OK, TesseraError
 
 if TYPE_CHECKING:
@@ -39,11 +38,8 @@ OPTIONS = (
     Option(name="batch_size", parse=parse_int, default=1, minimum=1, help="images per batch"),
     Option(name="in_channels", parse=parse_int, default=3, minimum=1, help="channels of the image"),
     Option(name="all", action="flag", help="list of all operators, including those that move nothing"),
+    *OUTPUT_OPTIONS,
 )
-
-
-def configure(parser: argparse.ArgumentParser) -> None:
-    add_options(parser, [*OPTIONS, *OUTPUT_OPTIONS])
 
 
 def run(args: argparse.Namespace) -> int:
@@ -78,20 +74,16 @@ def _explain(args: argparse.Namespace) -> Explanation:
 
 
 def _write(
-    explanation: Explanation, rows: list[dict[str, Any]], output_format: OutputFormat | str, output: str | None
+    explanation: Explanation, rows: list[dict[str, Any]], output_format: OutputFormat, output: str | None
 ) -> None:
     from tessera.report.blocks import Column
     from tessera.report.figures import format_bytes
-    from tessera.report.tables import open_output, write_rows
+    from tessera.report.tables import open_output, write_json, write_rows
 
     with open_output(output) as stream:
         if output_format == "json":
-            json.dump(explanation.to_dict(), stream, indent=1)
-            stream.write("\n")
+            write_json(explanation.to_dict(), stream)
             return
-        form: OutputFormat = (
-            "markdown" if output_format == "markdown" else "csv" if output_format == "csv" else "terminal"
-        )
         columns = [
             Column("module"),
             Column("operator"),
@@ -107,10 +99,10 @@ def _write(
                 row["shape"],
                 row["computed"],
                 row["calls"],
-                row["received_bytes"] if form == "csv" else format_bytes(row["received_bytes"]),
+                row["received_bytes"] if output_format == "csv" else format_bytes(row["received_bytes"]),
             ]
             for row in rows
         ]
-        write_rows(columns, cells, form, stream)
-        if form == "terminal":
+        write_rows(columns, cells, output_format, stream)
+        if output_format == "terminal":
             stream.write(f"{explanation.summarise(format_bytes)}\n")

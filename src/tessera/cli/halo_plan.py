@@ -7,17 +7,17 @@ of the worker under the pointer.
 from __future__ import annotations
 
 import argparse
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tessera.cli.options import OUTPUT_OPTIONS, add_options
+from tessera.cli.options import OUTPUT_OPTIONS
 from tessera.errors import EXIT_OK, TesseraError
 from tessera.spatial.cases import AXES, PLAN, expand_params
 from tessera.spatial.problem import HaloProblem
 
 if TYPE_CHECKING:
     from tessera.geometry import Box, HaloPlan
+    from tessera.report.tables import OutputFormat
 
 
 EPILOG = """\
@@ -28,11 +28,8 @@ examples:
   tessera halo plan --json
 """
 
+OPTIONS = (*AXES.select(PLAN), *OUTPUT_OPTIONS)
 MAX_DRAWN_WORKERS = 256
-
-
-def configure(parser: argparse.ArgumentParser) -> None:
-    add_options(parser, [*AXES.select(PLAN), *OUTPUT_OPTIONS])
 
 
 def run(args: argparse.Namespace) -> int:
@@ -66,29 +63,25 @@ def _write_picture(plan: HaloPlan, pixel_bytes: int, path: Path) -> None:
     write_page(build_plan_page(plan, pixel_bytes) if path.suffix == ".html" else draw_plan(plan), path)
 
 
-def _write_plan(plan: HaloPlan, problem: HaloProblem, output_format: str, output: str | None) -> None:
+def _write_plan(plan: HaloPlan, problem: HaloProblem, output_format: OutputFormat, output: str | None) -> None:
     from tessera.report.blocks import Column
     from tessera.report.figures import format_bytes
-    from tessera.report.tables import OutputFormat, open_output, write_rows
+    from tessera.report.tables import open_output, write_json, write_rows
     from tessera.spatial.cost import list_links
     from tessera.spatial.picture.plan import describe_plan
 
     links = list_links(plan, problem.pixel_bytes)
     with open_output(output) as stream:
         if output_format == "json":
-            json.dump(_to_plain_plan(plan, problem), stream, indent=1)
-            stream.write("\n")
+            write_json(_to_plain_plan(plan, problem), stream)
             return
-        shown: OutputFormat = (
-            "markdown" if output_format == "markdown" else "csv" if output_format == "csv" else "terminal"
-        )
         columns = [Column("from"), Column("to"), Column("pixels", "number"), Column("bytes", "number")]
-        rows = [[*link[:3], link[3] if shown == "csv" else format_bytes(link[3])] for link in links]
+        rows = [[*link[:3], link[3] if output_format == "csv" else format_bytes(link[3])] for link in links]
         title = f"{describe_plan(plan)}: messages between workers"
-        if shown == "terminal":  # print the title separately: a table narrower than its title would wrap it
+        if output_format == "terminal":  # print the title separately: a table narrower than its title would wrap it
             stream.write(f"{title}\n")
-        write_rows(columns, rows, shown, stream, title=title if shown == "markdown" else "")
-        if shown == "terminal":
+        write_rows(columns, rows, output_format, stream, title=title if output_format == "markdown" else "")
+        if output_format == "terminal":
             received = [sum(pixels for _, to, pixels, _ in links if to == w) for w in range(len(plan.workers))]
             most = max(received) * problem.pixel_bytes
             stream.write(

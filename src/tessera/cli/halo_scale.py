@@ -9,15 +9,14 @@ from __future__ import annotations
 
 import argparse
 import csv
-import json
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
-from tessera.axes import Option, parse_int
-from tessera.cli.options import OUTPUT_OPTIONS, add_options
+from tessera.axes import Option, group_options, parse_int
+from tessera.cli.options import OUTPUT_OPTIONS
 from tessera.errors import EXIT_OK, TesseraError
 from tessera.spatial.problem import DTYPES
 
@@ -85,90 +84,76 @@ def _iter_doubling(first: int, last: int) -> Iterator[int]:
 
 
 OPTIONS = (
-    Option(
-        name="machine",
-        metavar="NAME|FILE",
-        default="host",
-        group=GROUP_MACHINE,
-        help="machine by name (`tessera list machines`) or TOML file",
+    *group_options(
+        GROUP_MACHINE,
+        Option(
+            name="machine",
+            metavar="NAME|FILE",
+            default="host",
+            help="machine by name (`tessera list machines`) or TOML file",
+        ),
+        Option(
+            name="network",
+            parse=parse_network,
+            metavar="BYTES/S[,SECONDS]",
+            default_text="[links.network] of the machine",
+            help="bandwidth and latency between machines",
+        ),
+        Option(
+            name="ranks",
+            parse=parse_ranks,
+            metavar="1..N|A,B",
+            default=parse_ranks("1..64"),
+            default_text="1..64",
+            help="numbers of ranks: a range that doubles, or a list",
+        ),
     ),
-    Option(
-        name="network",
-        parse=parse_network,
-        metavar="BYTES/S[,SECONDS]",
-        default_text="[links.network] of the machine",
-        group=GROUP_MACHINE,
-        help="bandwidth and latency between machines",
+    *group_options(
+        GROUP_STEP,
+        Option(name="model", default="resnet50", help="network by name, or module:callable"),
+        Option(
+            name="image_size",
+            parse=parse_int,
+            default=2048,
+            minimum=1,
+            help="height and width in pixels of the image for strong scaling",
+        ),
+        Option(
+            name="weak",
+            parse=parse_int,
+            default=DEFAULT_TILE_PIXELS,
+            minimum=1,
+            help="height and width in pixels of each rank's tile for weak scaling",
+        ),
+        Option(name="batch_size", parse=parse_int, default=1, minimum=1, help="images per batch"),
+        Option(name="dtype", choices=tuple(DTYPES), default="float32", help="format of weights and activations"),
+        Option(
+            name="slice_method",
+            choices=SLICE_METHODS,
+            default="nearest",
+            help="mesh of tiles (nearest is the mesh closest to a square)",
+        ),
     ),
-    Option(
-        name="ranks",
-        parse=parse_ranks,
-        metavar="1..N|A,B",
-        default=parse_ranks("1..64"),
-        default_text="1..64",
-        group=GROUP_MACHINE,
-        help="numbers of ranks: a range that doubles, or a list",
-    ),
-    Option(name="model", default="resnet50", group=GROUP_STEP, help="network by name, or module:callable"),
-    Option(
-        name="image_size",
-        parse=parse_int,
-        default=2048,
-        minimum=1,
-        group=GROUP_STEP,
-        help="height and width in pixels of the image for strong scaling",
-    ),
-    Option(
-        name="weak",
-        parse=parse_int,
-        default=DEFAULT_TILE_PIXELS,
-        minimum=1,
-        group=GROUP_STEP,
-        help="height and width in pixels of each rank's tile for weak scaling",
-    ),
-    Option(name="batch_size", parse=parse_int, default=1, minimum=1, group=GROUP_STEP, help="images per batch"),
-    Option(
-        name="dtype",
-        choices=tuple(DTYPES),
-        default="float32",
-        group=GROUP_STEP,
-        help="format of weights and activations",
-    ),
-    Option(
-        name="slice_method",
-        choices=SLICE_METHODS,
-        default="nearest",
-        group=GROUP_STEP,
-        help="mesh of tiles (nearest is the mesh closest to a square)",
-    ),
-    Option(
-        name="measure",
-        parse=parse_ranks,
-        metavar="A,B",
-        default_text="none",
-        group=GROUP_MEASUREMENT,
-        help="numbers of ranks for which the step is also measured on this host",
-    ),
-    Option(
-        name="measure_size",
-        parse=parse_int,
-        default=DEFAULT_MEASURED_PIXELS,
-        minimum=1,
-        group=GROUP_MEASUREMENT,
-        help="height and width in pixels of the image for --measure",
-    ),
-    Option(
-        name="quick",
-        action="flag",
-        group=GROUP_MEASUREMENT,
-        help="quick, less precise run: 0.5 s per measurement instead of 5 s",
+    *group_options(
+        GROUP_MEASUREMENT,
+        Option(
+            name="measure",
+            parse=parse_ranks,
+            metavar="A,B",
+            default_text="none",
+            help="numbers of ranks for which the step is also measured on this host",
+        ),
+        Option(
+            name="measure_size",
+            parse=parse_int,
+            default=DEFAULT_MEASURED_PIXELS,
+            minimum=1,
+            help="height and width in pixels of the image for --measure",
+        ),
+        Option(name="quick", action="flag", help="quick, less precise run: 0.5 s per measurement instead of 5 s"),
     ),
     *OUTPUT_OPTIONS,
 )
-
-
-def configure(parser: argparse.ArgumentParser) -> None:
-    add_options(parser, OPTIONS)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -207,13 +192,12 @@ def _print_progress(text: str) -> None:
 
 def _write_tables(scaling: Scaling, output_format: OutputFormat, stream: TextIO) -> None:
     from tessera.report.line_chart import draw_line_chart
-    from tessera.report.tables import write_rows
+    from tessera.report.tables import write_json, write_rows
     from tessera.spatial.scaling.prediction import compute_efficiencies
     from tessera.spatial.scaling.table import dump_scaling
 
     if output_format == "json":
-        json.dump(dump_scaling(scaling), stream, indent=1)
-        stream.write("\n")
+        write_json(dump_scaling(scaling), stream)
         return
     if output_format == "csv":
         _write_csv(dump_scaling(scaling), stream)

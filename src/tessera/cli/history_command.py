@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tessera.axes import Option, parse_int, split_list
-from tessera.cli.options import LIST_RUNS_OPTION, OUTPUT_OPTIONS, STORE_OPTIONS, THRESHOLD_OPTION, add_options
+from tessera.cli.options import LIST_RUNS_OPTION, OUTPUT_OPTIONS, STORE_OPTIONS, THRESHOLD_OPTION
 from tessera.errors import EXIT_OK, EXIT_REGRESSION, NothingComparable, TesseraError, suggest_similar
 
 if TYPE_CHECKING:
@@ -79,10 +79,6 @@ OPTIONS = (
     *STORE_OPTIONS,
     *OUTPUT_OPTIONS,
 )
-
-
-def configure(parser: argparse.ArgumentParser) -> None:
-    add_options(parser, OPTIONS)
 
 
 def run(args: argparse.Namespace) -> int:

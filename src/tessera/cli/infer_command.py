@@ -15,8 +15,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from tessera.axes import Option, check_applicable, parse_int
-from tessera.cli.execute import execute_plan, make_closing_lines, print_cases
+from tessera.axes import Option, check_applicable, group_options, parse_int
+from tessera.cli.execute import execute_plan, print_cases, print_summary
 from tessera.cli.options import (
     LIST_CASES_OPTION,
     OUTPUT_OPTIONS,
@@ -26,7 +26,6 @@ from tessera.cli.options import (
     SWEEP_OPTION,
     WORKER_OPTIONS,
     adapt_options,
-    add_options,
     get_launches,
     make_launch,
     omit_options,
@@ -69,37 +68,35 @@ OPTIONS = (
         help="number of layers that --by-operator shows",
         default_text=str(DEFAULT_SHOWN_LAYERS),
     ),
-    Option(name="tune", action="flag", group="tuning", help="search for the best engine, replicas, threads and batch"),
-    Option(
-        name="goal",
-        choices=TUNING_GOALS,
-        applies_to=(MODE_TUNE,),
-        group="tuning",
-        help="goal of --tune",
-        default_text=TUNING_GOALS[0],
+    *group_options(
+        "tuning",
+        Option(name="tune", action="flag", help="search for the best engine, replicas, threads and batch"),
+        Option(
+            name="goal",
+            choices=TUNING_GOALS,
+            applies_to=(MODE_TUNE,),
+            help="goal of --tune",
+            default_text=TUNING_GOALS[0],
+        ),
+        Option(
+            name="tune_time",
+            parse=parse_duration,
+            metavar="TIME",
+            applies_to=(MODE_TUNE,),
+            help="time limit of --tune",
+            default_text=f"{DEFAULT_TUNE_TIME:g}s",
+        ),
     ),
-    Option(
-        name="tune_time",
-        parse=parse_duration,
-        metavar="TIME",
-        applies_to=(MODE_TUNE,),
-        group="tuning",
-        help="time limit of --tune",
-        default_text=f"{DEFAULT_TUNE_TIME:g}s",
-    ),
-    Option(
-        name="num_instances",
-        parse=parse_int,
-        group="replicas",
-        help="same as --num-replicas: every replica is a process",
-    ),
-    Option(
-        name="numa_aware",
-        parse=parse_yes_no,
-        metavar="yes|no",
-        default_text="yes",
-        group="replicas",
-        help="pinning of replicas to cores; no is the same as --no-pin",
+    *group_options(
+        "replicas",
+        Option(name="num_instances", parse=parse_int, help="same as --num-replicas: every replica is a process"),
+        Option(
+            name="numa_aware",
+            parse=parse_yes_no,
+            metavar="yes|no",
+            default_text="yes",
+            help="pinning of replicas to cores; no is the same as --no-pin",
+        ),
     ),
     *adapt_options(
         SAMPLING_OPTIONS,
@@ -131,10 +128,6 @@ examples:
 """
 
 
-def configure(parser: argparse.ArgumentParser) -> None:
-    add_options(parser, OPTIONS)
-
-
 def run(args: argparse.Namespace) -> int:
     config = None if args.config is None else load_config(args.config)
     if args.list and config is None and args.model is None:
@@ -163,12 +156,9 @@ def run(args: argparse.Namespace) -> int:
         launches=get_launches(args),
         preparation_seconds=PREPARATION_SECONDS,
     )
-    stored, records, outcome = execute_plan(
-        plan, store_path=args.store, name=args.run, suite="infer", resume=args.resume
-    )
+    stored, records, outcome = execute_plan(plan, args, suite="infer")
     print_inference_records(stored, records, args.output_format, args.output, top=args.top or DEFAULT_SHOWN_LAYERS)
-    if args.show_summary:
-        print("\n".join(make_closing_lines(stored, outcome, records)))
+    print_summary(args, stored, records, outcome)
     with_rate = [record for record in records if record.case.params.get("target_rate") and "held" in record.metrics]
     if any(not record.metrics["held"].value for record in with_rate):
         return EXIT_REGRESSION

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tessera.axes import Option
-from tessera.cli.options import OUTPUT_OPTIONS, STORE_OPTIONS, add_options
+from tessera.cli.options import OUTPUT_OPTIONS, STORE_OPTIONS
 from tessera.errors import TesseraError
 from tessera.report.blocks import Column
 from tessera.report.tables import OutputFormat, open_output, write_rows
@@ -27,10 +27,6 @@ examples:
 """
 
 Listing = tuple[list[Column], list[list[Any]]]
-
-
-def configure(parser: argparse.ArgumentParser) -> None:
-    add_options(parser, OPTIONS)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -102,12 +98,7 @@ def _list_machines(store: str | None) -> Listing:
     from tessera.machine import load_machines
     from tessera.measure.environment import compute_host_fingerprint, describe_environment
 
-    columns = [
-        Column("name"),
-        Column("title"),
-        Column("workers", "number"),
-        Column("memory per worker", "number"),
-    ]
+    columns = [Column("name"), Column("title"), Column("workers", "number"), Column("memory per worker", "number")]
     from tessera.report.figures import format_bytes
 
     return columns, [
@@ -141,13 +132,7 @@ def _list_transports(store: str | None) -> Listing:
 def _list_runs(store: str | None) -> Listing:
     from tessera.results.store import Store
 
-    columns = [
-        Column("name"),
-        Column("started"),
-        Column("finished"),
-        Column("records", "number"),
-        Column("command"),
-    ]
+    columns = [Column("name"), Column("started"), Column("finished"), Column("records", "number"), Column("command")]
     with Store(store, create=False) as opened:
         return columns, [
             [r.name, r.started, r.finished or "not yet", sum(opened.count_statuses(r).values()), r.command]

@@ -12,8 +12,8 @@ from pathlib import Path
 from tessera import __version__
 from tessera.errors import EXIT_USAGE, TesseraError, suggest_similar
 
-# Command name -> summary. A command is a module tessera.cli.<name>_command with configure(parser) and
-# run(args) -> exit code.
+# Command name -> summary. A command is a module tessera.cli.<name>_command with OPTIONS and run(args) -> exit
+# code; a command with subcommands has configure(parser) in place of OPTIONS.
 COMMANDS = {
     "suite": "run a named set of cases over all features and write a report",
     "ops": "time, memory and rates of single operators",
@@ -75,7 +75,7 @@ def _run_command(argv: list[str]) -> int:
     name = argv[0]
     if name not in COMMANDS:
         raise TesseraError("unknown command", got=name, allowed=COMMANDS, do=suggest_similar(name, COMMANDS))
-    from tessera.cli.options import finish_arguments
+    from tessera.cli.options import configure_parser, finish_arguments
 
     module = importlib.import_module(f"tessera.cli.{name}_command")
     parser = CommandParser(
@@ -85,7 +85,7 @@ def _run_command(argv: list[str]) -> int:
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    module.configure(parser)
+    configure_parser(parser, module)
     args = parser.parse_args(argv[1:])
     finish_arguments(args)
     args.show_summary = getattr(args, "output_format", None) == "terminal"

@@ -14,20 +14,17 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from tessera.axes import Option, check_applicable, parse_int
-from tessera.cli.execute import execute_plan, is_root, make_closing_lines
+from tessera.axes import Option, check_applicable, group_options, parse_int
+from tessera.cli.execute import execute_plan, is_root, print_summary
 from tessera.cli.list_command import Listing, list_calls, list_catalogue, list_opinfo, print_rows
 from tessera.cli.options import (
-    OUTPUT_OPTIONS,
     RANK_OPTIONS,
-    RUN_OPTIONS,
+    RESULT_OPTIONS,
     SAMPLING_OPTIONS,
-    STORE_OPTIONS,
     SWEEP_OPTION,
     TOTAL_OPTION,
     WORKER_OPTIONS,
     adapt_options,
-    add_options,
     get_launches,
     make_launch,
     make_sampling,
@@ -67,123 +64,87 @@ def _check_metric(name: str) -> None:
 
 
 OPTIONS = (
-    Option(
-        name="names",
-        positional="NAME",
-        several=True,
-        applies_to=(SOURCE_CATALOGUE, SOURCE_OPINFO),
-        group=GROUP_OPERATORS,
-        help="operators by name or glob; see --list",
-    ),
-    Option(
-        name="category",
-        several=True,
-        metavar="A,B",
-        applies_to=(SOURCE_CATALOGUE,),
-        group=GROUP_OPERATORS,
-        help="operator categories; all operators of each are selected",
-    ),
-    Option(
-        name="all",
-        action="flag",
-        applies_to=(SOURCE_CATALOGUE, SOURCE_OPINFO),
-        group=GROUP_OPERATORS,
-        help="all operators",
-    ),
-    Option(
-        name="source",
-        choices=("catalogue", "opinfo"),
-        default="catalogue",
-        group=GROUP_OPERATORS,
-        help="source of the operators",
-    ),
-    Option(
-        name="from_model",
-        metavar="SOURCE_MODEL",
-        group=GROUP_OPERATORS,
-        help="network (or module:callable) whose calls are measured",
-    ),
-    Option(
-        name="batch_size",
-        parse=parse_int,
-        default=1,
-        applies_to=(SOURCE_MODEL,),
-        group=GROUP_OPERATORS,
-        help="images per batch of --from-model",
-    ),
-    Option(
-        name="image_size",
-        parse=parse_int,
-        default_text="the standard size of the network",
-        applies_to=(SOURCE_MODEL,),
-        group=GROUP_OPERATORS,
-        help="height and width of the images of --from-model in pixels",
-    ),
-    Option(
-        name="suite",
-        metavar="SOURCE_SUITE",
-        group=GROUP_OPERATORS,
-        help="suite whose operator cases are measured: quick, standard, nightly or a file",
-    ),
-    Option(
-        name="operators",
-        metavar="FILE",
-        group=GROUP_OPERATORS,
-        help="Python file with more operators, in a tuple OPERATORS",
-    ),
-    Option(
-        name="list",
-        action="flag",
-        group=GROUP_OPERATORS,
-        help="list of the given operators (all operators without names), without running them",
+    *group_options(
+        GROUP_OPERATORS,
+        Option(
+            name="names",
+            positional="NAME",
+            several=True,
+            applies_to=(SOURCE_CATALOGUE, SOURCE_OPINFO),
+            help="operators by name or glob; see --list",
+        ),
+        Option(
+            name="category",
+            several=True,
+            metavar="A,B",
+            applies_to=(SOURCE_CATALOGUE,),
+            help="operator categories; all operators of each are selected",
+        ),
+        Option(name="all", action="flag", applies_to=(SOURCE_CATALOGUE, SOURCE_OPINFO), help="all operators"),
+        Option(name="source", choices=("catalogue", "opinfo"), default="catalogue", help="source of the operators"),
+        Option(name="from_model", metavar="SOURCE_MODEL", help="network (or module:callable) whose calls are measured"),
+        Option(
+            name="batch_size",
+            parse=parse_int,
+            default=1,
+            applies_to=(SOURCE_MODEL,),
+            help="images per batch of --from-model",
+        ),
+        Option(
+            name="image_size",
+            parse=parse_int,
+            default_text="the standard size of the network",
+            applies_to=(SOURCE_MODEL,),
+            help="height and width of the images of --from-model in pixels",
+        ),
+        Option(
+            name="suite",
+            metavar="SOURCE_SUITE",
+            help="suite whose operator cases are measured: quick, standard, nightly or a file",
+        ),
+        Option(name="operators", metavar="FILE", help="Python file with more operators, in a tuple OPERATORS"),
+        Option(
+            name="list",
+            action="flag",
+            help="list of the given operators (all operators without names), without running them",
+        ),
     ),
     *AXES,
     replace(SWEEP_OPTION, group=GROUP_INPUTS),
-    Option(
-        name="input",
-        action="append",
-        metavar="NAME=VALUE",
-        applies_to=(SOURCE_CATALOGUE,),
-        group=GROUP_INPUTS,
-        help="shape or argument, for example lhs=(1024,1024), kernel_size=3, dtype=float64; repeatable",
+    *group_options(
+        GROUP_INPUTS,
+        Option(
+            name="input",
+            action="append",
+            metavar="NAME=VALUE",
+            applies_to=(SOURCE_CATALOGUE,),
+            help="shape or argument, for example lhs=(1024,1024), kernel_size=3, dtype=float64; repeatable",
+        ),
+        Option(name="seed", parse=parse_int, default=0, applies_to=SAMPLED_SOURCES, help="seed of the random inputs"),
+        Option(
+            name="python",
+            parse=parse_interpreter,
+            metavar="PATH",
+            default_text="the interpreter of this command",
+            help="interpreter that runs the cases",
+        ),
+        Option(name="setup_backend", help="backend to install in its own interpreter; no case is run"),
     ),
-    Option(
-        name="seed",
-        parse=parse_int,
-        default=0,
-        applies_to=SAMPLED_SOURCES,
-        group=GROUP_INPUTS,
-        help="seed of the random inputs",
-    ),
-    Option(
-        name="python",
-        parse=parse_interpreter,
-        metavar="PATH",
-        default_text="the interpreter of this command",
-        group=GROUP_INPUTS,
-        help="interpreter that runs the cases",
-    ),
-    Option(name="setup_backend", group=GROUP_INPUTS, help="backend to install in its own interpreter; no case is run"),
-    Option(
-        name="metric",
-        default="time",
-        check=_check_metric,
-        group=GROUP_RESULTS,
-        help="metric to show, to rank by and to compare backends by",
-    ),
-    Option(
-        name="top",
-        parse=parse_int,
-        minimum=1,
-        group=GROUP_RESULTS,
-        help="number of cases with the largest metric to show",
-    ),
-    Option(
-        name="fit",
-        action="flag",
-        applies_to=(SOURCE_CATALOGUE, SOURCE_OPINFO, SOURCE_SUITE),
-        group=GROUP_RESULTS,
-        help="overhead per call and cost per byte or FLOP, fitted over the sizes",
+    *group_options(
+        GROUP_RESULTS,
+        Option(
+            name="metric",
+            default="time",
+            check=_check_metric,
+            help="metric to show, to rank by and to compare backends by",
+        ),
+        Option(name="top", parse=parse_int, minimum=1, help="number of cases with the largest metric to show"),
+        Option(
+            name="fit",
+            action="flag",
+            applies_to=(SOURCE_CATALOGUE, SOURCE_OPINFO, SOURCE_SUITE),
+            help="overhead per call and cost per byte or FLOP, fitted over the sizes",
+        ),
     ),
     *adapt_options(
         SAMPLING_OPTIONS,
@@ -192,9 +153,7 @@ OPTIONS = (
     TOTAL_OPTION,
     *RANK_OPTIONS,
     *WORKER_OPTIONS,
-    *STORE_OPTIONS,
-    *RUN_OPTIONS,
-    *OUTPUT_OPTIONS,
+    *RESULT_OPTIONS,
 )
 EPILOG = """\
 examples:
@@ -212,10 +171,6 @@ examples:
 """
 
 
-def configure(parser: argparse.ArgumentParser) -> None:
-    add_options(parser, OPTIONS)
-
-
 def run(args: argparse.Namespace) -> int:
     if args.setup_backend:
         from tessera.operators.backends.setup import setup_backend
@@ -231,11 +186,10 @@ def run(args: argparse.Namespace) -> int:
         return print_rows(_make_listing(args, source, values), args.output_format, args.output)
     plan = _make_plan(args, source, values)
     suite = f"ops {args.suite}" if args.suite else "ops"
-    stored, records, outcome = execute_plan(plan, store_path=args.store, name=args.run, suite=suite, resume=args.resume)
+    stored, records, outcome = execute_plan(plan, args, suite=suite)
     if is_root():
         _print_table(args, stored, records)
-        if args.show_summary:
-            print("\n".join(make_closing_lines(stored, outcome, records)))
+        print_summary(args, stored, records, outcome)
     return compute_exit_code(records)
 
 

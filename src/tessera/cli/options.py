@@ -7,9 +7,10 @@ import shutil
 import subprocess
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
+from types import ModuleType
 from typing import Any
 
-from tessera.axes import Axis, Option, parse_fraction, parse_int
+from tessera.axes import Axis, Option, group_options, parse_fraction, parse_int
 from tessera.errors import TesseraError
 from tessera.launch.config import SPAWN_METHODS, LaunchConfig
 from tessera.launch.job import get_current_job
@@ -42,12 +43,12 @@ def _is_python(path: str) -> bool:
 
 
 # Options that several commands share. A command may replace the default or the help of an option with `adapt_options`.
-SAMPLING_OPTIONS = (
+SAMPLING_OPTIONS = group_options(
+    "sampling",
     Option(
         name="target",
         parse=parse_fraction,
         metavar="FRACTION",
-        group="sampling",
         help="relative half-width of the median's confidence interval at which sampling stops",
         default_text="3%",
     ),
@@ -55,24 +56,15 @@ SAMPLING_OPTIONS = (
         name="budget",
         parse=parse_duration,
         metavar="TIME",
-        group="sampling",
         help="sampling time per case and launch, for example 5s",
         default_text="1s",
     ),
-    Option(
-        name="warmup",
-        parse=parse_int,
-        minimum=0,
-        group="sampling",
-        help="number of warm-up calls",
-        default_text="adaptive",
-    ),
+    Option(name="warmup", parse=parse_int, minimum=0, help="number of warm-up calls", default_text="adaptive"),
     Option(
         name="iterations",
         aliases=("--iters",),
         parse=parse_int,
         minimum=1,
-        group="sampling",
         help="number of timed calls, in place of --target and --budget",
         default_text="none",
     ),
@@ -80,52 +72,39 @@ SAMPLING_OPTIONS = (
         name="launches",
         parse=parse_int,
         minimum=1,
-        group="sampling",
         help="number of fresh processes per case, the sampling unit of comparisons",
         default_text=f"{DEFAULT_LAUNCHES}; with --quick 1",
     ),
-    Option(
-        name="quick",
-        action="flag",
-        group="sampling",
-        help="quick, less precise run: 1 launch, target 10%, budget 0.2s per case",
-    ),
+    Option(name="quick", action="flag", help="quick, less precise run: 1 launch, target 10%, budget 0.2s per case"),
 )
-RANK_OPTIONS = (
-    Option(
-        name="launcher",
-        choices=SPAWN_METHODS,
-        default="processes",
-        group="workers",
-        help="method of starting the workers",
-    ),
+RANK_OPTIONS = group_options(
+    "workers",
+    Option(name="launcher", choices=SPAWN_METHODS, default="processes", help="method of starting the workers"),
     Option(
         name="ranks",
         parse=parse_int,
-        group="workers",
         help="number of workers that run each case together",
         default_text="1; inside a job, all its ranks",
     ),
 )
-WORKER_OPTIONS = (
-    Option(name="threads", parse=parse_int, default=1, group="workers", help="threads per worker"),
-    Option(name="no_pin", action="flag", group="workers", help="no pinning of workers to cores"),
+WORKER_OPTIONS = group_options(
+    "workers",
+    Option(name="threads", parse=parse_int, default=1, help="threads per worker"),
+    Option(name="no_pin", action="flag", help="no pinning of workers to cores"),
     Option(
         name="allocator",
         choices=tuple(ALLOCATORS),
         default=DEFAULT_ALLOCATOR,
-        group="workers",
         help="malloc setting of the workers (steady keeps freed pages, system is glibc's default)",
     ),
     Option(
         name="time_limit",
         parse=parse_duration,
         metavar="TIME",
-        group="workers",
         help="time after which a case is killed",
         default_text="far above the expected time",
     ),
-    Option(name="tag_output", action="flag", group="workers", help="output of the workers, each line with its rank"),
+    Option(name="tag_output", action="flag", help="output of the workers, each line with its rank"),
 )
 STORE_OPTIONS = (
     Option(
@@ -136,9 +115,18 @@ STORE_OPTIONS = (
         default_text="$TESSERA_STORE or .tessera/results.sqlite",
     ),
 )
-RUN_OPTIONS = (
-    Option(name="run", option="--run-name", group="results", help="name of the run", default_text="date and number"),
-    Option(name="resume", action="flag", group="results", help="continue an unfinished run; skip finished cases"),
+RUN_OPTIONS = group_options(
+    "results",
+    Option(name="run", option="--run-name", help="name of the run", default_text="date and number"),
+    Option(name="resume", action="flag", help="continue an unfinished run; skip finished cases"),
+)
+OUTPUT_FILE_OPTION = Option(
+    name="output",
+    option="-o",
+    aliases=("--output",),
+    metavar="FILE",
+    group="output",
+    help="output file instead of the terminal; .json, .csv and .md select the format",
 )
 OUTPUT_OPTIONS = (
     *(
@@ -154,15 +142,9 @@ OUTPUT_OPTIONS = (
         )
         for form in OUTPUT_FORMAT_NAMES
     ),
-    Option(
-        name="output",
-        option="-o",
-        aliases=("--output",),
-        metavar="FILE",
-        group="output",
-        help="output file instead of the terminal; .json, .csv and .md select the format",
-    ),
+    OUTPUT_FILE_OPTION,
 )
+RESULT_OPTIONS = (*STORE_OPTIONS, *RUN_OPTIONS, *OUTPUT_OPTIONS)
 TOTAL_OPTION = Option(
     name="total",
     parse=parse_duration,
@@ -192,7 +174,7 @@ SWEEP_OPTION = Option(
     help="several values of a case option, for example image-size=256,512; repeat it for all combinations; "
     "separate values that contain commas with semicolons",
 )
-SHARED_OPTIONS = (*SAMPLING_OPTIONS, *RANK_OPTIONS, *WORKER_OPTIONS, *STORE_OPTIONS, *RUN_OPTIONS, *OUTPUT_OPTIONS)
+SHARED_OPTIONS = (*SAMPLING_OPTIONS, *RANK_OPTIONS, *WORKER_OPTIONS, *RESULT_OPTIONS)
 
 
 def make_renamed_option(old: str, new: str) -> Option:
@@ -220,6 +202,14 @@ def add_options(parser: argparse.ArgumentParser, options: Iterable[Option]) -> N
             target = groups[option.group, option.exclusive]
         _add_option(target, option)
     parser.set_defaults(declared=(*(parser.get_default("declared") or ()), *declared))
+
+
+def configure_parser(parser: argparse.ArgumentParser, command: ModuleType) -> None:
+    """Add the options of a command's module to its parser: `configure` of the module, or its `OPTIONS`."""
+    if hasattr(command, "configure"):
+        command.configure(parser)
+    else:
+        add_options(parser, command.OPTIONS)
 
 
 def _add_option(target: Any, option: Option) -> None:

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from tessera.axes import Option
 from tessera.cli.main import COMMANDS, CommandParser
-from tessera.cli.options import SHARED_OPTIONS
+from tessera.cli.options import SHARED_OPTIONS, configure_parser
 
 DOCS_DIRECTORY = Path(__file__).parents[3] / "docs"
 SHARED_TABLE_NAME = "shared"
@@ -26,7 +26,7 @@ def iter_parsers() -> Iterator[tuple[str, argparse.ArgumentParser]]:
     """Yield the parser of every command and subcommand with its name."""
     for name in COMMANDS:
         parser = CommandParser(prog=f"tessera {name}")
-        importlib.import_module(f"tessera.cli.{name}_command").configure(parser)
+        configure_parser(parser, importlib.import_module(f"tessera.cli.{name}_command"))
         yield name, parser
         for action in parser._actions:
             if isinstance(action, argparse._SubParsersAction):

@@ -13,8 +13,8 @@ from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 
-from tessera.axes import Option
-from tessera.cli.execute import execute_plan, is_root, make_closing_lines, print_cases
+from tessera.axes import Option, group_options
+from tessera.cli.execute import execute_plan, is_root, print_cases, print_summary
 from tessera.cli.options import (
     LIST_CASES_OPTION,
     OUTPUT_OPTIONS,
@@ -24,7 +24,6 @@ from tessera.cli.options import (
     SWEEP_OPTION,
     WORKER_OPTIONS,
     adapt_options,
-    add_options,
     get_launches,
     make_fixed_sampling,
     make_launch,
@@ -80,16 +79,12 @@ OPTIONS = (
     SHARDED_EXECUTION,
     SWEEP_OPTION,
     LIST_CASES_OPTION,
-    Option(
-        name="advise",
-        action="flag",
-        group=GROUP_ADVICE,
-        help="bottleneck of the phases, and settings that would balance them",
+    *group_options(
+        GROUP_ADVICE,
+        Option(name="advise", action="flag", help="bottleneck of the phases, and settings that would balance them"),
+        Option(name="profile", action="flag", help="one iteration, written as a timeline, a trace and JSON"),
+        Option(name="profile_dir", metavar="DIR", help="directory of --profile", default_text="./"),
     ),
-    Option(
-        name="profile", action="flag", group=GROUP_ADVICE, help="one iteration, written as a timeline, a trace and JSON"
-    ),
-    Option(name="profile_dir", metavar="DIR", group=GROUP_ADVICE, help="directory of --profile", default_text="./"),
     *adapt_options(
         SAMPLING_OPTIONS,
         target={"default_text": "none"},
@@ -118,10 +113,6 @@ An iteration is a step: --batches-per-step mini-batches, which all pass through 
 """
 
 
-def configure(parser: argparse.ArgumentParser) -> None:
-    add_options(parser, OPTIONS)
-
-
 def run(args: argparse.Namespace) -> int:
     values = AXES.read_values(vars(args), args.sweep)
     selected = cases(args.model or [CHAIN], **values)
@@ -142,13 +133,10 @@ def run(args: argparse.Namespace) -> int:
     )
     writes = args.profile and is_root()
     with prepare_directory(Path(args.profile_dir or ".")) if writes else nullcontext() as folder:
-        stored, records, outcome = execute_plan(
-            plan, store_path=args.store, name=args.run, suite="phases", resume=args.resume
-        )
+        stored, records, outcome = execute_plan(plan, args, suite="phases")
         if is_root():
             print_phases(stored, records, args.output_format, args.output, advise=args.advise, profile=args.profile)
-            if args.show_summary:
-                print("\n".join(make_closing_lines(stored, outcome, records)))
+            print_summary(args, stored, records, outcome)
         if folder is not None:
             write_profile_pages(records, folder, quiet=not args.show_summary)
     return compute_exit_code(records)

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tessera.axes import Option
-from tessera.cli.options import LIST_RUNS_OPTION, STORE_OPTIONS, THRESHOLD_OPTION, add_options
+from tessera.cli.options import LIST_RUNS_OPTION, OUTPUT_FILE_OPTION, STORE_OPTIONS, THRESHOLD_OPTION
 from tessera.errors import EXIT_OK, TesseraError
 from tessera.suites.features import FEATURES
 
@@ -35,21 +36,10 @@ exit codes: 0 written, 2 bad input (an unknown run, a file that cannot be writte
 OPTIONS = (
     Option(name="runs", positional="RUN", several=True, default=("latest",), help="runs to show"),
     LIST_RUNS_OPTION,
-    Option(
-        name="output",
-        option="-o",
-        aliases=("--output",),
-        metavar="FILE",
-        default="report.html",
-        help="HTML file to write",
-    ),
+    replace(OUTPUT_FILE_OPTION, group="", default="report.html", help="HTML file to write"),
     THRESHOLD_OPTION,
     *STORE_OPTIONS,
 )
-
-
-def configure(parser: argparse.ArgumentParser) -> None:
-    add_options(parser, OPTIONS)
 
 
 def run(args: argparse.Namespace) -> int:

@@ -7,10 +7,11 @@ whole key. Exactly one record has to match.
 from __future__ import annotations
 
 import argparse
+from dataclasses import replace
 from fnmatch import fnmatchcase
 
 from tessera.axes import Option
-from tessera.cli.options import STORE_OPTIONS, add_options
+from tessera.cli.options import OUTPUT_FILE_OPTION, STORE_OPTIONS
 from tessera.errors import TesseraError
 from tessera.launch.fresh import load_object
 from tessera.report.tables import open_output
@@ -33,21 +34,10 @@ OPTIONS = (
         help="words that select the record: its operator, and NAME=VALUE of its case",
     ),
     Option(name="run", metavar="RUN", default="latest", help="run of the record"),
-    Option(
-        name="output",
-        option="-o",
-        aliases=("--output",),
-        metavar="FILE",
-        default_text="the terminal",
-        help="output file",
-    ),
+    replace(OUTPUT_FILE_OPTION, group="", default_text="the terminal", help="output file"),
     Option(name="operators", metavar="FILE", help="Python file that defines the operator of the record"),
     *STORE_OPTIONS,
 )
-
-
-def configure(parser: argparse.ArgumentParser) -> None:
-    add_options(parser, OPTIONS)
 
 
 def run(args: argparse.Namespace) -> int:

@@ -12,18 +12,15 @@ from pathlib import Path
 from typing import Any
 
 from tessera.axes import Axes, Axis, Option, parse_bool
-from tessera.cli.execute import execute_plan, is_root, make_closing_lines, print_cases
+from tessera.cli.execute import execute_plan, is_root, print_cases, print_summary
 from tessera.cli.options import (
     LIST_CASES_OPTION,
-    OUTPUT_OPTIONS,
     RANK_OPTIONS,
-    RUN_OPTIONS,
+    RESULT_OPTIONS,
     SAMPLING_OPTIONS,
-    STORE_OPTIONS,
     SWEEP_OPTION,
     TOTAL_OPTION,
     WORKER_OPTIONS,
-    add_options,
     get_launches,
     make_launch,
     make_sampling,
@@ -60,14 +57,8 @@ OPTIONS = (
     TOTAL_OPTION,
     *RANK_OPTIONS,
     *WORKER_OPTIONS,
-    *STORE_OPTIONS,
-    *RUN_OPTIONS,
-    *OUTPUT_OPTIONS,
+    *RESULT_OPTIONS,
 )
-
-
-def configure(parser: argparse.ArgumentParser) -> None:
-    add_options(parser, OPTIONS)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -88,11 +79,10 @@ def run(args: argparse.Namespace) -> int:
         budget=args.total,
     ).divide_budget()
     name = f"run {Path(args.file).name}"
-    stored, records, outcome = execute_plan(plan, store_path=args.store, name=args.run, suite=name, resume=args.resume)
+    stored, records, outcome = execute_plan(plan, args, suite=name)
     if is_root():
         print_records(stored, records, args.output_format, args.output)
-        if args.show_summary:
-            print("\n".join(make_closing_lines(stored, outcome, records)))
+        print_summary(args, stored, records, outcome)
     return compute_exit_code(records)
 
 

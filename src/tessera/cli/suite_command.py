@@ -10,18 +10,15 @@ import sys
 from pathlib import Path
 
 from tessera.axes import Option
-from tessera.cli.execute import execute_plan, is_root, make_closing_lines
+from tessera.cli.execute import execute_plan, is_root, print_summary
 from tessera.cli.options import (
     OUTPUT_FORMAT_NAMES,
-    OUTPUT_OPTIONS,
     RANK_OPTIONS,
-    RUN_OPTIONS,
+    RESULT_OPTIONS,
     SAMPLING_OPTIONS,
-    STORE_OPTIONS,
     TOTAL_OPTION,
     WORKER_OPTIONS,
     adapt_options,
-    add_options,
     make_launch,
     make_renamed_option,
 )
@@ -58,14 +55,8 @@ OPTIONS = (
     make_renamed_option("--budget", "--total"),
     *RANK_OPTIONS,
     *WORKER_OPTIONS,
-    *STORE_OPTIONS,
-    *RUN_OPTIONS,
-    *OUTPUT_OPTIONS,
+    *RESULT_OPTIONS,
 )
-
-
-def configure(parser: argparse.ArgumentParser) -> None:
-    add_options(parser, OPTIONS)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -93,15 +84,12 @@ def run(args: argparse.Namespace) -> int:
         raise TesseraError(
             "the directory of the report does not exist", got=str(page.parent), do="create it, or choose another -o"
         )
-    stored, records, outcome = execute_plan(
-        plan, store_path=args.store, name=args.run, suite=suite.name, resume=args.resume
-    )
+    stored, records, outcome = execute_plan(plan, args, suite=suite.name)
     if is_root():
         print_records(stored, records, args.output_format, None if page else args.output)
         if page is not None:
             write_report([stored.name], store_path=args.store, path=page)
-        if args.show_summary:
-            print("\n".join(make_closing_lines(stored, outcome, records)))
+        print_summary(args, stored, records, outcome)
         if page is not None:
             print(f"report: {page}")
     return compute_exit_code(records)

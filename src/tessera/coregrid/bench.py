@@ -83,6 +83,7 @@ class ConvCall:
         self._bias = None if self.bias is None else from_torch(self.bias.reshape(1, 1, 1, -1), float32)
         self._where = None if plan.slices else ConvProgram.of(plan).input
         self._input: Tensor | None = None
+        self._shape = conv.call_arguments
         self._prepare_weights()
 
     def _prepare_weights(self) -> None:
@@ -130,28 +131,17 @@ class ConvCall:
         return self.device.ledger - earlier, self.device.arena.peak - used_before
 
     def _call_conv2d(self, *, keep: bool = False) -> Any:
-        conv, setup = self.plan.conv, self.problem.setup
         assert self._input is not None
-        (top, bottom), (left, right) = conv.padding
         return conv2d(
             input_tensor=self._input,
             weight_tensor=self._weights,
-            in_channels=conv.in_channels,
-            out_channels=conv.out_channels,
-            device=self.device,
             bias_tensor=self._bias,
-            kernel_size=conv.kernel,
-            stride=conv.stride,
-            padding=(top, bottom, left, right),
-            dilation=conv.dilation,
-            batch_size=conv.batch,
-            input_height=conv.height,
-            input_width=conv.width,
+            device=self.device,
             conv_config=self.plan.config,
-            compute_config=setup.compute,
-            groups=conv.groups,
+            compute_config=self.problem.setup.compute,
             slice_config=self.problem.slices,
             return_weights_and_bias=keep,
+            **self._shape,
         )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from tessera.axes import Axes, Axis, parse_bool, parse_int, parse_size, shorten_pair
+from tessera.axes import Axes, Axis, group_options, parse_bool, parse_int, parse_size, shorten_pair
 from tessera.coregrid.convolution import AUTO_LAYOUT, SEARCH_LAYOUT
 from tessera.errors import TesseraError
 from tessera.results.record import Case
@@ -116,28 +116,28 @@ AXES = Axes(
         ),
         _declare_window_axis("dilation", 1, "convolution dilation", in_key="unless_default"),
         _declare_shape_axis("groups", 1, "channel groups", in_key="unless_default"),
-        Axis(
-            name="machine",
-            default="wormhole-n150",
-            metavar="NAME|FILE",
-            group=GROUP_PLACEMENT,
-            help="machine by name (`tessera list machines`) or TOML file",
-        ),
-        Axis(
-            name="shard_layout",
-            choices=SHARD_LAYOUT_CHOICES,
-            default=SEARCH_LAYOUT,
-            applies_to=(CONV2D_BENCHMARK,),
-            group=GROUP_PLACEMENT,
-            help="shard layout (search is the fastest that fits, auto the chip's default rule)",
-        ),
-        Axis(
-            name="dtype",
-            choices=NUMBER_FORMATS,
-            default="bfloat16",
-            applies_to=(CONV2D_BENCHMARK,),
-            group=GROUP_PLACEMENT,
-            help="number format of activations and output",
+        *group_options(
+            GROUP_PLACEMENT,
+            Axis(
+                name="machine",
+                default="wormhole-n150",
+                metavar="NAME|FILE",
+                help="machine by name (`tessera list machines`) or TOML file",
+            ),
+            Axis(
+                name="shard_layout",
+                choices=SHARD_LAYOUT_CHOICES,
+                default=SEARCH_LAYOUT,
+                applies_to=(CONV2D_BENCHMARK,),
+                help="shard layout (search is the fastest that fits, auto the chip's default rule)",
+            ),
+            Axis(
+                name="dtype",
+                choices=NUMBER_FORMATS,
+                default="bfloat16",
+                applies_to=(CONV2D_BENCHMARK,),
+                help="number format of activations and output",
+            ),
         ),
         _declare_setting_axis("weights_dtype", "bfloat16", "number format of weights and bias", choices=NUMBER_FORMATS),
         _declare_setting_axis("bias", True, "bias added to the output"),

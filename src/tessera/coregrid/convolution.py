@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any
 
 from tessera.errors import TesseraError
 from tessera.geometry import Window
@@ -44,6 +45,23 @@ class Convolution:
     @property
     def window(self) -> Window:
         return _build_window(self.kernel, self.stride, self.dilation, self.padding)
+
+    @property
+    def call_arguments(self) -> dict[str, Any]:
+        """The keyword arguments of `conv2d` that describe this shape."""
+        (top, bottom), (left, right) = self.padding
+        return {
+            "batch_size": self.batch,
+            "input_height": self.height,
+            "input_width": self.width,
+            "in_channels": self.in_channels,
+            "out_channels": self.out_channels,
+            "kernel_size": self.kernel,
+            "stride": self.stride,
+            "padding": (top, bottom, left, right),
+            "dilation": self.dilation,
+            "groups": self.groups,
+        }
 
     @property
     def output_size(self) -> Pair:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import TextIO
 
 from tessera.coregrid.cost.timeline import predict_time
@@ -11,17 +10,15 @@ from tessera.coregrid.planning.plan import MIB
 from tessera.coregrid.tables import build_plan_json
 from tessera.report.blocks import Column
 from tessera.report.figures import format_percent, format_seconds
-from tessera.report.tables import OutputFormat, write_rows
+from tessera.report.tables import OutputFormat, write_json, write_rows
 
 
-def print_network(search: NetworkSearch, output_format: str, stream: TextIO) -> None:
+def print_network(search: NetworkSearch, output_format: OutputFormat, stream: TextIO) -> None:
     """Print the steps of a planned network, and the network's predicted and published images/s."""
     plan = search.best
     if output_format == "json":
-        json.dump(build_network_json(search), stream, indent=1)
-        stream.write("\n")
+        write_json(build_network_json(search), stream)
         return
-    shown: OutputFormat = "markdown" if output_format == "markdown" else "csv" if output_format == "csv" else "terminal"
     columns = [
         Column("layer"), Column("kind"), Column("layout"), Column("cores", "number"), Column("memory", "number"),
         Column("time", "number"), Column("resharding", "number"), Column("bound by"),
@@ -42,9 +39,13 @@ def print_network(search: NetworkSearch, output_format: str, stream: TextIO) -> 
             ]
         )
     write_rows(
-        columns, rows, shown, stream, title=f"{plan.network.name}, batch {plan.network.batch}, {plan.machine.name}"
+        columns,
+        rows,
+        output_format,
+        stream,
+        title=f"{plan.network.name}, batch {plan.network.batch}, {plan.machine.name}",
     )
-    if shown == "terminal":
+    if output_format == "terminal":
         stream.writelines(f"{line}\n" for line in summarise_network(search))
 
 
@@ -53,7 +54,7 @@ def summarise_network(search: NetworkSearch) -> list[str]:
     plan, published = search.best, search.best.published
     lines = [
         f"{format_seconds(plan.seconds)} per batch: {plan.images_per_second:,.0f} images/s predicted, "
-        f"{format_percent(plan.resharding / plan.seconds)} of the time for resharding",
+        f"{format_percent(plan.resharding / plan.seconds)} of the time for resharding"
     ]
     for name, baseline in (("fastest option of every layer", search.greedy), ("the chip's default rule", search.auto)):
         if baseline is None:

@@ -12,7 +12,7 @@ from tessera.coregrid.formats import DTYPES, DataType, Layout
 from tessera.coregrid.machines import find_machine
 from tessera.coregrid.planning.plan import ConvPlan, ConvSetup, plan_default_layout, plan_layout
 from tessera.coregrid.planning.slicing import plan_sliced
-from tessera.coregrid.search import ConvSearch, plan_conv2d
+from tessera.coregrid.search import ConvSearch, search_plans
 from tessera.errors import TesseraError
 from tessera.geometry import Mesh
 
@@ -56,17 +56,7 @@ class ConvProblem:
 
     def search(self) -> ConvSearch:
         """Search all layouts, grids, block sizes and buffers for the fastest plan."""
-        setup = self.setup
-        return plan_conv2d(
-            self.conv,
-            setup.machine,
-            setup.config,
-            setup.compute,
-            grid=setup.grid,
-            input_layout=setup.input_layout,
-            bias=setup.bias,
-            slices=self.slices,
-        )
+        return search_plans(self.conv, self.setup, self.slices)
 
     def plan(self) -> ConvPlan:
         """Return the chosen plan. A plan with a requested layout may not fit."""

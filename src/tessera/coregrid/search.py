@@ -144,6 +144,11 @@ def plan_conv2d(
         input_layout=input_layout,
         bias=bias,
     )
+    return search_plans(conv, setup, slices)
+
+
+def search_plans(conv: Convolution, setup: ConvSetup, slices: SliceConfig | None = None) -> ConvSearch:
+    """Search for the fastest plan of a convolution with the settings of a setup (see `plan_conv2d`)."""
     default = (
         plan_default_layout(conv, setup)
         if setup.config.shard_layout is None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from typing import TextIO
 
@@ -26,7 +25,7 @@ from tessera.report.record_tables import (
     print_records,
     split_params,
 )
-from tessera.report.tables import OutputFormat, open_output, write_rows, write_table
+from tessera.report.tables import OutputFormat, open_output, write_json, write_rows, write_table
 from tessera.results.record import Case, Record
 from tessera.results.store import Run
 
@@ -124,7 +123,9 @@ def _format_candidate_cells(plan: ConvPlan) -> list[str]:
     return [f"{plan.layout}{slices}", f"{plan.grid.rows}x{plan.grid.cols}{transposed}", block, ", ".join(two)]
 
 
-def print_plans(cases: Sequence[Case], problems: Sequence[ConvProblem], output_format: str, stream: TextIO) -> None:
+def print_plans(
+    cases: Sequence[Case], problems: Sequence[ConvProblem], output_format: OutputFormat, stream: TextIO
+) -> None:
     """Print the plans of several convolutions, one line per convolution."""
     rows, plain = [], []
     varying, _ = split_params(cases)
@@ -140,12 +141,10 @@ def print_plans(cases: Sequence[Case], problems: Sequence[ConvProblem], output_f
         plain.append({"case": case.key, **build_plan_json(plan)})
         rows.append([*_format_case_cells(case, axes, layered), *_format_plan_cells(plan)])
     if output_format == "json":
-        json.dump(plain, stream, indent=1)
-        stream.write("\n")
+        write_json(plain, stream)
         return
-    shown: OutputFormat = "markdown" if output_format == "markdown" else "csv" if output_format == "csv" else "terminal"
     names = [*(["layer"] if layered else []), *(axis.replace("_", " ") for axis in axes)]
-    write_rows([*map(Column, names), *PLAN_COLUMNS], rows, shown, stream)
+    write_rows([*map(Column, names), *PLAN_COLUMNS], rows, output_format, stream)
 
 
 def _format_case_cells(case: Case, axes: Sequence[str], layered: bool) -> list[str]:

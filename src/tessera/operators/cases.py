@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tessera.axes import Axes, Axis
+from tessera.axes import Axes, Axis, group_options
 from tessera.errors import TesseraError
 from tessera.operators.backends import BACKENDS, get_backend_entry
 from tessera.operators.catalogue import find_operators
@@ -35,14 +35,14 @@ GROUP_INPUTS = "backend and inputs"
 
 AXES = Axes(
     "ops",
-    (
+    group_options(
+        GROUP_INPUTS,
         Axis(
             name="backend",
             several=True,
             choices=tuple(BACKENDS),
             default="torch",
             applies_to=(SOURCE_CATALOGUE,),
-            group=GROUP_INPUTS,
             help="frameworks that run the operators",
         ),
         Axis(
@@ -51,7 +51,6 @@ AXES = Axes(
             choices=(*SIZES, ALL_SIZES),
             default=("small", "medium"),
             applies_to=(SOURCE_CATALOGUE, SOURCE_OPINFO),
-            group=GROUP_INPUTS,
             help="sizes of the inputs",
         ),
         Axis(
@@ -60,7 +59,6 @@ AXES = Axes(
             choices=PASSES,
             default=("forward", "backward"),
             applies_to=(SOURCE_CATALOGUE, SOURCE_OPINFO, SOURCE_MODEL),
-            group=GROUP_INPUTS,
             help="passes to time",
         ),
         Axis(
@@ -69,7 +67,6 @@ AXES = Axes(
             choices=DTYPES,
             default="float32",
             applies_to=(SOURCE_CATALOGUE, SOURCE_OPINFO, SOURCE_MODEL),
-            group=GROUP_INPUTS,
             help="element types of the inputs",
         ),
         Axis(
@@ -79,7 +76,6 @@ AXES = Axes(
             default="",
             in_key="unless_default",
             applies_to=(SOURCE_CATALOGUE,),
-            group=GROUP_INPUTS,
             help="unusual values or layouts of the inputs",
         ),
         Axis(
@@ -89,7 +85,6 @@ AXES = Axes(
             default="hot",
             in_key="unless_default",
             applies_to=(SOURCE_CATALOGUE,),
-            group=GROUP_INPUTS,
             help="state of the processor's caches before a call",
         ),
         Axis(
@@ -98,7 +93,6 @@ AXES = Axes(
             choices=FUSION_METHODS,
             default=FUSION_METHODS,
             applies_to=(SOURCE_CATALOGUE,),
-            group=GROUP_INPUTS,
             help="fused kernels that an operator of the category `fused` is compared with, forward, on torch",
         ),
     ),

@@ -72,6 +72,12 @@ def write_rows(
         stream.write("\n")
 
 
+def write_json(value: Any, stream: TextIO) -> None:
+    """Write plain values as indented JSON, with a newline at the end."""
+    json.dump(value, stream, indent=1)
+    stream.write("\n")
+
+
 def _style_title(title: str) -> Text:
     from rich.text import Text
 

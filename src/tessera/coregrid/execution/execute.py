@@ -142,11 +142,7 @@ def _get_address(storage: InterleavedStorage | None) -> int:
 
 
 def execute_slices(
-    plan: ConvPlan,
-    programs: Sequence[ConvProgram],
-    device: Device,
-    source: Storage,
-    operands: ConvOperands,
+    plan: ConvPlan, programs: Sequence[ConvProgram], device: Device, source: Storage, operands: ConvOperands
 ) -> Tensor:
     """Execute a sliced convolution and return its output in global memory."""
     conv = plan.conv

@@ -12,7 +12,7 @@ from tessera.coregrid.cost.timeline import predict_time
 from tessera.coregrid.formats import TILE_SIZE, Layout
 from tessera.coregrid.networks.layers import GridLayer
 from tessera.coregrid.planning.plan import ConvPlan, ConvSetup, plan_default_layout, plan_layout
-from tessera.coregrid.search import plan_conv2d
+from tessera.coregrid.search import search_plans
 from tessera.errors import TesseraError
 
 
@@ -34,7 +34,8 @@ def list_options(layer: GridLayer, setup: ConvSetup) -> list[LayerOption]:
     """Return the Pareto-optimal (time, memory) options of a layer for every placement, fastest first."""
     if layer.kind == "max_pool":
         return [plan_max_pool(layer, setup)]
-    every = [_build_option(plan, seconds) for plan, seconds in _search_plans(layer, setup)]
+    candidates = search_plans(layer.conv, setup).candidates
+    every = [_build_option(candidate.plan, candidate.seconds) for candidate in candidates if candidate.fits]
     if not every:
         raise TesseraError(
             f"no layout of {layer.name} fits the core memory of {setup.machine.name}",
@@ -57,19 +58,6 @@ def list_default_options(layer: GridLayer, setup: ConvSetup) -> list[LayerOption
         return [plan_max_pool(layer, setup)]
     plan = plan_default_layout(layer.conv, setup)
     return [_build_option(plan, predict_time(plan).seconds)]
-
-
-def _search_plans(layer: GridLayer, setup: ConvSetup) -> list[tuple[ConvPlan, float]]:
-    search = plan_conv2d(
-        layer.conv,
-        setup.machine,
-        setup.config,
-        setup.compute,
-        input_dtype=setup.input_dtype,
-        input_layout=setup.input_layout,
-        bias=setup.bias,
-    )
-    return [(candidate.plan, candidate.seconds) for candidate in search.candidates if candidate.fits]
 
 
 def _build_option(plan: ConvPlan, seconds: float) -> LayerOption:

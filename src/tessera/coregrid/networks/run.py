@@ -97,25 +97,15 @@ class NetworkOnDevice:
             deallocate(value)
         slices = SliceConfig(axis=plan.slices[0].axis, num_slices=len(plan.slices)) if plan.slices else None
         weights, bias = self._prepared.get(layer.name) or self._load_weights(layer)
-        (top, bottom), (left, right) = conv.padding
         result, [weights, bias] = conv2d(
             input_tensor=flat,
             weight_tensor=weights,
-            in_channels=conv.in_channels,
-            out_channels=conv.out_channels,
-            device=self.device,
             bias_tensor=bias,
-            kernel_size=conv.kernel,
-            stride=conv.stride,
-            padding=(top, bottom, left, right),
-            dilation=conv.dilation,
-            batch_size=conv.batch,
-            input_height=conv.height,
-            input_width=conv.width,
+            device=self.device,
             conv_config=config,
             compute_config=plan.compute,
-            groups=conv.groups,
             slice_config=slices,
+            **conv.call_arguments,
             return_weights_and_bias=True,
         )
         self._prepared[layer.name] = weights, bias

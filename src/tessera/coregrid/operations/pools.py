@@ -132,9 +132,7 @@ def _pool_windows(
         device.programs[key] = WindowMoves.of((batch, height, width), window, inputs, outputs)
     moves: WindowMoves = device.programs[key]
     try:
-        with fill_haloed_shards(
-            device, source, moves, padding=padding, free_input=free_input, label="a pool"
-        ) as sticks:
+        with fill_haloed_shards(device, source, moves, padding=padding, free_input=free_input) as sticks:
             output = allocate_tensor(device, matrix, result, config, "output of a pool")
             storage = get_sharded_storage(output)
             for core, run in enumerate(outputs):
@@ -208,7 +206,7 @@ class WindowMoves:
 
 @contextmanager
 def fill_haloed_shards(
-    device: Device, tensor: Tensor, moves: WindowMoves, *, padding: float, free_input: bool, label: str
+    device: Device, tensor: Tensor, moves: WindowMoves, *, padding: float, free_input: bool
 ) -> Iterator[Callable[[int], TorchTensor]]:
     """Fill the haloed shards for a `with` block; yield a function that returns the haloed shard of a core.
 
@@ -217,7 +215,7 @@ def fill_haloed_shards(
     source, arena = tensor.storage, device.arena
     assert isinstance(source, ShardedStorage)
     dtype, width = get_sticks_dtype(tensor.dtype).torch, source.width
-    buffer = arena.allocate(max(moves.halo.sizes) * width * dtype.itemsize, f"haloed input of {label}")
+    buffer = arena.allocate(max(moves.halo.sizes) * width * dtype.itemsize, "haloed input of a pool")
     try:
 
         def view_sticks(core: int) -> TorchTensor:

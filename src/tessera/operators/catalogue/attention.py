@@ -41,6 +41,21 @@ def _define_attention(name: str, torch: str, reference: str, inputs: Any, *scale
     return define_operator("attention", name, torch, reference, sizes, **({"flops": _count_products} | others))
 
 
+def _define_dot_product(
+    suffix: str, inputs: Any, *scales: Any, torch: str = "", reference: str = "", **others: Any
+) -> Operator:
+    """Define scaled dot-product attention; `torch` and `reference` are further arguments.
+
+    The backward pass recomputes the scores, then has two matrix products each for the attention weights and the scores.
+    """
+    name = f"scaled_dot_product_attention{suffix}"
+    call, check = (
+        f"F.scaled_dot_product_attention(query, key, value{torch})",
+        f"ref.attention(query, key, value{reference})",
+    )
+    return _define_attention(name, call, check, inputs, *scales, backward_flops=2.5, **others)
+
+
 def _make_heads(n: int, heads: int, length: int, features: int) -> dict[str, Input]:
     shape = (n, heads, length, features)
     return {name: Input(shape=shape) for name in ("query", "key", "value")}
@@ -78,71 +93,20 @@ def _make_multi_head(n: int, length: int, features: int) -> dict[str, Input]:
     }
 
 
-DOT_PRODUCT_TORCH = "F.scaled_dot_product_attention(query, key, value)"
 DOT_PRODUCT_REFERENCE = "ref.attention(query, key, value)"
 MULTI_HEAD_REFERENCE = (
     "ref.multi_head_attention(query, key, value, in_weight, in_bias, out_weight, out_bias, num_heads=num_heads)"
 )
 
 OPERATORS = (
-    # backward: recompute the scores, then two matrix products each for the attention weights and the scores
-    _define_attention(
-        "scaled_dot_product_attention",
-        DOT_PRODUCT_TORCH,
-        DOT_PRODUCT_REFERENCE,
-        _make_heads,
-        aliases=("sdpa",),
-        backward_flops=2.5,
-    ),
-    _define_attention(
-        "scaled_dot_product_attention_causal",
-        "F.scaled_dot_product_attention(query, key, value, is_causal=True)",
-        "ref.attention(query, key, value, causal=True)",
-        _make_heads,
-        backward_flops=2.5,
-    ),
-    _define_attention(
-        "scaled_dot_product_attention_mask",
-        "F.scaled_dot_product_attention(query, key, value, attn_mask=mask)",
-        "ref.attention(query, key, value, mask)",
-        _make_masked("bool"),
-        backward_flops=2.5,
-    ),
-    _define_attention(
-        "scaled_dot_product_attention_bias",
-        "F.scaled_dot_product_attention(query, key, value, attn_mask=mask)",
-        "ref.attention(query, key, value, mask)",
-        _make_masked("float"),
-        backward_flops=2.5,
-    ),
-    _define_attention(
-        "scaled_dot_product_attention_gqa",
-        "F.scaled_dot_product_attention(query, key, value, enable_gqa=True)",
-        DOT_PRODUCT_REFERENCE,
-        _make_grouped_query,
-        backward_flops=2.5,
-    ),
-    _define_attention(
-        "scaled_dot_product_attention_cross",
-        DOT_PRODUCT_TORCH,
-        DOT_PRODUCT_REFERENCE,
-        _make_cross,
-        (1, 2, 16, 48, 32),
-        (1, 8, 128, 512, 64),
-        (4, 16, 256, 1024, 64),
-        backward_flops=2.5,
-    ),
+    _define_dot_product("", _make_heads, aliases=("sdpa",)),
+    _define_dot_product("_causal", _make_heads, torch=", is_causal=True", reference=", causal=True"),
+    _define_dot_product("_mask", _make_masked("bool"), torch=", attn_mask=mask", reference=", mask"),
+    _define_dot_product("_bias", _make_masked("float"), torch=", attn_mask=mask", reference=", mask"),
+    _define_dot_product("_gqa", _make_grouped_query, torch=", enable_gqa=True"),
+    _define_dot_product("_cross", _make_cross, (1, 2, 16, 48, 32), (1, 8, 128, 512, 64), (4, 16, 256, 1024, 64)),
     # decoding: one new query token attends to all earlier tokens
-    _define_attention(
-        "scaled_dot_product_attention_decode",
-        DOT_PRODUCT_TORCH,
-        DOT_PRODUCT_REFERENCE,
-        _make_cross,
-        (1, 2, 1, 32, 32),
-        (1, 12, 1, 1024, 64),
-        (8, 32, 1, 4096, 128),
-        backward_flops=2.5,
-    ),
+    _define_dot_product("_decode", _make_cross, (1, 2, 1, 32, 32), (1, 12, 1, 1024, 64), (8, 32, 1, 4096, 128)),
     _define_attention(
         "scaled_dot_product_attention_math",
         "torch._scaled_dot_product_attention_math(query, key, value)[0]",

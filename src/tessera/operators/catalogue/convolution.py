@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from tessera.operators.catalogue.families import Sizes
@@ -13,11 +13,12 @@ from tessera.operators.operator import Input, Operator, OperatorCall, Shape, mak
 from tessera.operators.work import count_convolution_flops
 
 # (n, channels, side): a small size dominated by call overhead, a ResNet layer, and a batch of that layer
-SERIES_SCALES = ((1, 16, 128), (4, 64, 1024), (16, 128, 4096))
-IMAGE_SCALES = ((1, 16, 28), (1, 64, 56), (8, 64, 56))
-DEEP_IMAGE_SCALES = ((1, 16, 14), (1, 256, 14), (8, 256, 28))
-VOLUME_SCALES = ((1, 8, 8), (1, 32, 16), (2, 64, 24))
-
+Scales = tuple[tuple[int, int, int], ...]
+SERIES_SCALES: Scales = ((1, 16, 128), (4, 64, 1024), (16, 128, 4096))
+IMAGE_SCALES: Scales = ((1, 16, 28), (1, 64, 56), (8, 64, 56))
+DEEP_IMAGE_SCALES: Scales = ((1, 16, 14), (1, 256, 14), (8, 256, 28))
+VOLUME_SCALES: Scales = ((1, 8, 8), (1, 32, 16), (2, 64, 24))
+SCALES_BY_DIMS = {1: SERIES_SCALES, 2: IMAGE_SCALES, 3: VOLUME_SCALES}
 
 # normal values of shape (n, channels, *space) in channels-last memory layout
 channels_last_values = Draw("np.moveaxis(rng.standard_normal((shape[0], *shape[2:], shape[1])), -1, 1)")
@@ -36,68 +37,57 @@ def _make_inputs(data: Shape, weight: Shape, *, bias: int = 0, draw: Draw = norm
     return {**inputs, "bias": Input(shape=(bias,))} if bias else inputs
 
 
-def _make_same_width(
-    dims: int, kernel: int, *, groups: int = 1, depthwise: bool = False, bias: bool = False, draw: Draw = normal
-) -> Callable[[int, int, int], dict[str, Input]]:
-    """Return a function that makes the inputs of a convolution with equal input and output channels."""
-
-    def build_inputs(n: int, c: int, side: int) -> dict[str, Input]:
-        weight = (c, 1 if depthwise else c // groups, *(kernel,) * dims)
-        return _make_inputs((n, c, *(side,) * dims), weight, bias=c if bias else 0, draw=draw)
-
-    return build_inputs
-
-
-def _define_convolution(
-    name: str, function: str, reference: str, sizes: Sizes, depthwise: bool, attributes: Any, **how: Any
-) -> Operator:
-    """Define a convolution called with its inputs, then its attributes; with `depthwise`, one group per channel."""
-    keys = [*attributes, *(["groups"] if depthwise else [])]
-    arguments = ", ".join([*sizes["small"], *(f"{key}={key}" for key in keys)])
-    return Operator(
-        name=name,
-        category="convolution",
-        torch=f"{function}({arguments})",
-        reference=f"{reference}({arguments})",
-        sizes=sizes,
-        attributes=(lambda shapes: {**attributes, "groups": shapes["data"][1]}) if depthwise else attributes,
-        **how,
-    )
-
-
-def _define_conv(name: str, dims: int, sizes: Sizes, *, depthwise: bool = False, **attributes: Any) -> Operator:
-    function = f"F.conv{dims}d"
-    return _define_convolution(
-        name, function, "ref.convolution", sizes, depthwise, attributes, flops=count_convolution_flops("weight")
-    )
-
-
 def _count_transposed_flops(call: OperatorCall) -> float:
     """Count two FLOPs per input element and weight of its channel; the weight has the shape (in, out, *kernel)."""
     return 2.0 * math.prod(call.shapes["data"]) * math.prod(call.shapes["weight"][1:])
 
 
-def _define_transposed(name: str, dims: int, sizes: Sizes, *, depthwise: bool = False, **attributes: Any) -> Operator:
-    function = f"F.conv_transpose{dims}d"
-    return _define_convolution(
-        name, function, "ref.transposed_convolution", sizes, depthwise, attributes, flops=_count_transposed_flops
+def _define_conv(
+    name: str,
+    dims: int,
+    kernel: int | Sizes,
+    *,
+    scales: Scales | None = None,
+    transposed: bool = False,
+    depthwise: bool = False,
+    bias: bool = False,
+    draw: Draw = normal,
+    **attributes: Any,
+) -> Operator:
+    """Define a convolution, called with its inputs and then its attributes; with `depthwise`, one group per channel.
+
+    `kernel` is the side of the kernel, for equal input and output channels, or the inputs of each size. `scales` are
+    (n, channels, side).
+    """
+
+    def build_inputs(n: int, c: int, side: int) -> dict[str, Input]:
+        assert isinstance(kernel, int)
+        weight = (c, 1 if depthwise else c // attributes.get("groups", 1), *(kernel,) * dims)
+        return _make_inputs((n, c, *(side,) * dims), weight, bias=c if bias else 0, draw=draw)
+
+    sizes = make_sizes(build_inputs, *(scales or SCALES_BY_DIMS[dims])) if isinstance(kernel, int) else kernel
+    keys = [*attributes, *(["groups"] if depthwise else [])]
+    arguments = ", ".join([*sizes["small"], *(f"{key}={key}" for key in keys)])
+    return Operator(
+        name=name,
+        category="convolution",
+        torch=f"F.conv{'_transpose' if transposed else ''}{dims}d({arguments})",
+        reference=f"ref.{'transposed_' if transposed else ''}convolution({arguments})",
+        sizes=sizes,
+        attributes=(lambda shapes: {**attributes, "groups": shapes["data"][1]}) if depthwise else attributes,
+        flops=_count_transposed_flops if transposed else count_convolution_flops("weight"),
     )
 
 
+_define_transposed = partial(_define_conv, transposed=True)
+
 _CONV1D_OPERATORS = (
-    _define_conv("conv1d", 1, make_sizes(_make_same_width(1, 3), *SERIES_SCALES), stride=1, padding=1),
-    _define_conv("conv1d_1x1", 1, make_sizes(_make_same_width(1, 1), *SERIES_SCALES), stride=1, padding=0),
-    _define_conv("conv1d_dilated", 1, make_sizes(_make_same_width(1, 3), *SERIES_SCALES), padding=8, dilation=8),
+    _define_conv("conv1d", 1, 3, stride=1, padding=1),
+    _define_conv("conv1d_1x1", 1, 1, stride=1, padding=0),
+    _define_conv("conv1d_dilated", 1, 3, padding=8, dilation=8),
     # torch 2.13 never returns from this convolution in float16 on CPUs with AVX512-FP16
     replace(
-        _define_conv(
-            "conv1d_depthwise",
-            1,
-            make_sizes(_make_same_width(1, 31, depthwise=True), *SERIES_SCALES),
-            depthwise=True,
-            padding=15,
-        ),
-        dtypes=("float32", "float64", "bfloat16"),
+        _define_conv("conv1d_depthwise", 1, 31, depthwise=True, padding=15), dtypes=("float32", "float64", "bfloat16")
     ),
     _define_conv(
         "conv1d_stem",
@@ -109,61 +99,24 @@ _CONV1D_OPERATORS = (
 )
 
 _CONV2D_OPERATORS = (
-    _define_conv("conv2d", 2, make_sizes(_make_same_width(2, 3), *IMAGE_SCALES), stride=1, padding=1),
-    _define_conv("conv2d_bias", 2, make_sizes(_make_same_width(2, 3, bias=True), *IMAGE_SCALES), stride=1, padding=1),
-    _define_conv(
-        "conv2d_channels_last",
-        2,
-        make_sizes(_make_same_width(2, 3, draw=channels_last_values), *IMAGE_SCALES),
-        stride=1,
-        padding=1,
-    ),
-    _define_conv("conv2d_5x5", 2, make_sizes(_make_same_width(2, 5), *IMAGE_SCALES), stride=1, padding=2),
-    _define_conv("conv2d_strided", 2, make_sizes(_make_same_width(2, 3), *IMAGE_SCALES), stride=2, padding=1),
-    _define_conv("conv2d_dilated", 2, make_sizes(_make_same_width(2, 3), *IMAGE_SCALES), padding=2, dilation=2),
-    _define_conv("conv2d_grouped", 2, make_sizes(_make_same_width(2, 3, groups=8), *IMAGE_SCALES), padding=1, groups=8),
-    _define_conv(
-        "conv2d_depthwise",
-        2,
-        make_sizes(_make_same_width(2, 3, depthwise=True), *IMAGE_SCALES),
-        depthwise=True,
-        padding=1,
-    ),
-    _define_conv(
-        "conv2d_depthwise_7x7",
-        2,
-        make_sizes(_make_same_width(2, 7, depthwise=True), *IMAGE_SCALES),
-        depthwise=True,
-        padding=3,
-    ),
-    _define_conv(
-        "conv2d_depthwise_channels_last",
-        2,
-        make_sizes(_make_same_width(2, 3, depthwise=True, draw=channels_last_values), *IMAGE_SCALES),
-        depthwise=True,
-        padding=1,
-    ),
-    _define_conv("conv2d_deep", 2, make_sizes(_make_same_width(2, 3), *DEEP_IMAGE_SCALES), stride=1, padding=1),
-    _define_conv(
-        "conv2d_1x1",
-        2,
-        make_sizes(lambda n, c, s: _make_inputs((n, c, s, s), (4 * c, c, 1, 1)), *IMAGE_SCALES),
-        stride=1,
-        padding=0,
-    ),
-    _define_conv(
-        "conv2d_1x1_strided",
-        2,
-        make_sizes(lambda n, c, s: _make_inputs((n, c, s, s), (2 * c, c, 1, 1)), *IMAGE_SCALES),
-        stride=2,
-        padding=0,
-    ),
-    _define_conv(
-        "conv2d_1x7",
-        2,
-        make_sizes(lambda n, c, s: _make_inputs((n, c, s, s), (c, c, 1, 7)), *IMAGE_SCALES),
-        stride=1,
-        padding=(0, 3),
+    _define_conv("conv2d", 2, 3, stride=1, padding=1),
+    _define_conv("conv2d_bias", 2, 3, bias=True, stride=1, padding=1),
+    _define_conv("conv2d_channels_last", 2, 3, draw=channels_last_values, stride=1, padding=1),
+    _define_conv("conv2d_5x5", 2, 5, stride=1, padding=2),
+    _define_conv("conv2d_strided", 2, 3, stride=2, padding=1),
+    _define_conv("conv2d_dilated", 2, 3, padding=2, dilation=2),
+    _define_conv("conv2d_grouped", 2, 3, padding=1, groups=8),
+    _define_conv("conv2d_depthwise", 2, 3, depthwise=True, padding=1),
+    _define_conv("conv2d_depthwise_7x7", 2, 7, depthwise=True, padding=3),
+    _define_conv("conv2d_depthwise_channels_last", 2, 3, depthwise=True, draw=channels_last_values, padding=1),
+    _define_conv("conv2d_deep", 2, 3, scales=DEEP_IMAGE_SCALES, stride=1, padding=1),
+    *(
+        _define_conv(name, 2, make_sizes(build_inputs, *IMAGE_SCALES), stride=stride, padding=padding)
+        for name, build_inputs, stride, padding in (
+            ("conv2d_1x1", lambda n, c, s: _make_inputs((n, c, s, s), (4 * c, c, 1, 1)), 1, 0),
+            ("conv2d_1x1_strided", lambda n, c, s: _make_inputs((n, c, s, s), (2 * c, c, 1, 1)), 2, 0),
+            ("conv2d_1x7", lambda n, c, s: _make_inputs((n, c, s, s), (c, c, 1, 7)), 1, (0, 3)),
+        )
     ),
     _define_conv(
         "conv2d_stem",
@@ -187,41 +140,19 @@ _CONV2D_OPERATORS = (
 )
 
 _CONV3D_OPERATORS = (
-    _define_conv("conv3d", 3, make_sizes(_make_same_width(3, 3), *VOLUME_SCALES), stride=1, padding=1),
-    _define_conv("conv3d_1x1", 3, make_sizes(_make_same_width(3, 1), *VOLUME_SCALES), stride=1, padding=0),
-    _define_conv("conv3d_strided", 3, make_sizes(_make_same_width(3, 3), *VOLUME_SCALES), stride=2, padding=1),
-    _define_conv(
-        "conv3d_depthwise",
-        3,
-        make_sizes(_make_same_width(3, 3, depthwise=True), *VOLUME_SCALES),
-        depthwise=True,
-        padding=1,
-    ),
+    _define_conv("conv3d", 3, 3, stride=1, padding=1),
+    _define_conv("conv3d_1x1", 3, 1, stride=1, padding=0),
+    _define_conv("conv3d_strided", 3, 3, stride=2, padding=1),
+    _define_conv("conv3d_depthwise", 3, 3, depthwise=True, padding=1),
 )
 
 _TRANSPOSED_OPERATORS = (
-    _define_transposed("conv_transpose1d", 1, make_sizes(_make_same_width(1, 4), *SERIES_SCALES), stride=2, padding=1),
-    _define_transposed("conv_transpose2d", 2, make_sizes(_make_same_width(2, 4), *IMAGE_SCALES), stride=2, padding=1),
-    _define_transposed(
-        "conv_transpose2d_bias", 2, make_sizes(_make_same_width(2, 2, bias=True), *IMAGE_SCALES), stride=2, padding=0
-    ),
-    _define_transposed(
-        "conv_transpose2d_output_padding",
-        2,
-        make_sizes(_make_same_width(2, 3), *IMAGE_SCALES),
-        stride=2,
-        padding=1,
-        output_padding=1,
-    ),
-    _define_transposed(
-        "conv_transpose2d_depthwise",
-        2,
-        make_sizes(_make_same_width(2, 4, depthwise=True), *IMAGE_SCALES),
-        depthwise=True,
-        stride=2,
-        padding=1,
-    ),
-    _define_transposed("conv_transpose3d", 3, make_sizes(_make_same_width(3, 4), *VOLUME_SCALES), stride=2, padding=1),
+    _define_transposed("conv_transpose1d", 1, 4, stride=2, padding=1),
+    _define_transposed("conv_transpose2d", 2, 4, stride=2, padding=1),
+    _define_transposed("conv_transpose2d_bias", 2, 2, bias=True, stride=2, padding=0),
+    _define_transposed("conv_transpose2d_output_padding", 2, 3, stride=2, padding=1, output_padding=1),
+    _define_transposed("conv_transpose2d_depthwise", 2, 4, depthwise=True, stride=2, padding=1),
+    _define_transposed("conv_transpose3d", 3, 4, stride=2, padding=1),
 )
 
 _SEQUENCE_OPERATORS = (

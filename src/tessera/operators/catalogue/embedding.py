@@ -48,17 +48,16 @@ def _make_distinct_rows(words: int, features: int, count: int, length: int) -> d
     }
 
 
-def _define_lookup(name: str, torch: str, inputs: Any, **others: Any) -> Operator:
+def _define_lookup(name: str, inputs: Any) -> Operator:
     """Define an embedding lookup, which copies rows without arithmetic."""
     return Operator(
         name=name,
         category="embedding",
-        torch=torch,
+        torch="F.embedding(index, weight)",
         reference="np.take(weight, index, axis=0)",
         sizes=make_sizes(inputs, *TABLE_SCALES),
         moved=count_output_bytes,
         backward_flops=0.0,
-        **others,
     )
 
 
@@ -88,8 +87,8 @@ def _define_bag(name: str, torch: str, reference: str, inputs: Any, **others: An
 
 
 OPERATORS = (
-    _define_lookup("embedding", "F.embedding(index, weight)", _make_sentences),
-    _define_lookup("embedding_frequent", "F.embedding(index, weight)", _make_frequent_words),
+    _define_lookup("embedding", _make_sentences),
+    _define_lookup("embedding_frequent", _make_frequent_words),
     _define_bag(
         "embedding_bag", "index, weight, mode='sum'", "np.take(weight, index, axis=0).sum(axis=1)", _make_sentences
     ),

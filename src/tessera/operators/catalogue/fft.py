@@ -44,14 +44,15 @@ def _count_transform_flops(dims: int, per_value: float) -> CountFunction:
 
 
 def _define_transform(
-    name: str, reference: str, sizes: Sizes, dims: int, *, real: bool, function: str = ""
+    name: str, sizes: Sizes, dims: int, *, real: bool, function: str = "", library: str = "np"
 ) -> Operator:
+    """Define a transform; `function` is its name in torch and in the reference `library` (default: from `name`)."""
     called = function or name.removeprefix("fft_")
     return Operator(
         name=name,
         category="fft",
         torch=f"torch.fft.{called}(data)",
-        reference=f"{reference}(data)",
+        reference=f"{library}.fft.{called}(data)",
         sizes=sizes,
         flops=_count_transform_flops(dims, 2.5 if real else 5.0),
         backward_flops=1.0,
@@ -104,42 +105,33 @@ def _get_frame_sizes(shapes: Mapping[str, Any]) -> dict[str, int]:
 
 
 OPERATORS = (
-    _define_transform("fft_fft", "np.fft.fft", _make_complex(*ROW_SCALES), 1, real=False),
-    _define_transform("fft_ifft", "np.fft.ifft", _make_complex(*ROW_SCALES), 1, real=False),
-    _define_transform("fft_rfft", "np.fft.rfft", _make_real(*ROW_SCALES), 1, real=True),
-    _define_transform("fft_irfft", "np.fft.irfft", _make_complex(*ROW_SCALES, half=True), 1, real=True),
-    _define_transform("fft_hfft", "np.fft.hfft", _make_complex(*ROW_SCALES, half=True), 1, real=True),
-    _define_transform("fft_ihfft", "np.fft.ihfft", _make_real(*ROW_SCALES), 1, real=True),
-    _define_transform("fft_fft_real", "np.fft.fft", _make_real(*ROW_SCALES), 1, real=False, function="fft"),
+    _define_transform("fft_fft", _make_complex(*ROW_SCALES), 1, real=False),
+    _define_transform("fft_ifft", _make_complex(*ROW_SCALES), 1, real=False),
+    _define_transform("fft_rfft", _make_real(*ROW_SCALES), 1, real=True),
+    _define_transform("fft_irfft", _make_complex(*ROW_SCALES, half=True), 1, real=True),
+    _define_transform("fft_hfft", _make_complex(*ROW_SCALES, half=True), 1, real=True),
+    _define_transform("fft_ihfft", _make_real(*ROW_SCALES), 1, real=True),
+    _define_transform("fft_fft_real", _make_real(*ROW_SCALES), 1, real=False, function="fft"),
     _define_transform(
-        "fft_fft_prime", "np.fft.fft", _make_complex((8, 251), (128, 4093), (512, 16381)), 1, real=False, function="fft"
+        "fft_fft_prime", _make_complex((8, 251), (128, 4093), (512, 16381)), 1, real=False, function="fft"
     ),
     _define_transform(
-        "fft_fft_short",
-        "np.fft.fft",
-        _make_complex((128, 16), (32768, 16), (1 << 19, 16)),
-        1,
-        real=False,
-        function="fft",
+        "fft_fft_short", _make_complex((128, 16), (32768, 16), (1 << 19, 16)), 1, real=False, function="fft"
     ),
-    _define_transform(
-        "fft_fft_long", "np.fft.fft", _make_complex((2048,), (1 << 19,), (1 << 22,)), 1, real=False, function="fft"
-    ),
-    _define_transform(
-        "fft_rfft_long", "np.fft.rfft", _make_real((4096,), (1 << 20,), (1 << 23,)), 1, real=True, function="rfft"
-    ),
-    _define_transform("fft_fft2", "np.fft.fft2", _make_complex(*IMAGE_SCALES), 2, real=False),
-    _define_transform("fft_ifft2", "np.fft.ifft2", _make_complex(*IMAGE_SCALES), 2, real=False),
-    _define_transform("fft_rfft2", "np.fft.rfft2", _make_real(*IMAGE_SCALES), 2, real=True),
-    _define_transform("fft_irfft2", "np.fft.irfft2", _make_complex(*IMAGE_SCALES, half=True), 2, real=True),
-    _define_transform("fft_hfft2", "scipy.fft.hfft2", _make_complex(*IMAGE_SCALES, half=True), 2, real=True),
-    _define_transform("fft_ihfft2", "scipy.fft.ihfft2", _make_real(*IMAGE_SCALES), 2, real=True),
-    _define_transform("fft_fftn", "np.fft.fftn", _make_complex(*VOLUME_SCALES), 3, real=False),
-    _define_transform("fft_ifftn", "np.fft.ifftn", _make_complex(*VOLUME_SCALES), 3, real=False),
-    _define_transform("fft_rfftn", "np.fft.rfftn", _make_real(*VOLUME_SCALES), 3, real=True),
-    _define_transform("fft_irfftn", "np.fft.irfftn", _make_complex(*VOLUME_SCALES, half=True), 3, real=True),
-    _define_transform("fft_hfftn", "scipy.fft.hfftn", _make_complex(*VOLUME_SCALES, half=True), 3, real=True),
-    _define_transform("fft_ihfftn", "scipy.fft.ihfftn", _make_real(*VOLUME_SCALES), 3, real=True),
+    _define_transform("fft_fft_long", _make_complex((2048,), (1 << 19,), (1 << 22,)), 1, real=False, function="fft"),
+    _define_transform("fft_rfft_long", _make_real((4096,), (1 << 20,), (1 << 23,)), 1, real=True, function="rfft"),
+    _define_transform("fft_fft2", _make_complex(*IMAGE_SCALES), 2, real=False),
+    _define_transform("fft_ifft2", _make_complex(*IMAGE_SCALES), 2, real=False),
+    _define_transform("fft_rfft2", _make_real(*IMAGE_SCALES), 2, real=True),
+    _define_transform("fft_irfft2", _make_complex(*IMAGE_SCALES, half=True), 2, real=True),
+    _define_transform("fft_hfft2", _make_complex(*IMAGE_SCALES, half=True), 2, real=True, library="scipy"),
+    _define_transform("fft_ihfft2", _make_real(*IMAGE_SCALES), 2, real=True, library="scipy"),
+    _define_transform("fft_fftn", _make_complex(*VOLUME_SCALES), 3, real=False),
+    _define_transform("fft_ifftn", _make_complex(*VOLUME_SCALES), 3, real=False),
+    _define_transform("fft_rfftn", _make_real(*VOLUME_SCALES), 3, real=True),
+    _define_transform("fft_irfftn", _make_complex(*VOLUME_SCALES, half=True), 3, real=True),
+    _define_transform("fft_hfftn", _make_complex(*VOLUME_SCALES, half=True), 3, real=True, library="scipy"),
+    _define_transform("fft_ihfftn", _make_real(*VOLUME_SCALES), 3, real=True, library="scipy"),
     _define_shift("fftshift"),
     _define_shift("ifftshift"),
     _define_frequencies("fftfreq"),

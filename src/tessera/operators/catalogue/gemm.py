@@ -25,6 +25,15 @@ def _define_matmul(name: str, sizes: Sizes, **others: Any) -> Operator:
     return _define_gemm(name, *write_both("matmul(lhs, rhs)"), sizes, **others)
 
 
+def _define_linear(name: str, inputs: Callable[..., dict[str, Input]], *scales: tuple[int, ...]) -> Operator:
+    """Define a linear layer, with a bias if the inputs have one."""
+    sizes = make_sizes(inputs, *scales)
+    torch, reference = f"F.linear({', '.join(sizes['small'])})", "np.matmul(data, weight.T)"
+    if "bias" in sizes["small"]:
+        reference += " + bias"
+    return _define_gemm(name, torch, reference, sizes, flops=count_matmul_flops("data", -1))
+
+
 def _make_pair(lhs: Shape, rhs: Shape, **others: Any) -> dict[str, Input]:
     return {"lhs": Input(shape=lhs, **others), "rhs": Input(shape=rhs, **others)}
 
@@ -198,34 +207,10 @@ _LAYER_OPERATORS = (
         aliases=("addmm_",),
         differentiable=False,
     ),
-    _define_gemm(
-        "linear",
-        "F.linear(data, weight, bias)",
-        "np.matmul(data, weight.T) + bias",
-        make_sizes(_make_layer_with_bias, *LAYER_SCALES),
-        flops=count_matmul_flops("data", -1),
-    ),
-    _define_gemm(
-        "linear_no_bias",
-        "F.linear(data, weight)",
-        "np.matmul(data, weight.T)",
-        make_sizes(_make_layer, *LAYER_SCALES),
-        flops=count_matmul_flops("data", -1),
-    ),
-    _define_gemm(
-        "linear_sequence",
-        "F.linear(data, weight, bias)",
-        "np.matmul(data, weight.T) + bias",
-        make_sizes(_make_layer_with_bias, (32, 128, 2, 8), (256, 1024, 4, 128), (512, 2048, 8, 512)),
-        flops=count_matmul_flops("data", -1),
-    ),
-    _define_gemm(
-        "linear_classifier",
-        "F.linear(data, weight, bias)",
-        "np.matmul(data, weight.T) + bias",
-        make_sizes(_make_layer_with_bias, (64, 100, 1), (2048, 1000, 1), (4096, 32000, 1)),
-        flops=count_matmul_flops("data", -1),
-    ),
+    _define_linear("linear", _make_layer_with_bias, *LAYER_SCALES),
+    _define_linear("linear_no_bias", _make_layer, *LAYER_SCALES),
+    _define_linear("linear_sequence", _make_layer_with_bias, (32, 128, 2, 8), (256, 1024, 4, 128), (512, 2048, 8, 512)),
+    _define_linear("linear_classifier", _make_layer_with_bias, (64, 100, 1), (2048, 1000, 1), (4096, 32000, 1)),
     _define_gemm(
         "bilinear",
         "F.bilinear(lhs, rhs, weight, bias)",

@@ -8,6 +8,7 @@ overflow over any number of calls.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from tessera.operators.catalogue.families import (
@@ -144,7 +145,16 @@ def _make_distinct_values_draw(dim: int, offset: float) -> Draw:
     return Draw(f"(rng.random(shape).argsort({dim}) + {offset} - shape[{dim}] / 2) / 1024")
 
 
-def _define_inplace(name: str, torch: str, reference: str, sizes: Sizes, **rest: Any) -> Operator:
+def _define_write(
+    name: str, arguments: str, reference: str, sizes: Sizes, *, function: str = "", **rest: Any
+) -> Operator:
+    """Define an operator that writes into a copy of `data`; `arguments` follow `data` in the call of torch."""
+    return _define_indexing(name, f"torch.{function or name}(data, {arguments})", reference, sizes, **rest)
+
+
+def _define_inplace(
+    name: str, arguments: str, reference: str, sizes: Sizes, *, torch: str = "", **rest: Any
+) -> Operator:
     """Define an in-place operator, which reads the index and the source and writes only the indexed values."""
 
     def count_moved_bytes(call: OperatorCall) -> float:
@@ -153,7 +163,11 @@ def _define_inplace(name: str, torch: str, reference: str, sizes: Sizes, **rest:
         return index + 2.0 * (source or call.read["data"] / 2)
 
     settings: dict[str, Any] = {"aliases": (f"{name}_",), "moved": count_moved_bytes, **NO_GRADIENT, **rest}
-    return _define_indexing(f"inplace_{name}", torch, reference, sizes, **settings)
+    return _define_indexing(f"inplace_{name}", torch or f"data.{name}_({arguments})", reference, sizes, **settings)
+
+
+_define_sum = partial(_define_write, flops=count_per_input("source"))
+_define_inplace_sum = partial(_define_inplace, flops=count_per_input("source"))
 
 
 def _make_inputs(
@@ -233,188 +247,126 @@ _FILL_VALUE = {"value": 0.5}
 
 _WRITE_OPERATORS = (
     # into a copy
-    _define_indexing(
-        "scatter", "torch.scatter(data, dim, index, source)", _SCATTER_REFERENCE, _SCATTER_INPUTS, attributes=DIM_1
-    ),
-    _define_indexing(
+    _define_write("scatter", "dim, index, source", _SCATTER_REFERENCE, _SCATTER_INPUTS, attributes=DIM_1),
+    _define_write(
         "scatter_value",
-        "torch.scatter(data, dim, index, value)",
+        "dim, index, value",
         "ref.replaced(data, ref.along(index, dim), value)",
         _make_inputs(distinct_integers, shape=_get_half_shape),
         attributes={"dim": 1, "value": 0.5},
+        function="scatter",
     ),
-    _define_indexing(
-        "index_copy",
-        "torch.index_copy(data, 0, index, source)",
-        _COPY_ROWS_REFERENCE,
-        _make_rows_to_write(distinct_integers),
+    _define_write("index_copy", "0, index, source", _COPY_ROWS_REFERENCE, _make_rows_to_write(distinct_integers)),
+    _define_write("index_fill", "0, index, value", _FILL_ROWS_REFERENCE, _FILL_INPUTS, attributes=_FILL_VALUE),
+    _define_write("index_put", "(index,), source", _COPY_ROWS_REFERENCE, _make_rows_to_write(distinct_integers)),
+    _define_write("put", "index, source", "ref.replaced(data.ravel(), index, source).reshape(data.shape)", _PUT_INPUTS),
+    _define_write(
+        "masked_fill", "mask, value", "np.where(mask, value, data)", _MASKED_MATRIX_INPUTS, attributes=_FILL_VALUE
     ),
-    _define_indexing(
-        "index_fill",
-        "torch.index_fill(data, 0, index, value)",
-        _FILL_ROWS_REFERENCE,
-        _FILL_INPUTS,
-        attributes=_FILL_VALUE,
-    ),
-    _define_indexing(
-        "index_put",
-        "torch.index_put(data, (index,), source)",
-        _COPY_ROWS_REFERENCE,
-        _make_rows_to_write(distinct_integers),
-    ),
-    _define_indexing(
-        "put",
-        "torch.put(data, index, source)",
-        "ref.replaced(data.ravel(), index, source).reshape(data.shape)",
-        _PUT_INPUTS,
-    ),
-    _define_indexing(
-        "masked_fill",
-        "torch.masked_fill(data, mask, value)",
-        "np.where(mask, value, data)",
-        _MASKED_MATRIX_INPUTS,
-        attributes=_FILL_VALUE,
-    ),
-    _define_indexing(
-        "masked_scatter", "torch.masked_scatter(data, mask, source)", _COPY_MASKED_REFERENCE, _MASKED_SOURCE_INPUTS
-    ),
-    _define_indexing(
+    _define_write("masked_scatter", "mask, source", _COPY_MASKED_REFERENCE, _MASKED_SOURCE_INPUTS),
+    _define_write(
         "slice_scatter",
-        "torch.slice_scatter(data, source, 0, start, end)",
+        "source, 0, start, end",
         "ref.replaced(data, np.s_[start:end], source)",
         _UPPER_HALF_INPUTS,
         attributes=lambda shapes: {"start": 0, "end": shapes["source"][0]},
     ),
-    _define_indexing(
+    _define_write(
         "select_scatter",
-        "torch.select_scatter(data, source, 1, index)",
+        "source, 1, index",
         "ref.replaced(data, np.s_[:, index], source)",
         _ROW_INPUTS,
         attributes={"index": 3},
     ),
-    _define_indexing(
-        "diagonal_scatter",
-        "torch.diagonal_scatter(data, source)",
-        "ref.replaced(data, np.diag_indices(len(source)), source)",
-        _ROW_INPUTS,
+    _define_write(
+        "diagonal_scatter", "source", "ref.replaced(data, np.diag_indices(len(source)), source)", _ROW_INPUTS
     ),
-    _define_indexing(
-        # not differentiable here: torch 2.13 returns a wrong gradient of the data, as torch's own gradcheck reports
+    # not differentiable here: torch 2.13 returns a wrong gradient of the data, as torch's own gradcheck reports
+    _define_write(
         "as_strided_scatter",
-        "torch.as_strided_scatter(data, source, source.shape, (2 * data.shape[1], 1))",
+        "source, source.shape, (2 * data.shape[1], 1)",
         "ref.replaced(data, np.s_[::2], source)",
         _UPPER_HALF_INPUTS,
         **NO_GRADIENT,
     ),
     # adding and reducing into a copy
-    _define_indexing(
-        "scatter_add",
-        "torch.scatter_add(data, dim, index, source)",
-        _SCATTER_ADD_REFERENCE,
-        _ADD_INPUTS,
-        attributes=DIM_1,
-        flops=count_per_input("source"),
-    ),
-    _define_indexing(
+    _define_sum("scatter_add", "dim, index, source", _SCATTER_ADD_REFERENCE, _ADD_INPUTS, attributes=DIM_1),
+    _define_sum(
         "scatter_add_rows",
-        "torch.scatter_add(data, dim, index, source)",
+        "dim, index, source",
         _SCATTER_ADD_REFERENCE,
         _ADD_INPUTS,
         attributes=DIM_0,
-        flops=count_per_input("source"),
+        function="scatter_add",
     ),
-    _define_indexing(
+    _define_sum(
         "scatter_reduce_amax",
-        "torch.scatter_reduce(data, dim, index, source, 'amax')",
+        "dim, index, source, 'amax'",
         "ref.raised(data, ref.along(index, dim), source)",
         _make_inputs(
             integers, _make_distinct_values_draw(1, 0), shape=_get_square_shape, data=_make_distinct_values_draw(1, 0.5)
         ),
         attributes=DIM_1,
-        flops=count_per_input("source"),
         **WIDE_DTYPES,
+        function="scatter_reduce",
     ),
-    _define_indexing(
+    _define_sum(
         "scatter_reduce_mean",
-        "torch.scatter_reduce(data, dim, index, source, 'mean')",
+        "dim, index, source, 'mean'",
         "ref.averaged(data, ref.along(index, dim), source)",
         _ADD_INPUTS,
         attributes=DIM_1,
-        flops=count_per_input("source"),
+        function="scatter_reduce",
     ),
-    _define_indexing(
-        "index_add",
-        "torch.index_add(data, 0, index, source)",
-        _ADD_ROWS_REFERENCE,
-        _make_rows_to_write(integers),
-        flops=count_per_input("source"),
-    ),
-    _define_indexing(
+    _define_sum("index_add", "0, index, source", _ADD_ROWS_REFERENCE, _make_rows_to_write(integers)),
+    _define_sum(
         "index_put_accumulate",
-        "torch.index_put(data, (index,), source, accumulate=True)",
+        "(index,), source, accumulate=True",
         _ADD_ROWS_REFERENCE,
         _make_rows_to_write(integers),
-        flops=count_per_input("source"),
+        function="index_put",
     ),
-    _define_indexing(
+    _define_sum(
         "index_reduce_amax",
-        "torch.index_reduce(data, 0, index, source, 'amax')",
+        "0, index, source, 'amax'",
         "ref.raised(data, index, source)",
         _make_rows_to_write(integers, _make_distinct_values_draw(0, 0), _make_distinct_values_draw(0, 0.5)),
-        flops=count_per_input("source"),
         **WIDE_DTYPES,
+        function="index_reduce",
     ),
     # in place
-    _define_inplace(
-        "scatter", "data.scatter_(dim, index, source)", _SCATTER_REFERENCE, _SCATTER_INPUTS, attributes=DIM_1
-    ),
-    _define_inplace(
+    _define_inplace("scatter", "dim, index, source", _SCATTER_REFERENCE, _SCATTER_INPUTS, attributes=DIM_1),
+    _define_inplace_sum(
         "scatter_add",
-        "data.scatter_add_(dim, index, source)",
+        "dim, index, source",
         _SCATTER_ADD_REFERENCE,
         _make_inputs(integers, TINY_VALUES, shape=_get_square_shape),
         attributes=DIM_1,
-        flops=count_per_input("source"),
     ),
-    _define_inplace(
-        "index_copy", "data.index_copy_(0, index, source)", _COPY_ROWS_REFERENCE, _make_rows_to_write(distinct_integers)
-    ),
-    _define_inplace(
-        "index_fill", "data.index_fill_(0, index, value)", _FILL_ROWS_REFERENCE, _FILL_INPUTS, attributes=_FILL_VALUE
-    ),
-    _define_inplace(
-        "index_put", "data.index_put_((index,), source)", _COPY_ROWS_REFERENCE, _make_rows_to_write(distinct_integers)
-    ),
+    _define_inplace("index_copy", "0, index, source", _COPY_ROWS_REFERENCE, _make_rows_to_write(distinct_integers)),
+    _define_inplace("index_fill", "0, index, value", _FILL_ROWS_REFERENCE, _FILL_INPUTS, attributes=_FILL_VALUE),
+    _define_inplace("index_put", "(index,), source", _COPY_ROWS_REFERENCE, _make_rows_to_write(distinct_integers)),
     _define_inplace(
         "setitem",
-        "(data.__setitem__(index, source), data)[1]",
+        "",
         "(data.__setitem__(index, source), data)[1]",
         _make_rows_to_write(distinct_integers),
+        torch="(data.__setitem__(index, source), data)[1]",
         aliases=("setitem",),
     ),
-    _define_inplace(
-        "index_add",
-        "data.index_add_(0, index, source)",
-        _ADD_ROWS_REFERENCE,
-        _make_rows_to_write(integers, TINY_VALUES),
-        flops=count_per_input("source"),
+    _define_inplace_sum(
+        "index_add", "0, index, source", _ADD_ROWS_REFERENCE, _make_rows_to_write(integers, TINY_VALUES)
     ),
     _define_inplace(
-        "masked_fill",
-        "data.masked_fill_(mask, value)",
-        "ref.replaced(data, mask, value)",
-        _MASKED_MATRIX_INPUTS,
-        attributes=_FILL_VALUE,
+        "masked_fill", "mask, value", "ref.replaced(data, mask, value)", _MASKED_MATRIX_INPUTS, attributes=_FILL_VALUE
     ),
+    _define_inplace("masked_scatter", "mask, source", _COPY_MASKED_REFERENCE, _MASKED_SOURCE_INPUTS),
     _define_inplace(
-        "masked_scatter", "data.masked_scatter_(mask, source)", _COPY_MASKED_REFERENCE, _MASKED_SOURCE_INPUTS
-    ),
-    _define_inplace(
-        "put", "data.put_(index, source)", "ref.replaced(data.ravel(), index, source).reshape(data.shape)", _PUT_INPUTS
+        "put", "index, source", "ref.replaced(data.ravel(), index, source).reshape(data.shape)", _PUT_INPUTS
     ),
     _define_inplace(
         "fill_diagonal",
-        "data.fill_diagonal_(value)",
+        "value",
         "ref.replaced(data, np.diag_indices(len(data)), value)",
         make_square(),
         attributes=_FILL_VALUE,

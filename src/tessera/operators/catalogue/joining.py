@@ -71,26 +71,13 @@ def _define_pad(name: str, mode: str, numpy: str, sizes: Sizes, dims: int) -> Op
 
 
 OPERATORS = (
-    _define_join(
-        "cat",
-        f"torch.cat({_INPUT_LIST}, dim)",
-        f"np.concatenate({_INPUT_LIST}, dim)",
-        _MATRIX_INPUTS,
-        attributes={"dim": 0},
-    ),
-    _define_join(
-        "cat_cols",
-        f"torch.cat({_INPUT_LIST}, dim)",
-        f"np.concatenate({_INPUT_LIST}, dim)",
-        _MATRIX_INPUTS,
-        attributes={"dim": 1},
-    ),
-    _define_join(
-        "cat_channels",
-        "torch.cat((first, second), dim)",
-        "np.concatenate((first, second), dim)",
-        _FEATURE_MAP_INPUTS,
-        attributes={"dim": 1},
+    *(
+        _define_join(name, f"torch.cat({parts}, dim)", f"np.concatenate({parts}, dim)", sizes, attributes={"dim": dim})
+        for name, parts, sizes, dim in (
+            ("cat", _INPUT_LIST, _MATRIX_INPUTS, 0),
+            ("cat_cols", _INPUT_LIST, _MATRIX_INPUTS, 1),
+            ("cat_channels", "(first, second)", _FEATURE_MAP_INPUTS, 1),
+        )
     ),
     _define_join("cat_vectors", f"torch.cat({_INPUT_LIST})", f"np.concatenate({_INPUT_LIST})", _VECTOR_INPUTS),
     _define_join("stack", *write_both(f"stack({_INPUT_LIST}, dim)"), _MATRIX_INPUTS, attributes={"dim": 0}),

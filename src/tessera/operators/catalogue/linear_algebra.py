@@ -9,7 +9,7 @@ from typing import Any
 from tessera.operators.catalogue.families import WIDE_DTYPES, Sizes, define_operator
 from tessera.operators.draws import Draw, normal, positive_definite, symmetric, uniform, well_conditioned
 from tessera.operators.operator import Input, Operator, OperatorCall, make_sizes
-from tessera.operators.work import count_no_bytes, count_per_input, count_per_output
+from tessera.operators.work import CountFunction, count_no_bytes, count_per_input, count_per_output
 
 # eigenvalues around one: determinants and powers have magnitude one
 near_identity = Draw("np.eye(shape[-1]) + 0.3 / shape[-1] ** 0.5 * rng.standard_normal(shape)")
@@ -56,7 +56,7 @@ def _make_batch(draw: Draw) -> Sizes:
     return make_sizes(lambda count, n: {"data": Input(shape=(count, n, n), draw=draw)}, *BATCH_SCALES)
 
 
-def _count_cubic_flops(times: float) -> Callable[[OperatorCall], float]:
+def _count_cubic_flops(times: float) -> CountFunction:
     """Return a function that counts `times` m n^2 FLOPs for each matrix of m rows and n columns."""
 
     def count_flops(call: OperatorCall) -> float:
@@ -66,112 +66,99 @@ def _count_cubic_flops(times: float) -> Callable[[OperatorCall], float]:
     return count_flops
 
 
-def _define_matrix_operator(
-    name: str, reference: str, sizes: Sizes, flops: Any, torch: str = "", **others: Any
+def _define_matrix(
+    name: str,
+    sizes: Sizes,
+    flops: float | CountFunction,
+    *,
+    function: str = "",
+    torch: str = "",
+    reference: str = "",
+    **others: Any,
 ) -> Operator:
-    """Define an operator on one matrix; its torch function has the operator's name unless `torch` is set.
+    """Define an operator of linear algebra.
 
-    FLOPs are counted for the textbook algorithm (Golub and Van Loan), with its typical number of iterations.
+    `function` is its name in torch and NumPy (default: `name`); it is called with the inputs and the attributes.
+    `torch` and `reference` replace the whole expression. `flops` is a function, or a factor of m n^2 for each matrix of
+    m rows and n columns; FLOPs are those of the textbook algorithm (Golub and Van Loan), with its typical number of
+    iterations.
     """
-    call = torch or f"torch.{name.replace('linalg_', 'linalg.')}(data)"
-    return define_operator("linear_algebra", name, call, reference, sizes, flops=flops, **WIDE_DTYPES, **others)
+    arguments = ", ".join([*sizes["small"], *others.get("attributes", ())])
+    call = f"{(function or name).replace('linalg_', 'linalg.')}({arguments})"
+    torch, reference = torch or f"torch.{call}", reference or f"np.{call}"
+    count = flops if callable(flops) else _count_cubic_flops(flops)
+    return define_operator("linear_algebra", name, torch, reference, sizes, flops=count, **WIDE_DTYPES, **others)
 
 
 TALL_INPUTS = make_sizes(lambda m, n: {"data": Input(shape=(m, n))}, *TALL_SCALES)
 
 _NORM_OPERATORS = (
-    _define_matrix_operator(
-        "linalg_norm", "np.linalg.norm(data)", _make_square(normal, NORM_SIDES), count_per_input("data", 2.0)
-    ),
-    _define_matrix_operator(
+    _define_matrix("linalg_norm", _make_square(normal, NORM_SIDES), count_per_input("data", 2.0)),
+    _define_matrix(
         "linalg_vector_norm",
-        "np.linalg.norm(data, ord=ord, axis=dim)",
         _make_square(normal, NORM_SIDES),
         count_per_input("data", 2.0),
-        "torch.linalg.vector_norm(data, ord, dim)",
+        reference="np.linalg.norm(data, ord=ord, axis=dim)",
         attributes={"ord": 2, "dim": -1},
     ),
     *(
-        _define_matrix_operator(
+        _define_matrix(
             f"linalg_matrix_norm{suffix}",
-            "np.linalg.norm(data, ord=ord, axis=(-2, -1))",
             sizes,
             flops,
-            "torch.linalg.matrix_norm(data, ord)",
+            reference="np.linalg.norm(data, ord=ord, axis=(-2, -1))",
+            torch="torch.linalg.matrix_norm(data, ord)",
             attributes={"ord": order},
         )
         for suffix, order, sizes, flops in (
             ("", "fro", _make_square(normal, NORM_SIDES), count_per_input("data", 2.0)),
             ("_one", 1, _make_square(normal, NORM_SIDES), count_per_input("data", 1.0)),
-            ("_nuclear", "nuc", _make_square(normal, ITERATIVE_SIDES), _count_cubic_flops(8 / 3)),
-            ("_spectral", 2, _make_square(normal, ITERATIVE_SIDES), _count_cubic_flops(8 / 3)),
+            ("_nuclear", "nuc", _make_square(normal, ITERATIVE_SIDES), 8 / 3),
+            ("_spectral", 2, _make_square(normal, ITERATIVE_SIDES), 8 / 3),
         )
     ),
-    _define_matrix_operator(
-        "linalg_cond",
-        "np.linalg.cond(data)",
-        _make_square(well_conditioned, ITERATIVE_SIDES),
-        _count_cubic_flops(8 / 3),
-    ),
-    _define_matrix_operator(
+    _define_matrix("linalg_cond", _make_square(well_conditioned, ITERATIVE_SIDES), 8 / 3),
+    _define_matrix(
         "linalg_matrix_rank",
-        "np.linalg.matrix_rank(data, rtol=rtol)",
         _make_square(low_rank, ITERATIVE_SIDES),
-        _count_cubic_flops(8 / 3),
-        "torch.linalg.matrix_rank(data, rtol=rtol)",
+        8 / 3,
+        reference="np.linalg.matrix_rank(data, rtol=rtol)",
+        torch="torch.linalg.matrix_rank(data, rtol=rtol)",
         attributes={"rtol": 1e-3},
         differentiable=False,
     ),
-    _define_matrix_operator(
+    _define_matrix(
         "trace",
-        "np.trace(data)",
         _make_square(uniform(0.5, 1.5), NORM_SIDES),
         lambda call: call.shapes["data"][0],
         moved=lambda call: call.read["data"] / call.shapes["data"][0],  # reads only the diagonal
     ),
-    _define_matrix_operator(
-        "linalg_diagonal", "np.diagonal(data)", _make_square(normal, NORM_SIDES), lambda call: 0.0, moved=count_no_bytes
+    _define_matrix(
+        "linalg_diagonal",
+        _make_square(normal, NORM_SIDES),
+        lambda call: 0.0,
+        reference="np.diagonal(data)",
+        moved=count_no_bytes,
     ),
-    _define_matrix_operator(
-        "linalg_det", "np.linalg.det(data)", _make_square(near_identity), _count_cubic_flops(2 / 3)
-    ),
-    _define_matrix_operator(
-        "linalg_det_batched",
-        "np.linalg.det(data)",
-        _make_batch(near_identity),
-        _count_cubic_flops(2 / 3),
-        "torch.linalg.det(data)",
-    ),
-    _define_matrix_operator(
-        "linalg_slogdet", "np.linalg.slogdet(data)", _make_square(near_identity), _count_cubic_flops(2 / 3)
-    ),
-    _define_matrix_operator(
-        "logdet", "np.linalg.slogdet(data)[1]", _make_square(near_identity), _count_cubic_flops(2 / 3)
-    ),
+    _define_matrix("linalg_det", _make_square(near_identity), 2 / 3),
+    _define_matrix("linalg_det_batched", _make_batch(near_identity), 2 / 3, function="linalg_det"),
+    _define_matrix("linalg_slogdet", _make_square(near_identity), 2 / 3),
+    _define_matrix("logdet", _make_square(near_identity), 2 / 3, reference="np.linalg.slogdet(data)[1]"),
 )
 
 _FACTORISATION_OPERATORS = (
-    _define_matrix_operator(
-        "linalg_cholesky", "np.linalg.cholesky(data)", _make_square(positive_definite), _count_cubic_flops(1 / 3)
-    ),
-    _define_matrix_operator(
+    _define_matrix("linalg_cholesky", _make_square(positive_definite), 1 / 3),
+    _define_matrix(
         "linalg_cholesky_ex",
-        "(np.linalg.cholesky(data), np.int32(0))",
         _make_square(positive_definite),
-        _count_cubic_flops(1 / 3),
+        1 / 3,
+        reference="(np.linalg.cholesky(data), np.int32(0))",
     ),
-    _define_matrix_operator(
-        "linalg_cholesky_batched",
-        "np.linalg.cholesky(data)",
-        _make_batch(positive_definite),
-        _count_cubic_flops(1 / 3),
-        "torch.linalg.cholesky(data)",
-    ),
-    _define_matrix_operator("linalg_qr", "np.linalg.qr(data)", TALL_INPUTS, _count_cubic_flops(4.0)),
-    _define_matrix_operator("geqrf", "ref.geqrf(data)", TALL_INPUTS, _count_cubic_flops(2.0), differentiable=False),
-    _define_matrix_operator(
+    _define_matrix("linalg_cholesky_batched", _make_batch(positive_definite), 1 / 3, function="linalg_cholesky"),
+    _define_matrix("linalg_qr", TALL_INPUTS, 4.0),
+    _define_matrix("geqrf", TALL_INPUTS, 2.0, reference="ref.geqrf(data)", differentiable=False),
+    _define_matrix(
         "linalg_householder_product",
-        "ref.householder_product(data, tau)",
         make_sizes(
             lambda m, n: {
                 "data": Input(shape=(m, n), draw=reflectors),
@@ -181,13 +168,12 @@ _FACTORISATION_OPERATORS = (
             (512, 64),
             (2048, 256),
         ),
-        _count_cubic_flops(2.0),
-        "torch.linalg.householder_product(data, tau)",
+        2.0,
+        reference="ref.householder_product(data, tau)",
         aliases=("orgqr",),
     ),
-    _define_matrix_operator(
+    _define_matrix(
         "ormqr",
-        "ref.householder_product(data, tau) @ rhs",
         make_sizes(
             lambda n: {
                 "data": Input(shape=(n, n), draw=reflectors),
@@ -199,96 +185,84 @@ _FACTORISATION_OPERATORS = (
             1024,
         ),
         lambda call: 4.0 * math.prod(call.shapes["data"]) * call.shapes["rhs"][1],
-        "torch.ormqr(data, tau, rhs)",
+        reference="ref.householder_product(data, tau) @ rhs",
     ),
-    _define_matrix_operator("linalg_lu", "scipy.linalg.lu(data)", _make_square(normal), _count_cubic_flops(2 / 3)),
-    _define_matrix_operator("linalg_lu_factor", "ref.lu_factor(data)", _make_square(normal), _count_cubic_flops(2 / 3)),
-    _define_matrix_operator(
-        "linalg_lu_factor_ex", "(*ref.lu_factor(data), np.int32(0))", _make_square(normal), _count_cubic_flops(2 / 3)
-    ),
-    _define_matrix_operator(
+    _define_matrix("linalg_lu", _make_square(normal), 2 / 3, reference="scipy.linalg.lu(data)"),
+    _define_matrix("linalg_lu_factor", _make_square(normal), 2 / 3, reference="ref.lu_factor(data)"),
+    _define_matrix("linalg_lu_factor_ex", _make_square(normal), 2 / 3, reference="(*ref.lu_factor(data), np.int32(0))"),
+    _define_matrix(
         "lu_unpack",
-        "ref.lu_unpack(data, pivots)",
         make_sizes(lambda n: {"data": Input(shape=(n, n)), "pivots": _make_pivots(n)}, *DIRECT_SIDES),
         lambda call: 0.0,
-        "torch.lu_unpack(data, pivots)",
+        reference="ref.lu_unpack(data, pivots)",
     ),
-    _define_matrix_operator(
+    _define_matrix(
         "linalg_ldl_factor",
-        "ref.ldl_factor(data)",
         _make_square(heavy_symmetric),
-        _count_cubic_flops(1 / 3),
+        1 / 3,
+        reference="ref.ldl_factor(data)",
         checked="(np.tril(out[0]), out[1])",
         differentiable=False,
     ),
 )
 
 _SPECTRAL_OPERATORS = (
-    _define_matrix_operator(
+    _define_matrix(
         "linalg_svd",
-        "np.linalg.svd(data, full_matrices=False)",
         _make_square(normal, ITERATIVE_SIDES),
-        _count_cubic_flops(22.0),
-        "torch.linalg.svd(data, full_matrices=False)",
+        22.0,
+        reference="np.linalg.svd(data, full_matrices=False)",
+        torch="torch.linalg.svd(data, full_matrices=False)",
         # the sign of singular vectors is arbitrary: compare U S V and the orthogonality of U and V instead
         checked="(out[1], (out[0] * out[1]) @ out[2], out[0].T @ out[0], out[2] @ out[2].T)",
         differentiable=False,
     ),
-    _define_matrix_operator(
+    _define_matrix(
         "linalg_svdvals",
-        "np.linalg.svd(data, compute_uv=False)",
         _make_square(normal, ITERATIVE_SIDES),
-        _count_cubic_flops(8 / 3),
+        8 / 3,
+        reference="np.linalg.svd(data, compute_uv=False)",
     ),
-    _define_matrix_operator(
+    _define_matrix(
         "linalg_eigh",
-        "np.linalg.eigh(data)",
         _make_square(symmetric, ITERATIVE_SIDES),
-        _count_cubic_flops(9.0),
+        9.0,
         checked="(out[0], (out[1] * out[0]) @ out[1].T, out[1].T @ out[1])",
         differentiable=False,
     ),
-    _define_matrix_operator(
-        "linalg_eigvalsh",
-        "np.linalg.eigvalsh(data)",
-        _make_square(symmetric, ITERATIVE_SIDES),
-        _count_cubic_flops(4 / 3),
-    ),
-    _define_matrix_operator(
+    _define_matrix("linalg_eigvalsh", _make_square(symmetric, ITERATIVE_SIDES), 4 / 3),
+    _define_matrix(
         "linalg_eig",
-        "np.linalg.eig(data)",
         _make_square(normal, ITERATIVE_SIDES),
-        _count_cubic_flops(25.0),
+        25.0,
         # the order of eigenvalues and the phase of eigenvectors are arbitrary, so gradients cannot be compared
         checked="(np.sort(np.abs(out[0])), np.abs(i['data'] @ out[1] - out[1] * out[0]) + 1, "
         "np.sum(np.abs(out[1]) ** 2, axis=0))",
         differentiable=False,
     ),
-    _define_matrix_operator(
+    _define_matrix(
         "linalg_eigvals",
-        "np.linalg.eigvals(data)",
         _make_square(normal, ITERATIVE_SIDES),
-        _count_cubic_flops(10.0),
+        10.0,
         checked="(np.sort(np.abs(out[0])), np.sort(out[0].real))",
         differentiable=False,
     ),
 )
 
 _VECTOR_OPERATORS = (
-    _define_matrix_operator(
+    _define_matrix(
         "linalg_cross",
-        "np.cross(lhs, rhs)",
         make_sizes(lambda n: {"lhs": Input(shape=(n, 3)), "rhs": Input(shape=(n, 3))}, 1024, 1 << 18, 1 << 22),
         count_per_output(3.0),
-        "torch.linalg.cross(lhs, rhs)",
+        reference="np.cross(lhs, rhs)",
         aliases=("cross",),
     ),
-    _define_matrix_operator(
+    _define_matrix(
         "linalg_vander",
-        "np.vander(data, n, increasing=True)",
         make_sizes(lambda n: {"data": Input(shape=(n,), draw=uniform(0.5, 1.0))}, 512, 1 << 17, 1 << 20),
         count_per_output(),
-        "torch.linalg.vander(data, N=n)",
+        reference="np.vander(data, n, increasing=True)",
+        torch="torch.linalg.vander(data, N=n)",
         attributes={"n": 8},
     ),
 )
@@ -304,7 +278,7 @@ def _make_system(draw: Draw, **extra_inputs: Callable[[int], Input]) -> Mapping[
     return make_sizes(build_inputs, *DIRECT_SIDES)
 
 
-def _count_solve_flops(factor: float, per_side: float = 2.0) -> Callable[[OperatorCall], float]:
+def _count_solve_flops(factor: float, per_side: float = 2.0) -> CountFunction:
     """Return a function that counts `factor` n^3 FLOPs for a factorisation and `per_side` n^2 per right-hand side."""
 
     def count_flops(call: OperatorCall) -> float:
@@ -314,72 +288,44 @@ def _count_solve_flops(factor: float, per_side: float = 2.0) -> Callable[[Operat
 
 
 _INVERSE_OPERATORS = (
-    _define_matrix_operator(
-        "linalg_inv",
-        "np.linalg.inv(data)",
-        _make_square(well_conditioned),
-        _count_cubic_flops(2.0),
-        aliases=("inverse",),
+    _define_matrix("linalg_inv", _make_square(well_conditioned), 2.0, aliases=("inverse",)),
+    _define_matrix(
+        "linalg_inv_ex", _make_square(well_conditioned), 2.0, reference="(np.linalg.inv(data), np.int32(0))"
     ),
-    _define_matrix_operator(
-        "linalg_inv_ex", "(np.linalg.inv(data), np.int32(0))", _make_square(well_conditioned), _count_cubic_flops(2.0)
-    ),
-    _define_matrix_operator(
-        "linalg_inv_batched",
-        "np.linalg.inv(data)",
-        _make_batch(well_conditioned),
-        _count_cubic_flops(2.0),
-        "torch.linalg.inv(data)",
-    ),
-    _define_matrix_operator(
+    _define_matrix("linalg_inv_batched", _make_batch(well_conditioned), 2.0, function="linalg_inv"),
+    _define_matrix(
         "linalg_pinv",
-        "np.linalg.pinv(data)",
         make_sizes(lambda m, n: {"data": Input(shape=(m, n))}, (32, 16), (256, 64), (1024, 256)),
-        _count_cubic_flops(14.0),
+        14.0,
         aliases=("pinverse",),
     ),
-    _define_matrix_operator(
-        "cholesky_inverse", "np.linalg.inv(data @ data.T)", _make_square(heavy_lower), _count_cubic_flops(2 / 3)
-    ),
-    _define_matrix_operator(
+    _define_matrix("cholesky_inverse", _make_square(heavy_lower), 2 / 3, reference="np.linalg.inv(data @ data.T)"),
+    _define_matrix(
         "linalg_tensorinv",
-        "np.linalg.tensorinv(data, ind)",
         make_sizes(lambda n: {"data": Input(shape=(n, n, n * n), draw=tensor_of_matrix)}, 4, 16, 32),
         lambda call: 2.0 * call.shapes["data"][-1] ** 3,
-        "torch.linalg.tensorinv(data, ind)",
         attributes={"ind": 2},
     ),
-    _define_matrix_operator(
-        "linalg_matrix_power",
-        "np.linalg.matrix_power(data, n)",
-        _make_square(near_identity),
-        _count_cubic_flops(6.0),  # the fifth power takes three matrix products of 2 n^3 FLOPs
-        "torch.linalg.matrix_power(data, n)",
-        attributes={"n": 5},
-    ),
-    _define_matrix_operator(
-        "linalg_matrix_exp", "scipy.linalg.expm(data)", _make_square(near_identity, ITERATIVE_SIDES), lambda call: 0.0
+    # the fifth power takes three matrix products of 2 n^3 FLOPs
+    _define_matrix("linalg_matrix_power", _make_square(near_identity), 6.0, attributes={"n": 5}),
+    _define_matrix(
+        "linalg_matrix_exp",
+        _make_square(near_identity, ITERATIVE_SIDES),
+        lambda call: 0.0,
+        reference="scipy.linalg.expm(data)",
     ),
 )
 
 _SOLVE_OPERATORS = (
-    _define_matrix_operator(
-        "linalg_solve",
-        "np.linalg.solve(data, rhs)",
-        _make_system(well_conditioned),
-        _count_solve_flops(2 / 3),
-        "torch.linalg.solve(data, rhs)",
-    ),
-    _define_matrix_operator(
+    _define_matrix("linalg_solve", _make_system(well_conditioned), _count_solve_flops(2 / 3)),
+    _define_matrix(
         "linalg_solve_ex",
-        "(np.linalg.solve(data, rhs), np.int32(0))",
         _make_system(well_conditioned),
         _count_solve_flops(2 / 3),
-        "torch.linalg.solve_ex(data, rhs)",
+        reference="(np.linalg.solve(data, rhs), np.int32(0))",
     ),
-    _define_matrix_operator(
+    _define_matrix(
         "linalg_solve_batched",
-        "np.linalg.solve(data, rhs)",
         make_sizes(
             lambda count, n: {
                 "data": Input(shape=(count, n, n), draw=well_conditioned),
@@ -388,59 +334,55 @@ _SOLVE_OPERATORS = (
             *BATCH_SCALES,
         ),
         _count_solve_flops(2 / 3),
-        "torch.linalg.solve(data, rhs)",
+        function="linalg_solve",
     ),
-    _define_matrix_operator(
+    _define_matrix(
         "linalg_solve_triangular",
-        "scipy.linalg.solve_triangular(data, rhs)",
         _make_system(heavy_upper),
         _count_solve_flops(0.0, 1.0),
-        "torch.linalg.solve_triangular(data, rhs, upper=True)",
+        reference="scipy.linalg.solve_triangular(data, rhs)",
+        torch="torch.linalg.solve_triangular(data, rhs, upper=True)",
     ),
-    _define_matrix_operator(
+    _define_matrix(
         "triangular_solve",
-        "scipy.linalg.solve_triangular(data, rhs, lower=True)",
         _make_system(heavy_lower),
         _count_solve_flops(0.0, 1.0),
-        "torch.triangular_solve(rhs, data, upper=False)[0]",
+        reference="scipy.linalg.solve_triangular(data, rhs, lower=True)",
+        torch="torch.triangular_solve(rhs, data, upper=False)[0]",
     ),
-    _define_matrix_operator(
+    _define_matrix(
         "cholesky_solve",
-        "np.linalg.solve(data @ data.T, rhs)",
         _make_system(heavy_lower),
         _count_solve_flops(0.0),
-        "torch.cholesky_solve(rhs, data)",
+        reference="np.linalg.solve(data @ data.T, rhs)",
+        torch="torch.cholesky_solve(rhs, data)",
     ),
-    _define_matrix_operator(
+    _define_matrix(
         "linalg_lu_solve",
-        "ref.lu_solve(data, pivots, rhs)",
         _make_system(near_identity, pivots=_make_pivots),
         _count_solve_flops(0.0),
-        "torch.linalg.lu_solve(data, pivots, rhs)",
+        reference="ref.lu_solve(data, pivots, rhs)",
     ),
-    _define_matrix_operator(
+    _define_matrix(
         "linalg_ldl_solve",
-        "ref.ldl_solve(data, rhs)",
         _make_system(heavy_lower, pivots=_make_identity_pivots),
         _count_solve_flops(0.0),
-        "torch.linalg.ldl_solve(data, pivots, rhs)",
+        reference="ref.ldl_solve(data, rhs)",
         differentiable=False,
     ),
-    _define_matrix_operator(
+    _define_matrix(
         "linalg_lstsq",
-        "np.linalg.lstsq(data, rhs)[0]",
         make_sizes(lambda m, n: {"data": Input(shape=(m, n)), "rhs": Input(shape=(m, n // 4))}, *TALL_SCALES),
-        _count_cubic_flops(2.0),
-        "torch.linalg.lstsq(data, rhs).solution",
+        2.0,
+        reference="np.linalg.lstsq(data, rhs)[0]",
+        torch="torch.linalg.lstsq(data, rhs).solution",
     ),
-    _define_matrix_operator(
+    _define_matrix(
         "linalg_tensorsolve",
-        "np.linalg.tensorsolve(data, rhs)",
         make_sizes(
             lambda n: {"data": Input(shape=(n, n, n * n), draw=tensor_of_matrix), "rhs": Input(shape=(n, n))}, 4, 16, 32
         ),
         lambda call: 2 / 3 * call.shapes["data"][-1] ** 3,
-        "torch.linalg.tensorsolve(data, rhs)",
     ),
 )
 

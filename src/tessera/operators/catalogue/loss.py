@@ -19,12 +19,35 @@ BETWEEN_INTEGERS = between_multiples(-3, 3)
 CLASS_COUNT = "shapes['data'][1]"  # number of classes: the second dim of the scores
 
 
-def _define_loss(name: str, torch: str, reference: str, sizes: Sizes, per_value: float, **others: Any) -> Operator:
-    """Define a loss with `per_value` FLOPs per element of its first input, in the forward and in the backward pass."""
-    first = next(iter(sizes["small"]))
-    given: dict[str, Any] = {"flops": count_per_input(first, per_value), "backward_flops": 1.0, "backward_bytes": 1.0}
-    # not float16: the gradient of a mean over a million values underflows
-    given["dtypes"] = ("float32", "float64", "bfloat16")
+def _define_loss(
+    name: str,
+    sizes: Sizes,
+    per_value: float,
+    *,
+    function: str = "",
+    torch: str = "",
+    reference: str = "",
+    **others: Any,
+) -> Operator:
+    """Define a loss with `per_value` FLOPs per element of its first input, in the forward and in the backward pass.
+
+    `function` is the name of the loss in torch and in the reference (default: `name`); it is called with the inputs and
+    the attributes. `torch` and `reference` replace the whole expression.
+    """
+    inputs, given_attributes = [*sizes["small"]], others.get("attributes", {})
+    attributes = [] if callable(given_attributes) else [*given_attributes]
+    torch = torch or f"F.{function or name}({', '.join([*inputs, *(f'{each}={each}' for each in attributes)])})"
+    reference = reference or f"ref.{function or name}({', '.join([*inputs, *attributes])})"
+    given: dict[str, Any] = {
+        "flops": count_per_input(inputs[0], per_value),
+        "backward_flops": 1.0,
+        "backward_bytes": 1.0,
+        "dtypes": (
+            "float32",
+            "float64",
+            "bfloat16",
+        ),  # in float16, the gradient of a mean over a million values underflows
+    }
     return define_operator("loss", name, torch, reference, sizes, **(given | others))
 
 
@@ -76,69 +99,35 @@ def _make_sequences(time: int, n: int, classes: int, length: int) -> dict[str, I
 
 
 _DISTANCE_OPERATORS = (
-    _define_loss("mse_loss", "F.mse_loss(data, target)", "np.mean(np.square(data - target))", _make_pair(), 3.0),
+    _define_loss("mse_loss", _make_pair(), 3.0, reference="np.mean(np.square(data - target))"),
     _define_loss(
-        "l1_loss",
-        "F.l1_loss(data, target)",
-        "np.mean(np.abs(data - target))",
-        _make_pair(BETWEEN_INTEGERS, integers(3, low=-3)),
-        3.0,
+        "l1_loss", _make_pair(BETWEEN_INTEGERS, integers(3, low=-3)), 3.0, reference="np.mean(np.abs(data - target))"
     ),
     _define_loss(
         "smooth_l1_loss",
-        "F.smooth_l1_loss(data, target, beta=beta)",
-        "ref.huber_loss(data, target, beta) / beta",
         _make_pair(),
         5.0,
+        reference="ref.huber_loss(data, target, beta) / beta",
         attributes={"beta": 0.5},
     ),
-    _define_loss(
-        "huber_loss",
-        "F.huber_loss(data, target, delta=delta)",
-        "ref.huber_loss(data, target, delta)",
-        _make_pair(),
-        5.0,
-        attributes={"delta": 0.5},
-    ),
+    _define_loss("huber_loss", _make_pair(), 5.0, attributes={"delta": 0.5}),
 )
 
 _CLASS_OPERATORS = (
-    _define_loss(
-        "cross_entropy", "F.cross_entropy(data, target)", "ref.cross_entropy(data, target)", _make_labelled(), 4.0
-    ),
+    _define_loss("cross_entropy", _make_labelled(), 4.0),
     _define_loss(
         "cross_entropy_label_smoothing",
-        "F.cross_entropy(data, target, label_smoothing=label_smoothing)",
-        "ref.cross_entropy(data, target, label_smoothing=label_smoothing)",
         _make_labelled(),
         5.0,
+        reference="ref.cross_entropy(data, target, label_smoothing=label_smoothing)",
+        torch="F.cross_entropy(data, target, label_smoothing=label_smoothing)",
         attributes={"label_smoothing": 0.1},
     ),
-    _define_loss(
-        "cross_entropy_probabilities",
-        "F.cross_entropy(data, target)",
-        "ref.cross_entropy(data, target)",
-        _make_pair(target=probabilities),
-        6.0,
-    ),
-    _define_loss(
-        "cross_entropy_weighted",
-        "F.cross_entropy(data, target, weight)",
-        "ref.cross_entropy(data, target, weight)",
-        _make_labelled(weight=True),
-        4.0,
-    ),
-    _define_loss(
-        "cross_entropy_2d",
-        "F.cross_entropy(data, target)",
-        "ref.cross_entropy(data, target)",
-        make_sizes(_make_labelled_map, *LABEL_MAP_SCALES),
-        4.0,
-    ),
+    _define_loss("cross_entropy_probabilities", _make_pair(target=probabilities), 6.0, function="cross_entropy"),
+    _define_loss("cross_entropy_weighted", _make_labelled(weight=True), 4.0, function="cross_entropy"),
+    _define_loss("cross_entropy_2d", make_sizes(_make_labelled_map, *LABEL_MAP_SCALES), 4.0, function="cross_entropy"),
     _define_loss(
         "linear_cross_entropy",
-        "F.linear_cross_entropy(data, weight, target)",
-        "ref.cross_entropy(np.matmul(data, weight.T), target)",
         make_sizes(
             lambda n, features, classes: {
                 "data": Input(shape=(n, features)),
@@ -150,20 +139,13 @@ _CLASS_OPERATORS = (
             (512, 512, 32000),
         ),
         0.0,
+        reference="ref.cross_entropy(np.matmul(data, weight.T), target)",
         flops=lambda call: 2.0 * math.prod(call.shapes["data"]) * call.shapes["weight"][0],
         backward_flops=2.0,
     ),
     *(
         # nll_loss reads one score per label; writing the zero gradients of the other scores is not counted
-        _define_loss(
-            name,
-            "F.nll_loss(data, target)",
-            "ref.nll_loss(data, target)",
-            sizes,
-            0.0,
-            moved=_count_label_bytes,
-            backward_bytes=0.0,
-        )
+        _define_loss(name, sizes, 0.0, function="nll_loss", moved=_count_label_bytes, backward_bytes=0.0)
         for name, sizes in (
             ("nll_loss", _make_labelled()),
             ("nll_loss_2d", make_sizes(_make_labelled_map, *LABEL_MAP_SCALES)),
@@ -174,22 +156,18 @@ _CLASS_OPERATORS = (
 _PROBABILITY_OPERATORS = (
     _define_loss(
         "binary_cross_entropy",
-        "F.binary_cross_entropy(data, target)",
-        "-np.mean(target * np.log(data) + (1.0 - target) * np.log(1.0 - data))",
         _make_pair(PROBABILITY_VALUES, PROBABILITY_VALUES),
         7.0,
+        reference="-np.mean(target * np.log(data) + (1.0 - target) * np.log(1.0 - data))",
     ),
     _define_loss(
         "binary_cross_entropy_with_logits",
-        "F.binary_cross_entropy_with_logits(data, target)",
-        "np.mean(np.logaddexp(0.0, data) - data * target)",
         _make_pair(target=PROBABILITY_VALUES),
         6.0,
+        reference="np.mean(np.logaddexp(0.0, data) - data * target)",
     ),
     _define_loss(
         "binary_cross_entropy_pos_weight",
-        "F.binary_cross_entropy_with_logits(data, target, pos_weight=weight)",
-        "np.mean(np.logaddexp(0.0, -data) * target * weight + np.logaddexp(0.0, data) * (1.0 - target))",
         make_sizes(
             lambda n, k: {
                 "data": Input(shape=(n, k)),
@@ -199,45 +177,45 @@ _PROBABILITY_OPERATORS = (
             *SQUARE_SCALES,
         ),
         8.0,
+        reference="np.mean(np.logaddexp(0.0, -data) * target * weight + np.logaddexp(0.0, data) * (1.0 - target))",
+        torch="F.binary_cross_entropy_with_logits(data, target, pos_weight=weight)",
     ),
     _define_loss(
         "kl_div",
-        "F.kl_div(data, target, reduction='batchmean')",
-        "np.sum(target * (np.log(target) - data)) / len(data)",
         _make_pair(target=probabilities),
         4.0,
+        reference="np.sum(target * (np.log(target) - data)) / len(data)",
+        torch="F.kl_div(data, target, reduction='batchmean')",
     ),
     _define_loss(
         "kl_div_log_target",
-        "F.kl_div(data, target, reduction='batchmean', log_target=True)",
-        "np.sum(np.exp(target) * (target - data)) / len(data)",
         _make_pair(uniform(-9.0, -5.0), uniform(-8.0, -6.0)),
         4.0,
+        reference="np.sum(np.exp(target) * (target - data)) / len(data)",
+        torch="F.kl_div(data, target, reduction='batchmean', log_target=True)",
     ),
     _define_loss(
         "poisson_nll_loss",
-        "F.poisson_nll_loss(data, target)",
-        "np.mean(np.exp(data) - target * data)",
         _make_pair(target=integers(5), grad=False),
         4.0,
+        reference="np.mean(np.exp(data) - target * data)",
     ),
     _define_loss(
         "gaussian_nll_loss",
-        "F.gaussian_nll_loss(data, target, variance)",
-        "np.mean(0.5 * (np.log(variance) + np.square(data - target) / variance))",
         _make_pair(variance=uniform(0.5, 2.0)),
         7.0,
+        reference="np.mean(0.5 * (np.log(variance) + np.square(data - target) / variance))",
     ),
 )
 
 _SEQUENCE_OPERATORS = (
     _define_loss(
         "ctc_loss",
-        # the gradient is defined for normalised scores, so the operator includes the normalisation
-        "F.ctc_loss(F.log_softmax(data, -1), target, input_lengths, target_lengths)",
-        "ref.ctc_loss(data, target)",
         make_sizes(_make_sequences, (16, 2, 32, 4), (200, 8, 64, 30), (500, 64, 128, 80)),
         10.0,
+        reference="ref.ctc_loss(data, target)",
+        # the gradient is defined for normalised scores, so the operator includes the normalisation
+        torch="F.ctc_loss(F.log_softmax(data, -1), target, input_lengths, target_lengths)",
         attributes=lambda shapes: {
             "input_lengths": (shapes["data"][0],) * shapes["data"][1],
             "target_lengths": (shapes["target"][1],) * shapes["data"][1],
@@ -265,23 +243,19 @@ STEPPED_VALUES = Draw("0.15 * rng.integers(-20, 21, shape)")
 _MARGIN_OPERATORS = (
     _define_loss(
         "hinge_embedding_loss",
-        "F.hinge_embedding_loss(data, target, margin=margin)",
-        "np.mean(np.where(target > 0, data, np.maximum(margin - data, 0.0)))",
         _make_pair(BETWEEN_INTEGERS, signs, grad=False),
         3.0,
+        reference="np.mean(np.where(target > 0, data, np.maximum(margin - data, 0.0)))",
         attributes={"margin": 1.0},
     ),
     _define_loss(
         "soft_margin_loss",
-        "F.soft_margin_loss(data, target)",
-        "np.mean(np.logaddexp(0.0, -target * data))",
         _make_pair(target=signs, grad=False),
         4.0,
+        reference="np.mean(np.logaddexp(0.0, -target * data))",
     ),
     _define_loss(
         "margin_ranking_loss",
-        "F.margin_ranking_loss(lhs, rhs, target, margin=margin)",
-        "np.mean(np.maximum(margin - target * (lhs - rhs), 0.0))",
         make_sizes(
             lambda n: {
                 "lhs": Input(shape=(n,), draw=BETWEEN_INTEGERS),
@@ -293,28 +267,15 @@ _MARGIN_OPERATORS = (
             1 << 24,
         ),
         5.0,
+        reference="np.mean(np.maximum(margin - target * (lhs - rhs), 0.0))",
         attributes={"margin": 1.0},
     ),
     _define_loss(
-        "triplet_margin_loss",
-        "F.triplet_margin_loss(anchor, positive, negative, margin=margin)",
-        "ref.triplet_margin_loss(anchor, positive, negative, margin)",
-        _make_vectors("anchor", "positive", "negative"),
-        8.0,
-        attributes={"margin": 1.0},
+        "triplet_margin_loss", _make_vectors("anchor", "positive", "negative"), 8.0, attributes={"margin": 1.0}
     ),
-    _define_loss(
-        "cosine_embedding_loss",
-        "F.cosine_embedding_loss(lhs, rhs, target, margin=margin)",
-        "ref.cosine_embedding_loss(lhs, rhs, target, margin)",
-        _make_vectors("lhs", "rhs", pair=True),
-        6.0,
-        attributes={"margin": 0.0},
-    ),
+    _define_loss("cosine_embedding_loss", _make_vectors("lhs", "rhs", pair=True), 6.0, attributes={"margin": 0.0}),
     _define_loss(
         "multi_margin_loss",
-        "F.multi_margin_loss(data, target, margin=margin)",
-        "ref.multi_margin_loss(data, target, margin)",
         _make_labelled(STEPPED_VALUES),
         4.0,
         attributes={"margin": 1.0},
@@ -322,8 +283,6 @@ _MARGIN_OPERATORS = (
     ),
     _define_loss(
         "multilabel_margin_loss",
-        "F.multilabel_margin_loss(data, target)",
-        "ref.multilabel_margin_loss(data, target)",
         make_sizes(
             lambda n, classes: {
                 "data": Input(shape=(n, classes), draw=STEPPED_VALUES),
@@ -338,10 +297,9 @@ _MARGIN_OPERATORS = (
     ),
     _define_loss(
         "multilabel_soft_margin_loss",
-        "F.multilabel_soft_margin_loss(data, target)",
-        "np.mean(np.logaddexp(0.0, -data) * target + np.logaddexp(0.0, data) * (1.0 - target))",
         _make_pair(target=integers(2), grad=False),
         8.0,
+        reference="np.mean(np.logaddexp(0.0, -data) * target + np.logaddexp(0.0, data) * (1.0 - target))",
     ),
 )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from tessera.operators.catalogue.convolution import channels_last_values
@@ -15,10 +16,11 @@ SERIES_SCALES = ((4, 16, 64), (16, 256, 256), (64, 256, 1024))
 VOLUME_SCALES = ((1, 8, 8), (2, 32, 24), (8, 64, 32))
 ROW_SCALES = ((16, 256), (1024, 1024), (16384, 1024))
 POSITIVE_VALUES = uniform(0.5, 1.5)
+EPSILON = {"eps": 1e-5}
 
 
 def _define_normalisation(
-    name: str, torch: str, reference: str, sizes: Sizes, attributes: Any, **others: Any
+    name: str, torch: str, reference: str, sizes: Sizes, attributes: Mapping[str, Any] = EPSILON, **others: Any
 ) -> Operator:
     """Define a normalisation: about 8 FLOPs per element (mean, variance, scaling) forward, 16 backward."""
     return Operator(
@@ -86,28 +88,24 @@ OPERATORS = (
         "F.layer_norm(data, data.shape[-1:], weight, bias, eps)",
         "ref.layer_norm(data, weight, bias, dims=1, eps=eps)",
         ROW_INPUTS,
-        {"eps": 1e-5},
     ),
     _define_normalisation(
         "layer_norm_no_affine",
         "F.layer_norm(data, data.shape[-1:], eps=eps)",
         "ref.layer_norm(data, dims=1, eps=eps)",
         make_sizes(lambda n, features: {"data": Input(shape=(n, features))}, *ROW_SCALES),
-        {"eps": 1e-5},
     ),
     _define_normalisation(
         "layer_norm_images",
         "F.layer_norm(data, data.shape[1:], weight, bias, eps)",
         "ref.layer_norm(data, weight, bias, dims=3, eps=eps)",
         make_sizes(lambda n, c, s: _make_affine((n, c, s, s), (c, s, s)), *IMAGE_SCALES),
-        {"eps": 1e-5},
     ),
     _define_normalisation(
         "native_layer_norm",
         "torch.native_layer_norm(data, data.shape[-1:], weight, bias, eps)",
         "(ref.layer_norm(data, weight, bias, dims=1, eps=eps), *ref.compute_mean_and_rstd(data, (-1,), eps))",
         ROW_INPUTS,
-        {"eps": 1e-5},
     ),
     _define_normalisation(
         "rms_norm",
@@ -120,36 +118,26 @@ OPERATORS = (
             },
             *ROW_SCALES,
         ),
-        {"eps": 1e-5},
         flops=count_per_output(4.0),
     ),
-    _define_normalisation(
-        "group_norm",
-        "F.group_norm(data, num_groups, weight, bias, eps)",
-        "ref.group_norm(data, num_groups, weight, bias, eps=eps)",
-        _make_channels(2, IMAGE_SCALES),
-        {"num_groups": 8, "eps": 1e-5},
+    *(
+        _define_normalisation(
+            name,
+            "F.group_norm(data, num_groups, weight, bias, eps)",
+            "ref.group_norm(data, num_groups, weight, bias, eps=eps)",
+            _make_channels(2, IMAGE_SCALES, draw),
+            {"num_groups": 8, **EPSILON},
+        )
+        for name, draw in (("group_norm", normal), ("group_norm_channels_last", channels_last_values))
     ),
-    _define_normalisation(
-        "group_norm_channels_last",
-        "F.group_norm(data, num_groups, weight, bias, eps)",
-        "ref.group_norm(data, num_groups, weight, bias, eps=eps)",
-        _make_channels(2, IMAGE_SCALES, channels_last_values),
-        {"num_groups": 8, "eps": 1e-5},
-    ),
-    _define_normalisation(
-        "instance_norm",
-        "F.instance_norm(data, weight=weight, bias=bias, eps=eps)",
-        "ref.group_norm(data, data.shape[1], weight, bias, eps=eps)",
-        _make_channels(2, IMAGE_SCALES),
-        {"eps": 1e-5},
-    ),
-    _define_normalisation(
-        "instance_norm_1d",
-        "F.instance_norm(data, weight=weight, bias=bias, eps=eps)",
-        "ref.group_norm(data, data.shape[1], weight, bias, eps=eps)",
-        _make_channels(1, SERIES_SCALES),
-        {"eps": 1e-5},
+    *(
+        _define_normalisation(
+            name,
+            "F.instance_norm(data, weight=weight, bias=bias, eps=eps)",
+            "ref.group_norm(data, data.shape[1], weight, bias, eps=eps)",
+            _make_channels(dims, scales),
+        )
+        for name, dims, scales in (("instance_norm", 2, IMAGE_SCALES), ("instance_norm_1d", 1, SERIES_SCALES))
     ),
     _define_normalisation(
         "local_response_norm",

@@ -20,8 +20,6 @@ SQUARED_GRADIENT_VALUES = uniform(0.5, 1.5)  # values of a running mean of squar
 ADAM_ATTRIBUTES: Mapping[str, Any] = {"lr": 1e-3, "beta1": 0.9, "beta2": 0.999, "eps": 1e-8}
 ADAM_DECAY_ATTRIBUTES = {**ADAM_ATTRIBUTES, "weight_decay": 1e-2}
 MOMENT_STATES = {"exp_avg": normal, "exp_avg_sq": SQUARED_GRADIENT_VALUES}
-ADAM_LIST_ARGUMENTS = "[param], [grad], [exp_avg], [exp_avg_sq], [], [step]"
-ADAM_REFERENCE_ARGUMENTS = "param, grad, exp_avg, exp_avg_sq, step"
 
 
 def _make_scalar(value: float, shape: Shape = ()) -> Input:
@@ -34,34 +32,37 @@ STEP_INPUT = {"step": _make_scalar(9.0)}  # nine steps were made before
 
 def _define_step(
     name: str,
-    function: str,
-    lists: str,
-    reference: str,
     *,
     flops: float,
-    states: Mapping[str, Draw] | None = None,
-    scalars: Mapping[str, Input] | None = None,
-    fixed: str = "foreach=False, maximize=False",
     attributes: Mapping[str, Any],
+    states: Mapping[str, Draw],
+    scalars: Mapping[str, Input] = STEP_INPUT,
+    function: str = "",
+    lists: str = "",
+    reference: str = "",
+    fixed: str = "weight_decay=0.0, foreach=False, maximize=False",
     **others: Any,
 ) -> Operator:
     """Define one optimiser step, which returns the parameter and its states.
 
-    `function` is a function of `torch.optim`; `lists` and `fixed` are the source of its arguments before and after the
-    attributes. `reference` is the start of a call of a reference function, such as `adam(param, grad`, to which the
-    attributes are appended under torch's names.
+    `function` is the name of a function of `torch.optim._functional` (default: `name`). `lists` and `fixed` are the
+    source of its arguments before and after the attributes; by default, `lists` are all inputs. `reference` is the
+    start of a call of a reference function, such as `adam(param, grad` (default: the function with all inputs); the
+    attributes are appended to it under torch's names.
     """
-    known = states or {}
+    draws = {"param": normal, "grad": normal, **states}
 
     def build_inputs(*shape: int) -> dict[str, Input]:
-        draws = {"param": normal, "grad": normal, **known}
-        return {**{key: Input(shape=shape, draw=draw) for key, draw in draws.items()}, **(scalars or {})}
+        return {**{key: Input(shape=shape, draw=draw) for key, draw in draws.items()}, **scalars}
 
+    function = function or name
+    lists = lists or ", ".join(f"[{key}]" for key in (*draws, *scalars))
+    reference = reference or f"{function}({', '.join([*draws, *scalars])}"
     named = ", ".join(f"{key}={key}" for key in attributes)
     return Operator(
         name=name,
         category="optimiser",
-        torch=f"(torch.optim.{function}({lists}, {named}, {fixed}), {', '.join(['param', *known])})",
+        torch=f"(torch.optim._functional.{function}({lists}, {named}, {fixed}), {', '.join(['param', *states])})",
         reference=f"ref.{reference}, {named})",
         attributes=attributes,
         flops=count_per_input("param", flops),
@@ -70,11 +71,11 @@ def _define_step(
     )
 
 
-def _make_many(states: Mapping[str, Draw]) -> Mapping[str, Mapping[str, Input]]:
+def _make_many() -> Mapping[str, Mapping[str, Input]]:
     """Make the inputs of one step of many parameters: stacked parameters, gradients, states and step counts."""
 
     def build_inputs(count: int, each: int) -> dict[str, Input]:
-        draws = {"param": normal, "grad": normal, **states}
+        draws = {"param": normal, "grad": normal, **MOMENT_STATES}
         rows = {key: Input(shape=(count, each), draw=draw) for key, draw in draws.items()}
         return {**rows, "step": _make_scalar(9.0, (count, 1))}
 
@@ -84,10 +85,9 @@ def _make_many(states: Mapping[str, Draw]) -> Mapping[str, Mapping[str, Input]]:
 def _define_sgd(name: str, fixed: str, *, nesterov: bool = False, **others: Any) -> Operator:
     return _define_step(
         name,
-        "_functional.sgd",
-        "[param], [grad], [momentum_buffer]",
-        "sgd(param, grad, momentum_buffer",
+        function="sgd",
         states={"momentum_buffer": normal},
+        scalars={},
         attributes={"lr": 1e-3, "momentum": 0.9, "weight_decay": 1e-2, "nesterov": nesterov},
         fixed=f"{fixed}, dampening=0.0, maximize=False",
         flops=8.0 if nesterov else 6.0,
@@ -96,15 +96,18 @@ def _define_sgd(name: str, fixed: str, *, nesterov: bool = False, **others: Any)
 
 
 def _define_adam(
-    name: str, fixed: str, lists: str = ADAM_LIST_ARGUMENTS, *, decoupled: bool = False, **others: Any
+    name: str,
+    fixed: str,
+    lists: str = "[param], [grad], [exp_avg], [exp_avg_sq], [], [step]",
+    *,
+    decoupled: bool = False,
+    **others: Any,
 ) -> Operator:
     return _define_step(
         name,
-        "_functional.adam",
-        lists,
-        f"adam({ADAM_REFERENCE_ARGUMENTS}",
+        function="adam",
+        lists=lists,
         states=MOMENT_STATES,
-        scalars=STEP_INPUT,
         attributes={**ADAM_DECAY_ATTRIBUTES, "decoupled_weight_decay": decoupled},
         fixed=f"{fixed}, amsgrad=False, maximize=False",
         flops=14.0,
@@ -130,9 +133,7 @@ _SGD_OPERATORS = (
     _define_sgd("sgd_momentum_fused", "fused=True", dtypes=("float32", "float64")),
     _define_step(
         "asgd",
-        "_functional.asgd",
-        "[param], [grad], [average], [mu], [eta], [step]",
-        "asgd(param, grad, average, mu, eta",
+        reference="asgd(param, grad, average, mu, eta",
         states={"average": normal},
         scalars={"mu": _make_scalar(0.5), "eta": _make_scalar(0.01), **STEP_INPUT},
         attributes={"lambd": 1e-4},
@@ -141,11 +142,9 @@ _SGD_OPERATORS = (
     ),
     _define_step(
         "rprop",
-        "_functional.rprop",
-        "[param], [grad], [prev], [step_size], [step]",
-        "rprop(param, grad, prev, step_size",
+        reference="rprop(param, grad, prev, step_size",
+        fixed="foreach=False, maximize=False",
         states={"prev": normal, "step_size": uniform(1e-4, 1e-3)},
-        scalars=STEP_INPUT,
         attributes={"etaminus": 0.5, "etaplus": 1.2, "step_size_min": 1e-6, "step_size_max": 1e-3},
         flops=8.0,
     ),
@@ -158,82 +157,52 @@ _ADAM_OPERATORS = (
     _define_adam("adamw_fused", "fused=True", decoupled=True),
     # many parameters in one call; splitting the rows into a list of views is timed
     _define_adam(
-        "adam_foreach",
-        "foreach=True",
-        "[*param], [*grad], [*exp_avg], [*exp_avg_sq], [], [*step]",
-        sizes=_make_many(MOMENT_STATES),
+        "adam_foreach", "foreach=True", "[*param], [*grad], [*exp_avg], [*exp_avg_sq], [], [*step]", sizes=_make_many()
     ),
     _define_adam(
         "adam_for_loop",
         "foreach=False",
         "[*param], [*grad], [*exp_avg], [*exp_avg_sq], [], [*step]",
-        sizes=_make_many(MOMENT_STATES),
+        sizes=_make_many(),
     ),
     _define_step(
         "adam_amsgrad",
-        "_functional.adam",
-        "[param], [grad], [exp_avg], [exp_avg_sq], [max_exp_avg_sq], [step]",
-        "amsgrad(param, grad, exp_avg, exp_avg_sq, max_exp_avg_sq, step",
+        function="adam",
+        reference="amsgrad(param, grad, exp_avg, exp_avg_sq, max_exp_avg_sq, step",
         states={**MOMENT_STATES, "max_exp_avg_sq": SQUARED_GRADIENT_VALUES},
-        scalars=STEP_INPUT,
         attributes=ADAM_ATTRIBUTES,
         fixed="weight_decay=0.0, amsgrad=True, foreach=False, maximize=False",
         flops=13.0,
     ),
     _define_step(
-        "adamax",
-        "_functional.adamax",
-        "[param], [grad], [exp_avg], [exp_inf], [step]",
-        "adamax(param, grad, exp_avg, exp_inf, step",
-        states={"exp_avg": normal, "exp_inf": SQUARED_GRADIENT_VALUES},
-        scalars=STEP_INPUT,
-        attributes=ADAM_ATTRIBUTES,
-        fixed="weight_decay=0.0, foreach=False, maximize=False",
-        flops=10.0,
+        "adamax", states={"exp_avg": normal, "exp_inf": SQUARED_GRADIENT_VALUES}, attributes=ADAM_ATTRIBUTES, flops=10.0
     ),
     _define_step(
         "nadam",
-        "_functional.nadam",
-        "[param], [grad], [exp_avg], [exp_avg_sq], [mu_product], [step]",
-        "nadam(param, grad, exp_avg, exp_avg_sq, mu_product, step",
         states=MOMENT_STATES,
         scalars={"mu_product": _make_scalar(0.5), **STEP_INPUT},
         attributes={**ADAM_ATTRIBUTES, "momentum_decay": 4e-3},
-        fixed="weight_decay=0.0, foreach=False, maximize=False",
         flops=15.0,
     ),
-    _define_step(
-        "radam",
-        "_functional.radam",
-        "[param], [grad], [exp_avg], [exp_avg_sq], [step]",
-        f"radam({ADAM_REFERENCE_ARGUMENTS}",
-        states=MOMENT_STATES,
-        scalars=STEP_INPUT,
-        attributes=ADAM_ATTRIBUTES,
-        fixed="weight_decay=0.0, foreach=False, maximize=False",
-        flops=14.0,
-    ),
+    _define_step("radam", states=MOMENT_STATES, attributes=ADAM_ATTRIBUTES, flops=14.0),
 )
 
 _ADAPTIVE_OPERATORS = (
     _define_step(
         "rmsprop",
-        "_functional.rmsprop",
-        "[param], [grad], [square_avg], [], [], [step]",
-        "rmsprop(param, grad, square_avg",
+        lists="[param], [grad], [square_avg], [], [], [step]",
+        reference="rmsprop(param, grad, square_avg",
         states={"square_avg": SQUARED_GRADIENT_VALUES},
-        scalars=STEP_INPUT,
         attributes={"lr": 1e-3, "alpha": 0.99, "eps": 1e-8},
         fixed="weight_decay=0.0, momentum=0.0, centered=False, foreach=False, maximize=False",
         flops=8.0,
     ),
     _define_step(
         "rmsprop_momentum",
-        "_functional.rmsprop",
-        "[param], [grad], [square_avg], [], [momentum_buffer], [step]",
-        "rmsprop_momentum(param, grad, square_avg, momentum_buffer",
+        function="rmsprop",
+        lists="[param], [grad], [square_avg], [], [momentum_buffer], [step]",
+        reference="rmsprop_momentum(param, grad, square_avg, momentum_buffer",
         states={"square_avg": SQUARED_GRADIENT_VALUES, "momentum_buffer": normal},
-        scalars=STEP_INPUT,
         attributes={"lr": 1e-3, "alpha": 0.99, "eps": 1e-8, "momentum": 0.9},
         fixed="weight_decay=0.0, centered=False, foreach=False, maximize=False",
         flops=10.0,
@@ -241,11 +210,8 @@ _ADAPTIVE_OPERATORS = (
     *(
         _define_step(
             name,
-            "_functional.adagrad",
-            "[param], [grad], [state_sum], [step]",
-            "adagrad(param, grad, state_sum, step",
+            function="adagrad",
             states={"state_sum": SQUARED_GRADIENT_VALUES},
-            scalars=STEP_INPUT,
             attributes={"lr": 1e-2, "lr_decay": 1e-4, "eps": 1e-10},
             fixed=f"weight_decay=0.0, {how}, maximize=False",
             flops=7.0,
@@ -255,13 +221,9 @@ _ADAPTIVE_OPERATORS = (
     ),
     _define_step(
         "adadelta",
-        "_functional.adadelta",
-        "[param], [grad], [square_avg], [acc_delta], [step]",
-        "adadelta(param, grad, square_avg, acc_delta",
+        reference="adadelta(param, grad, square_avg, acc_delta",
         states={"square_avg": SQUARED_GRADIENT_VALUES, "acc_delta": SQUARED_GRADIENT_VALUES},
-        scalars=STEP_INPUT,
         attributes={"lr": 1e-3, "rho": 0.9, "eps": 1e-6},
-        fixed="weight_decay=0.0, foreach=False, maximize=False",
         flops=13.0,
     ),
     Operator(

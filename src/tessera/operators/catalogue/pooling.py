@@ -54,15 +54,19 @@ def _count_window_flops(call: OperatorCall) -> float:
 
 
 def _define_pool(
-    name: str, function: str, reference: str, sizes: Sizes, *, fixed: str = "", **attributes: Any
+    name: str, sizes: Sizes, *, function: str = "", reference: str = "", fixed: str = "", **attributes: Any
 ) -> Operator:
-    """Define a pooling whose attributes are keyword arguments; `fixed` is the source of arguments for torch only."""
+    """Define a pooling whose attributes are keyword arguments; `fixed` is the source of arguments for torch only.
+
+    `function` is its name in torch (default: `name`), such as `max_pool2d`; by default, the reference is `max_pool`.
+    """
+    function = function or name
     arguments = ", ".join(["data", *(f"{key}={key}" for key in attributes)])
     return Operator(
         name=name,
         category="pooling",
         torch=f"F.{function}({arguments}{fixed})",
-        reference=f"ref.{reference}({arguments})",
+        reference=f"ref.{reference or function[:-2]}({arguments})",
         sizes=sizes,
         attributes=attributes,
         flops=_count_window_flops if "kernel_size" in attributes else count_per_input("data"),
@@ -76,15 +80,11 @@ def _define_windows(dims: int) -> tuple[Operator, ...]:
     """Define the pooling operators that exist in 1D, 2D and 3D, for `dims` dims."""
     data, planes = _make_data(dims), _make_planes(dims)
     return (
-        _define_pool(f"max_pool{dims}d", f"max_pool{dims}d", "max_pool", planes, kernel_size=2, stride=2),
-        _define_pool(f"avg_pool{dims}d", f"avg_pool{dims}d", "avg_pool", data, kernel_size=2, stride=2),
-        _define_pool(f"lp_pool{dims}d", f"lp_pool{dims}d", "lp_pool", data, norm_type=2.0, kernel_size=2, stride=2),
-        _define_pool(
-            f"adaptive_avg_pool{dims}d", f"adaptive_avg_pool{dims}d", "adaptive_avg_pool", data, output_size=7
-        ),
-        _define_pool(
-            f"adaptive_max_pool{dims}d", f"adaptive_max_pool{dims}d", "adaptive_max_pool", planes, output_size=7
-        ),
+        _define_pool(f"max_pool{dims}d", planes, kernel_size=2, stride=2),
+        _define_pool(f"avg_pool{dims}d", data, kernel_size=2, stride=2),
+        _define_pool(f"lp_pool{dims}d", data, norm_type=2.0, kernel_size=2, stride=2),
+        _define_pool(f"adaptive_avg_pool{dims}d", data, output_size=7),
+        _define_pool(f"adaptive_max_pool{dims}d", planes, output_size=7),
         _define_unpool(dims),
     )
 
@@ -146,50 +146,30 @@ OPERATORS = (
     *_define_windows(1),
     *_define_windows(2),
     *_define_windows(3),
-    _define_pool("max_pool2d_stem", "max_pool2d", "max_pool", _make_planes(2), kernel_size=3, stride=2, padding=1),
-    _define_pool(
-        "max_pool2d_dilated", "max_pool2d", "max_pool", _make_planes(2), kernel_size=3, stride=2, padding=1, dilation=2
+    *(
+        _define_pool(f"max_pool2d_{name}", sizes, function="max_pool2d", kernel_size=3, stride=2, padding=1, **more)
+        for name, sizes, more in (
+            ("stem", _make_planes(2), {}),
+            ("dilated", _make_planes(2), {"dilation": 2}),
+            ("channels_last", _make_planes(2, "np.moveaxis(np.ascontiguousarray(np.moveaxis({}, 1, -1)), -1, 1)"), {}),
+            ("with_indices", _make_planes(2), {"reference": "max_pool_with_indices", "fixed": ", return_indices=True"}),
+        )
     ),
-    _define_pool(
-        "max_pool2d_channels_last",
-        "max_pool2d",
-        "max_pool",
-        _make_planes(2, "np.moveaxis(np.ascontiguousarray(np.moveaxis({}, 1, -1)), -1, 1)"),
-        kernel_size=3,
-        stride=2,
-        padding=1,
-    ),
-    _define_pool(
-        "max_pool2d_with_indices",
-        "max_pool2d",
-        "max_pool_with_indices",
-        _make_planes(2),
-        fixed=", return_indices=True",
-        kernel_size=3,
-        stride=2,
-        padding=1,
-    ),
-    _define_pool("avg_pool2d_3x3", "avg_pool2d", "avg_pool", _make_data(2), kernel_size=3, stride=1, padding=1),
+    _define_pool("avg_pool2d_3x3", _make_data(2), function="avg_pool2d", kernel_size=3, stride=1, padding=1),
     _define_pool(
         "avg_pool2d_without_padding",
-        "avg_pool2d",
-        "avg_pool",
         _make_data(2),
+        function="avg_pool2d",
         kernel_size=3,
         stride=1,
         padding=1,
         count_include_pad=False,
     ),
     _define_pool(
-        "avg_pool2d_channels_last",
-        "avg_pool2d",
-        "avg_pool",
-        _make_data(2, channels_last_values),
-        kernel_size=2,
-        stride=2,
+        "avg_pool2d_channels_last", _make_data(2, channels_last_values), function="avg_pool2d", kernel_size=2, stride=2
     ),
-    _define_pool("global_avg_pool2d", "adaptive_avg_pool2d", "adaptive_avg_pool", _make_data(2), output_size=1),
-    _define_pool("global_max_pool2d", "adaptive_max_pool2d", "adaptive_max_pool", _make_planes(2), output_size=1),
+    _define_pool("global_avg_pool2d", _make_data(2), function="adaptive_avg_pool2d", output_size=1),
+    _define_pool("global_max_pool2d", _make_planes(2), function="adaptive_max_pool2d", output_size=1),
     _define_fractional(2, (1, 4, 21), (4, 64, 37), (16, 64, 75)),
     _define_fractional(3, (1, 4, 7), (2, 64, 11), (8, 64, 21)),
 )

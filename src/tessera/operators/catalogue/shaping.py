@@ -158,26 +158,15 @@ _SHAPING_OPERATORS = (
         "data[:, start : start + length].copy()",
         attributes=lambda shapes: {"start": 1, "length": shapes["data"][1] // 2},
     ),
-    _define_copy(
-        "pixel_shuffle",
-        "F.pixel_shuffle(data, factor)",
-        "ref.pixel_shuffle(data, factor)",
-        make_images(),
-        attributes={"factor": 2},
-    ),
-    _define_copy(
-        "pixel_unshuffle",
-        "F.pixel_unshuffle(data, factor)",
-        "ref.pixel_unshuffle(data, factor)",
-        make_images(),
-        attributes={"factor": 2},
-    ),
-    _define_copy(
-        "channel_shuffle",
-        "F.channel_shuffle(data, groups)",
-        "ref.channel_shuffle(data, groups)",
-        make_images(),
-        attributes={"groups": 4},
+    *(
+        _define_copy(
+            name, f"F.{name}(data, {key})", f"ref.{name}(data, {key})", make_images(), attributes={key: number}
+        )
+        for name, key, number in (
+            ("pixel_shuffle", "factor", 2),
+            ("pixel_unshuffle", "factor", 2),
+            ("channel_shuffle", "groups", 4),
+        )
     ),
     _define_copy(
         "unfold",
@@ -210,9 +199,11 @@ _SHAPING_OPERATORS = (
 
 
 def _define_view_copy(
-    category: str, view: str, torch: str, reference: str, sizes: Sizes | None = None, **rest: Any
+    category: str, view: str, arguments: str, reference: str, sizes: Sizes | None = None, **rest: Any
 ) -> Operator:
     """Define torch's `*_copy` variant of a view operator, in the category of the view."""
+    torch = f"torch.{view}_copy({', '.join(filter(None, ['data', arguments]))})"
+    reference = reference if category == "joining" else f"np.array({reference})"
     costs: dict[str, Any] = {"moved": count_output_bytes, "backward_flops": 0.0, "backward_bytes": 1.0}
     return define_operator(category, f"{view}_copy", torch, reference, sizes, **costs, **rest)
 
@@ -221,54 +212,40 @@ _SINGLETON_MIDDLE_INPUTS = make_sizes(lambda n: {"data": Input(shape=(n, 1, n))}
 _SMALL_MATRIX_INPUTS = make_sizes(lambda n: {"data": Input(shape=(n, n))}, 32, 256, 1024)
 
 _VIEW_COPY_OPERATORS = (
-    _define_view_copy("shaping", "view", "torch.view_copy(data, (-1,))", "np.array(np.reshape(data, (-1,)))"),
-    _define_view_copy("shaping", "t", "torch.t_copy(data)", "np.array(np.transpose(data))"),
-    _define_view_copy("shaping", "transpose", "torch.transpose_copy(data, 0, 1)", "np.array(np.swapaxes(data, 0, 1))"),
-    _define_view_copy(
-        "shaping",
-        "permute",
-        "torch.permute_copy(data, (2, 0, 1))",
-        "np.array(np.transpose(data, (2, 0, 1)))",
-        _THREE_DIM_INPUTS,
-    ),
-    _define_view_copy(
-        "shaping", "squeeze", "torch.squeeze_copy(data)", "np.array(np.squeeze(data))", _SINGLETON_MIDDLE_INPUTS
-    ),
-    _define_view_copy("shaping", "unsqueeze", "torch.unsqueeze_copy(data, 1)", "np.array(np.expand_dims(data, 1))"),
+    _define_view_copy("shaping", "view", "(-1,)", "np.reshape(data, (-1,))"),
+    _define_view_copy("shaping", "t", "", "np.transpose(data)"),
+    _define_view_copy("shaping", "transpose", "0, 1", "np.swapaxes(data, 0, 1)"),
+    _define_view_copy("shaping", "permute", "(2, 0, 1)", "np.transpose(data, (2, 0, 1))", _THREE_DIM_INPUTS),
+    _define_view_copy("shaping", "squeeze", "", "np.squeeze(data)", _SINGLETON_MIDDLE_INPUTS),
+    _define_view_copy("shaping", "unsqueeze", "1", "np.expand_dims(data, 1)"),
     _define_view_copy(
         "shaping",
         "expand",
-        "torch.expand_copy(data, size)",
-        "np.array(np.broadcast_to(data, size))",
+        "size",
+        "np.broadcast_to(data, size)",
         _COLUMN_INPUTS,
         attributes=lambda shapes: {"size": (max(shapes["data"]),) * 2},
     ),
     _define_view_copy(
         "shaping",
         "unfold",
-        "torch.unfold_copy(data, 1, size, 1)",
-        "np.array(np.lib.stride_tricks.sliding_window_view(data, size, 1))",
+        "1, size, 1",
+        "np.lib.stride_tricks.sliding_window_view(data, size, 1)",
         _SMALL_MATRIX_INPUTS,
         attributes={"size": 8},
     ),
-    _define_view_copy(
-        "indexing", "select", "torch.select_copy(data, 1, index)", "np.array(data[:, index])", attributes={"index": 3}
-    ),
-    _define_view_copy("indexing", "slice", "torch.slice_copy(data, 1, 1, step=2)", "np.array(data[:, 1::2])"),
-    _define_view_copy("indexing", "diagonal", "torch.diagonal_copy(data)", "np.array(np.diagonal(data))"),
+    _define_view_copy("indexing", "select", "1, index", "data[:, index]", attributes={"index": 3}),
+    _define_view_copy("indexing", "slice", "1, 1, step=2", "data[:, 1::2]"),
+    _define_view_copy("indexing", "diagonal", "", "np.diagonal(data)"),
     _define_view_copy(
         "joining",
         "split",
-        "torch.split_copy(data, split_size)",
+        "split_size",
         "[np.array(part) for part in np.split(data, range(split_size, len(data), split_size))]",
         attributes=lambda shapes: {"split_size": -(-shapes["data"][0] // 8)},
     ),
     _define_view_copy(
-        "joining",
-        "unbind",
-        "torch.unbind_copy(data, -1)",
-        "[np.array(data[..., k]) for k in range(data.shape[-1])]",
-        _THREE_DIM_INPUTS,
+        "joining", "unbind", "-1", "[np.array(data[..., k]) for k in range(data.shape[-1])]", _THREE_DIM_INPUTS
     ),
 )
 

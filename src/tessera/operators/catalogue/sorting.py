@@ -31,6 +31,9 @@ def _define_sorting(name: str, torch: str, reference: str, sizes: Sizes | None =
     return define_operator("sorting", name, torch, reference, sizes or make_rows(), **settings)
 
 
+_define_sort = partial(
+    _define_sorting, torch="torch.sort(data, dim)", reference="ref.sort(data, dim)", checked=VALUES_AND_INDEXED_VALUES
+)
 _define_search = partial(_define_sorting, attributes={}, differentiable=False)
 
 
@@ -58,47 +61,17 @@ _REPEATED_ROW_INPUTS = make_sizes(
 )
 
 OPERATORS = (
-    _define_sorting("sort", "torch.sort(data, dim)", "ref.sort(data, dim)", checked=VALUES_AND_INDEXED_VALUES),
-    _define_sorting(
+    _define_sort("sort"),
+    _define_sort(
         "sort_descending",
-        "torch.sort(data, dim, descending=True)",
-        "ref.sort(data, dim, descending=True)",
-        checked=VALUES_AND_INDEXED_VALUES,
+        torch="torch.sort(data, dim, descending=True)",
+        reference="ref.sort(data, dim, descending=True)",
     ),
     _define_sorting("sort_stable", "torch.sort(data, dim=dim, stable=True)", "ref.sort(data, dim)"),
-    _define_sorting(
-        "sort_cols",
-        "torch.sort(data, dim)",
-        "ref.sort(data, dim)",
-        _COLUMN_INPUTS,
-        attributes={"dim": 0},
-        checked=VALUES_AND_INDEXED_VALUES,
-        **NO_GRADIENT,
-    ),
-    _define_sorting(
-        "sort_vector",
-        "torch.sort(data, dim)",
-        "ref.sort(data, dim)",
-        make_vector(spaced_values),
-        checked=VALUES_AND_INDEXED_VALUES,
-        **WIDE_DTYPES,
-    ),
-    _define_sorting(
-        "sort_int64",
-        "torch.sort(data, dim)",
-        "ref.sort(data, dim)",
-        make_rows(integers(2**40), "int64"),
-        checked=VALUES_AND_INDEXED_VALUES,
-        **NO_GRADIENT,
-    ),
-    _define_sorting(
-        "sort_uint8",
-        "torch.sort(data, dim)",
-        "ref.sort(data, dim)",
-        make_rows(integers(256), "uint8"),
-        checked=VALUES_AND_INDEXED_VALUES,
-        **NO_GRADIENT,
-    ),
+    _define_sort("sort_cols", sizes=_COLUMN_INPUTS, attributes={"dim": 0}, **NO_GRADIENT),
+    _define_sort("sort_vector", sizes=make_vector(spaced_values), **WIDE_DTYPES),
+    _define_sort("sort_int64", sizes=make_rows(integers(2**40), "int64"), **NO_GRADIENT),
+    _define_sort("sort_uint8", sizes=make_rows(integers(256), "uint8"), **NO_GRADIENT),
     _define_sorting("msort", "torch.msort(data)", "np.sort(data, 0)", _COLUMN_INPUTS, attributes={}, **NO_GRADIENT),
     _define_sorting("argsort", *write_both("argsort(data, dim)"), checked=INDEXED_VALUES, **NO_GRADIENT),
     _define_sorting(
