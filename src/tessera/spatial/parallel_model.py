@@ -13,7 +13,7 @@ import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from math import prod
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -49,6 +49,7 @@ def parallelize(
     fp16_allreduce: bool = False,
     strict: bool = False,
     broadcast: bool = True,
+    halo_depth: int | Literal["auto"] = 1,
 ) -> ParallelModel:
     """Split the activations of a network over the ranks of a mesh. All ranks call this, and make the same calls later.
 
@@ -63,14 +64,20 @@ def parallelize(
     `image_size` is checked against the mesh if given; images of any size can be passed later. `gather_at` names a
     module (such as "layer4") from which on each rank computes whole images of the batch instead of tiles.
     `fp16_allreduce` sends weight gradients as float16: half the bytes of float32, but only three significant digits.
+
+    `halo_depth` is the number of convolutions in a row that one exchange of a halo serves. With n, a rank fetches the
+    halo of n convolutions and computes the borders in between itself: fewer messages, more computation. "auto" measures
+    latency, bandwidth and computation and chooses for every exchange; rounding may then differ from run to run.
     """
+    if halo_depth != "auto" and (not isinstance(halo_depth, int) or halo_depth < 1):
+        raise TesseraError("halo_depth", got=halo_depth, allowed="auto, or a number from 1")
     if isinstance(mesh, DeviceMesh):
         counts = tuple(mesh.mesh.shape)
         process_group = mesh.get_group() if mesh.ndim == 1 else mesh._flatten().get_group()
     else:
         counts = read_mesh(mesh)
     transport = transport or get_world_transport(prod(counts), process_group)
-    group = SplitGroup(transport, counts, strict=strict)
+    group = SplitGroup(transport, counts, strict=strict, halo_depth=halo_depth)
     if image_size is not None:
         size = (image_size,) * max(2, len(counts)) if isinstance(image_size, int) else tuple(image_size)
         _check_size(size, counts)
@@ -175,6 +182,7 @@ class ParallelModel(nn.Module):
             parts = {id(images[0]): self.scatter(images[0])}
             args, kwargs = tree_map_only(Tensor, lambda leaf: parts.get(id(leaf), leaf), (args, kwargs))
         self._agree_on_random_numbers()
+        self.group.start_pass()
         with self._gather_samples():
             return self.model(*args, **kwargs)
 
@@ -289,12 +297,15 @@ class ParallelModel(nn.Module):
 
     def __getstate__(self) -> dict[str, Any]:
         """Return the state for copies and pickles: the model and the options; the ranks are found again on use."""
-        return {"model": self.model, "mesh": self.group.mesh, "strict": self.group.strict, "options": self._options}
+        group = self.group
+        about = {"mesh": group.mesh, "strict": group.strict, "halo_depth": group.halo_depth}
+        return {"model": self.model, "group": about, "options": self._options}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         nn.Module.__init__(self)
         self._adopt(state["model"])
-        group = SplitGroup(get_world_transport(prod(state["mesh"])), state["mesh"], strict=state["strict"])
+        about = state["group"]
+        group = SplitGroup(get_world_transport(prod(about["mesh"])), **about)
         object.__setattr__(self, "_group", group)
         self._options, self._hooked = state["options"], {}
         if self._options["fp16_allreduce"]:
