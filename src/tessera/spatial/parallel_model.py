@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from copy import deepcopy
 from functools import partial
 from math import prod
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -51,6 +51,7 @@ def parallelize(
     fp16_allreduce: bool = False,
     strict: bool = False,
     broadcast: bool = True,
+    halo_depth: int | Literal["auto"] = 1,
 ) -> ParallelModel:
     """Split the activations of a network over the ranks of a mesh. All ranks call this, and make the same calls later.
 
@@ -65,14 +66,20 @@ def parallelize(
     `image_size` is checked against the mesh if given; images of any size can be passed later. `gather_at` names a
     module (such as "layer4") from which on each rank computes whole images of the batch instead of tiles.
     `fp16_allreduce` sends weight gradients as float16: half the bytes of float32, but only three significant digits.
+
+    `halo_depth` is the number of convolutions in a row that one exchange of a halo serves. With n, a rank fetches the
+    halo of n convolutions and computes the borders in between itself: fewer messages, more computation. "auto" measures
+    latency, bandwidth and computation and chooses for every exchange; rounding may then differ from run to run.
     """
+    if halo_depth != "auto" and (not isinstance(halo_depth, int) or halo_depth < 1):
+        raise TesseraError("halo_depth", got=halo_depth, allowed="auto, or a number from 1")
     if isinstance(mesh, DeviceMesh):
         counts = tuple(mesh.mesh.shape)
         process_group = mesh.get_group() if mesh.ndim == 1 else mesh._flatten().get_group()
     else:
         counts = read_mesh(mesh)
     transport = transport or get_world_transport(prod(counts), process_group)
-    group = SplitGroup(transport, counts, strict=strict)
+    group = SplitGroup(transport, counts, strict=strict, halo_depth=halo_depth)
     if image_size is not None:
         size = (image_size,) * max(2, len(counts)) if isinstance(image_size, int) else tuple(image_size)
         _check_size(size, counts)
@@ -141,7 +148,8 @@ class ParallelModel(nn.Module):
         self._adopt(model)
         object.__setattr__(self, "_group", group)
         self._options = {"channels_last": channels_last, "gather_at": gather_at, "fp16_allreduce": fp16_allreduce}
-        self._mesh, self._strict, self._calls = group.mesh, group.strict, 0
+        self._about = {"mesh": group.mesh, "strict": group.strict, "halo_depth": group.halo_depth}
+        self._calls = 0
         names = [name for name, _ in model.named_modules() if name]
         if gather_at is not None and gather_at not in names:
             raise TesseraError(
@@ -166,7 +174,7 @@ class ParallelModel(nn.Module):
     def group(self) -> SplitGroup:
         """The ranks that share the activations. A network that was loaded from a file takes all ranks."""
         if self._group is None:
-            group = SplitGroup(get_world_transport(prod(self._mesh)), self._mesh, strict=self._strict)
+            group = SplitGroup(get_world_transport(prod(self._about["mesh"])), **self._about)
             if self._options["fp16_allreduce"]:
                 group.add_weights = HalfPrecisionSum(group.transport)
             object.__setattr__(self, "_group", group)
@@ -191,6 +199,7 @@ class ParallelModel(nn.Module):
             if split is None:
                 raise TesseraError("no image among the arguments", do="pass a tensor with samples, channels and pixels")
             self.group.select_plans(split.shape)
+        self.group.start_pass()
         with self._gather_samples(), ignore_compilation():
             return self.model(*args, **kwargs)
 
@@ -302,13 +311,13 @@ class ParallelModel(nn.Module):
 
     def __getstate__(self) -> dict[str, Any]:
         """Return the state for copies and pickles: the model and the options; the ranks are found again on use."""
-        return {"model": self.model, "mesh": self._mesh, "strict": self._strict, "options": self._options}
+        return {"model": self.model, "group": self._about, "options": self._options}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         nn.Module.__init__(self)
         self._adopt(state["model"])
         object.__setattr__(self, "_group", None)
-        self._mesh, self._strict, self._options, self._calls = state["mesh"], state["strict"], state["options"], 0
+        self._about, self._options, self._calls = state["group"], state["options"], 0
 
     def __deepcopy__(self, memo: dict[int, Any]) -> ParallelModel:
         copy = ParallelModel.__new__(ParallelModel)

@@ -50,18 +50,18 @@ class Applied(nn.Module):
         return self.function(x) if self.weight is None else self.function(x, self.weight)
 
 
-def check_close(actual: Tensor | None, expected: Tensor | None) -> None:
+def check_close(actual: Tensor | None, expected: Tensor | None, tolerance: float = TOLERANCE) -> None:
     if actual is None or expected is None:
         assert actual is expected
         return
-    torch.testing.assert_close(actual, expected, rtol=TOLERANCE, atol=TOLERANCE, check_stride=False)
+    torch.testing.assert_close(actual, expected, rtol=tolerance, atol=tolerance, check_stride=False)
 
 
-def run_on_ranks(mesh: MeshCounts, run: Callable[[SplitGroup], Any]) -> list[Any]:
-    """Call `run(group)` on every rank of a mesh; return the results by rank."""
+def run_on_ranks(mesh: MeshCounts, run: Callable[[SplitGroup], Any], **options: Any) -> list[Any]:
+    """Call `run(group)` on every rank of a mesh; return the results by rank. `options` are those of the group."""
 
     def run_rank(transport: InProcessTransport) -> Any:
-        return run(SplitGroup(transport, mesh))
+        return run(SplitGroup(transport, mesh, **options))
 
     size = 1
     for count in mesh:
@@ -79,6 +79,8 @@ def check_agreement(
     channels_last: bool = False,
     of_image: bool = True,
     rounds: int = 2,
+    tolerance: float = TOLERANCE,
+    **options: Any,
 ) -> None:
     """Check that split and plain results are equal; all forwards run before the first backward."""
     torch.manual_seed(seed)
@@ -109,11 +111,11 @@ def check_agreement(
         return [join_parts(output).detach() for output in results], [leaf.grad for leaf in own_leaves], own
 
     # Compare here and not on the ranks: if a comparison failed on one rank, the other ranks would wait for it.
-    for results, leaf_grads, own in run_on_ranks(mesh, run):
+    for results, leaf_grads, own in run_on_ranks(mesh, run, **options):
         for output, grad, leaf, expected in zip(results, leaf_grads, leaves, outputs, strict=True):
-            check_close(output, expected.detach())
-            check_close(grad, leaf.grad)
+            check_close(output, expected.detach(), tolerance)
+            check_close(grad, leaf.grad, tolerance)
         for name, buffer in own.named_buffers():
-            check_close(buffer, plain.get_buffer(name))
+            check_close(buffer, plain.get_buffer(name), tolerance)
         for name, weight in own.named_parameters():
-            check_close(weight.grad, plain.get_parameter(name).grad)
+            check_close(weight.grad, plain.get_parameter(name).grad, tolerance)

@@ -37,11 +37,11 @@ class Explanation(Tabular):
 
     def to_rows(self) -> list[dict[str, Any]]:
         """Return one row per module and operator, in the order of execution."""
-        rows: dict[tuple[str, str, str], dict[str, Any]] = {}
+        rows: dict[tuple[str, str, str, str], dict[str, Any]] = {}
         for operation in self.operations:
             if operation.name in VIEWS and not operation.received_bytes:
                 continue
-            key = operation.module, operation.name, operation.way
+            key = operation.module, operation.name, operation.way, operation.note
             row = rows.setdefault(
                 key,
                 {
@@ -52,7 +52,7 @@ class Explanation(Tabular):
                     "calls": 0,
                     "received_bytes": 0,
                     "stored_bytes": 0,
-                    "why": ADVICE.get(operation.way, ""),
+                    "why": ADVICE.get(operation.way, operation.note),
                 },
             )
             row["calls"] += 1
@@ -67,7 +67,7 @@ class Explanation(Tabular):
         for row in rows:
             lines.append(
                 f"{row['module']:{width}}  {row['operator'][:24]:24} {row['shape']:>18}  {row['computed']:8} "
-                f"{row['received_bytes']:>10} B"
+                f"{row['received_bytes']:>10} B  {row['why']}".rstrip()
             )
         lines.append(self.summarise())
         return "\n".join(lines)

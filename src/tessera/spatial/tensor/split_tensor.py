@@ -15,7 +15,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from math import prod
-from typing import Any, overload
+from typing import Any, Literal, overload
 
 import torch
 from torch import Tensor
@@ -54,23 +54,40 @@ class PlanSet:
     transfers: dict[tuple[TensorLayout, tuple[Box, ...]], Transfer] = field(default_factory=dict)
 
 
+@dataclass(slots=True)
+class WideExchange:
+    """An exchange of a halo for `depth` windows; `uses` is the number of windows that have used it so far."""
+
+    depth: int
+    uses: int = 1
+
+
 class SplitGroup:
     """The ranks that share split tensors: their mesh, their transport, and everything planned once and kept."""
 
-    def __init__(self, transport: Transport, mesh: Sequence[int], *, strict: bool = False) -> None:
+    def __init__(
+        self,
+        transport: Transport,
+        mesh: Sequence[int],
+        *,
+        strict: bool = False,
+        halo_depth: int | Literal["auto"] = 1,
+    ) -> None:
         if prod(mesh) != transport.size:
             raise TesseraError(
                 f"a mesh of {'x'.join(map(str, mesh))} requires {prod(mesh)} ranks",
                 got=f"{transport.size} ranks",
                 do="pass process_group=… to use some of the ranks",
             )
-        self.transport, self.mesh, self.strict = transport, tuple(mesh), strict
+        self.transport, self.mesh, self.strict, self.halo_depth = transport, tuple(mesh), strict, halo_depth
         self.rank, self.ranks = transport.rank, transport.size
         self.log = OperationLog()
         self.add_weights: Callable[[Tensor], object] = transport.all_reduce
         self.plans: dict[Any, Any] = {}  # of the current image size
         self._current = PlanSet(self.plans)
         self._plan_sets: OrderedDict[Any, PlanSet] = OrderedDict({None: self._current})  # least recently used first
+        self.exchanges: list[tuple[Any, WideExchange]] = []  # of this pass, with what they were planned for
+        self.last_exchanges: list[tuple[Any, WideExchange]] = []  # of the pass before
         self._scratch: dict[tuple[torch.dtype, torch.device], Tensor] = {}
 
     def select_plans(self, shape: Sequence[int]) -> None:
@@ -98,6 +115,10 @@ class SplitGroup:
         for transfer in transfers.values():
             transfer.close()
         transfers.clear()
+
+    def start_pass(self) -> None:
+        """Note that the network runs anew: the depth of halos is learned from the pass before."""
+        self.last_exchanges, self.exchanges = self.exchanges, []
 
     def get_tiles(self, shape: Sequence[int], spatial: int) -> TensorLayout:
         """Return the layout of an activation as tiles: its last `spatial` dims are split over the mesh."""
@@ -151,11 +172,29 @@ class CopiedView:
     view: Callable[[Tensor], Tensor]
 
 
+@dataclass(frozen=True, slots=True)
+class Margin:
+    """A rank's part together with pixels around it, which other ranks own: a copy that was received or recomputed.
+
+    `wide` has the box of `layout`, whose boxes overlap. It is valid while the tensor's count of in-place writes is
+    `version`. With `is_shared`, the part of the tensor is a view of `wide`. `exchange` has provided the pixels, and
+    `uses` windows have read them on the way to this tensor.
+    """
+
+    wide: Tensor
+    layout: TensorLayout
+    version: int
+    is_shared: bool
+    exchange: WideExchange
+    uses: int
+
+
 class SplitTensor(Tensor):
     """A tensor of which this rank stores the part `local`, according to `layout_on_ranks`.
 
     `source` links a view that had to be copied to its base. `pending` computes `local` when it is first needed; read
-    the part with `get_local`. `writes` counts in-place writes; a tensor shares it with its views.
+    the part with `get_local`. `writes` counts in-place writes; a tensor shares it with its views. `margin` has pixels
+    around the part, for operators that can use them; read it with `get_margin`.
     """
 
     local: Tensor
@@ -164,6 +203,7 @@ class SplitTensor(Tensor):
     writes: list[int]
     source: CopiedView | None = None
     pending: Callable[[], Tensor] | None = None
+    margin: Margin | None = None
 
     @staticmethod
     def __new__(
@@ -346,7 +386,7 @@ def _change_shape(call: Call) -> SplitTensor:
     with no_dispatch():
         call.func(*call.args, **call.kwargs)
     source = view.source
-    tensor.local, tensor.layout_on_ranks = view.local, view.layout_on_ranks
+    tensor.local, tensor.layout_on_ranks, tensor.margin = view.local, view.layout_on_ranks, None
     tensor.source = None if source is None or source.base is tensor else source
     return tensor
 
@@ -430,6 +470,14 @@ def get_local(tensor: SplitTensor) -> Tensor:
         tensor.local = slice_whole(whole, tensor.layout_on_ranks, tensor.group.rank).clone()
         tensor.source = CopiedView(source.base, get_version(source.base), source.view)
     return tensor.local
+
+
+def get_margin(tensor: SplitTensor) -> Margin | None:
+    """Return the margin of a tensor; None if it has none, or if the tensor or a view of it was written since."""
+    margin = tensor.margin
+    if margin is None or tensor.source is not None or tensor.pending is not None or margin.version != tensor.writes[0]:
+        return None
+    return margin
 
 
 def get_version(tensor: SplitTensor) -> int:
@@ -668,7 +716,9 @@ def reshape_split(tensor: SplitTensor, shape: Sequence[int]) -> SplitTensor | No
         return None
     local = get_local(tensor)
     # All ranks decide alike, from the strides of the whole tensor, whether the result shares its memory.
+    # A part that is a view of a wider one has gaps, so that most shapes need a copy.
     is_shared = tensor.is_contiguous() and not target.has_thin_part and not layout.has_thin_part
+    is_shared &= tensor.margin is None or not tensor.margin.is_shared
     if is_shared and not local.is_contiguous():
         tensor.local = local = local.contiguous()
     part = local.reshape(target.get_local_shape(tensor.group.rank))

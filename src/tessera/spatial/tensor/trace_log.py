@@ -21,6 +21,7 @@ class LoggedOperation:
 
     `way` is "split" if every rank computed its part, "moved" if the split moved to another dim for it, "whole" if every
     rank computed all of it. `received_bytes` are those of the busiest rank, `stored_bytes` those of this rank's result.
+    `note` tells the width of a halo that serves several windows.
     """
 
     name: str
@@ -29,6 +30,7 @@ class LoggedOperation:
     way: Way
     received_bytes: int
     stored_bytes: int
+    note: str = ""
 
 
 @dataclass(slots=True)
@@ -40,10 +42,15 @@ class OperationLog:
     modules: list[str] = field(default_factory=list)
     _bytes: int = 0
     _way: Way = "split"
+    _note: str = ""
 
     def mark(self, way: Way) -> None:
         """Set how the operation under way is computed."""
         self._way = way
+
+    def note(self, text: str) -> None:
+        """Add a note to the operation under way."""
+        self._note = text
 
     def count_moves(self, moved: Sequence[int], itemsize: int) -> None:
         """Count the bytes that the busiest rank receives in a transfer."""
@@ -66,9 +73,10 @@ class OperationLog:
                 way=self._way,
                 received_bytes=self._bytes,
                 stored_bytes=prod(getattr(local, "shape", (0,))) * getattr(local, "itemsize", 0),
+                note=self._note,
             )
         )
-        self._bytes, self._way = 0, "split"
+        self._bytes, self._way, self._note = 0, "split", ""
 
     def take(self) -> list[LoggedOperation]:
         """Return the logged operations and forget them."""
@@ -90,7 +98,7 @@ class OperationLog:
                 self.modules.pop()
 
         handles = [register_module_forward_pre_hook(enter), register_module_forward_hook(leave)]
-        self.active, self.operations, self.modules = True, [], []
+        self.active, self.operations, self.modules, self._note = True, [], [], ""
         try:
             yield
         finally:

@@ -15,6 +15,8 @@ from torch import Tensor
 from tessera.geometry import Box, Interval, Window
 from tessera.spatial.tensor.frames import FORMATS, FramePlan, is_channels_last
 from tessera.spatial.tensor.layout import TensorLayout, make_whole
+from tessera.spatial.tensor.margins import wrap_wide
+from tessera.spatial.tensor.rules.wide_windows import build_own_frame, build_wide_frame
 from tessera.spatial.tensor.rules.window_plans import (
     WindowPlan,
     choose_tiles,
@@ -55,7 +57,7 @@ def make_window(
 def convolve(call: Call) -> Any:
     tensor, weight, bias = call.args[:3]
     group, spatial = call.group, weight.dim() - 2
-    if isinstance(tensor, SplitTensor):  # a convolution that was planned before
+    if isinstance(tensor, SplitTensor) and group.halo_depth == 1:  # a convolution that was planned before
         key = "convolve", tensor.layout_on_ranks, weight.shape, *map(tuple, call.args[3:6]), *call.args[6::2]
         planned = group.plans.get(key)
         if planned is not None:
@@ -82,14 +84,43 @@ def convolve(call: Call) -> Any:
         return NO_RULE
     plan = plan_window(group, layout, weight.shape[0], window, sizes)
     shape = plan.output.get_local_shape(group.rank)
-    if 0 in shape:
+    if 0 in shape and group.halo_depth == 1:
         frame = plan.inputs.build(to_layout(tensor, layout, group), scratch=True)
         return call.wrap(frame.new_empty(shape), plan.output)
     settings = (window.stride, plan.padding, window.dilation, False, (0,) * spatial, groups)
+    if group.halo_depth != 1:
+        return _convolve_wide(call, to_layout(tensor, layout, group), weight, bias, plan, window, settings)
     if isinstance(tensor, SplitTensor) and tensor.layout_on_ranks is layout:
         group.plans[key] = plan.output, plan.inputs, settings
     frame = plan.inputs.build(to_layout(tensor, layout, group), scratch=True)
     return call.wrap(aten.convolution.default(frame, weight, bias, *settings), plan.output)
+
+
+def _convolve_wide(
+    call: Call,
+    tensor: SplitTensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    plan: WindowPlan,
+    window: Window,
+    settings: Any,
+) -> SplitTensor:
+    """Convolve with a halo that serves several windows, or inside of the margin that the tensor has already."""
+    group = call.group
+
+    def compute_once() -> None:
+        frame = weight.new_zeros(plan.inputs.frame.shape)
+        if frame.numel():
+            aten.convolution.default(frame, weight, bias, *settings)
+
+    wide = build_wide_frame(tensor, plan, window, compute_once)
+    frame = plan.inputs.build(tensor, scratch=True) if wide is None else wide.pixels
+    layout = plan.output if wide is None else wide.result
+    shape = layout.get_local_shape(group.rank)
+    part = frame.new_empty(shape) if 0 in shape else aten.convolution.default(frame, weight, bias, *settings)
+    if wide is None:
+        return call.wrap(part, plan.output)
+    return wrap_wide(part, plan.output, layout, group, wide.exchange, wide.uses)
 
 
 def _convolve_samples(
@@ -216,9 +247,20 @@ def convolve_backward(call: Call) -> Any:
     settings = (window.stride, plan.padding, window.dilation, False, zeros, groups)
     own = get_local(grads)
     grad_input = grad_weight = grad_bias = None
+
+    def compute_once() -> None:
+        if own.numel():
+            frame = weight.new_zeros(plan.inputs.frame.shape)
+            aten.convolution_backward.default(own, frame, weight, None, *settings, (True, False, False))
+
     if mask[0]:
-        region = plan.grads.build(grads, scratch=True)
-        part_shape = layout.get_local_shape(group.rank)
+        wide = None
+        if group.halo_depth != 1:
+            wide = build_wide_frame(grads, plan, window, compute_once, saved=tensor)
+        region = plan.grads.build(grads, scratch=True) if wide is None else wide.pixels
+        target = layout if wide is None else wide.result
+        outputs = (plan.grads if wide is None else wide.window.frames).frame.dims[2:]
+        part_shape = target.get_local_shape(group.rank)
         if 0 in region.shape or 0 in part_shape:
             part = region.new_zeros(part_shape)
         else:
@@ -234,14 +276,17 @@ def convolve_backward(call: Call) -> Any:
             )
             part = crop_to_part(
                 grad_frame,
-                find_frame_origin(plan.grads.frame.dims[2:], window),
-                layout,
+                find_frame_origin(outputs, window),
+                target,
                 group,
                 list_native(plan, window),
             )
-        grad_input = call.wrap(part, layout)
+        if wide is None:
+            grad_input = call.wrap(part, layout)
+        else:
+            grad_input = wrap_wide(part, layout, target, group, wide.exchange, wide.uses)
     if mask[1]:
-        frame = plan.inputs.build(tensor, scratch=True)
+        frame = build_own_frame(tensor, plan, window, scratch=True)
         if 0 in own.shape:
             grad_weight = torch.zeros_like(weight)
         else:

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from tessera.geometry import Interval
 from tessera.spatial.tensor.layout import TensorLayout, insert_dim, replace_dim
+from tessera.spatial.tensor.margins import find_wide_parts, join_wide_parts
 from tessera.spatial.tensor.rules.pointwise import choose_layout
 from tessera.spatial.tensor.rules.views import narrow
 from tessera.spatial.tensor.split_tensor import NO_RULE, Call, SplitGroup, SplitTensor, get_local, redistribute, rule
@@ -37,6 +38,9 @@ def join(tensors: Sequence[Tensor], dim: int, group: SplitGroup) -> Any:
     for tensor in tensors[1:]:
         dtype = torch.promote_types(dtype, tensor.dtype)
     if dim not in layout.split_dims:
+        wide = _join_margins(tensors, dim, layout, group)
+        if wide is not None:
+            return wide
         parts = []
         for tensor in tensors:
             size = tensor.shape[dim]
@@ -52,6 +56,20 @@ def join(tensors: Sequence[Tensor], dim: int, group: SplitGroup) -> Any:
         piece.local.copy_(redistribute(tensor, piece.layout_on_ranks, group))
         start += tensor.shape[dim]
     return result
+
+
+def _join_margins(tensors: Sequence[Tensor], dim: int, layout: TensorLayout, group: SplitGroup) -> SplitTensor | None:
+    """Return the concatenation with the common margin of the operands; None if they have none."""
+    if group.halo_depth == 1:
+        return None
+    wides = []
+    for tensor in tensors:
+        own = replace_dim(layout, dim, tensor.shape[dim], [Interval(0, tensor.shape[dim])] * group.ranks)
+        wide = find_wide_parts([tensor], own, group)
+        if wide is None:
+            return None
+        wides.append(wide)
+    return join_wide_parts(wides, dim, layout, group)
 
 
 def _choose_layout(tensors: Sequence[Tensor], dim: int, shape: Sequence[int], group: SplitGroup) -> TensorLayout | None:

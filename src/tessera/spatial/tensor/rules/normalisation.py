@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from math import prod
 from typing import Any
 
@@ -11,6 +12,7 @@ from torch.nn import functional as F
 
 from tessera.geometry import Box
 from tessera.spatial.tensor.layout import TensorLayout, make_layout
+from tessera.spatial.tensor.margins import find_wide_parts
 from tessera.spatial.tensor.rules.convolution import sum_weights
 from tessera.spatial.tensor.split_tensor import (
     NO_RULE,
@@ -50,7 +52,11 @@ def normalise_batch(call: Call) -> Any:
     weight, bias = gather(weight), gather(bias)
     group = call.group
     if not training:
-        part, *saved = call.func(get_local(tensor), weight, bias, gather(mean), gather(variance), False, momentum, eps)
+        wide = find_wide_parts([tensor], tensor.layout_on_ranks, group)
+        tile = get_local(tensor) if wide is None else wide.parts[0]
+        part, *saved = call.func(tile, weight, bias, gather(mean), gather(variance), False, momentum, eps)
+        if wide is not None:
+            return wide.wrap(part), *saved
         if 1 in tensor.layout_on_ranks.split_dims:
             return NO_RULE
         return call.wrap(part, tensor.layout_on_ranks), *saved
@@ -67,11 +73,14 @@ def normalise_batch(call: Call) -> Any:
     precision = get_sum_dtype(tile)
     batch_mean, batch_variance = batch_mean.to(precision), batch_variance.to(precision)
     inverse = (batch_variance.double() + eps).rsqrt().to(precision)
-    if 0 in tile.shape:
-        return call.wrap(torch.empty_like(tile), layout), batch_mean, inverse
-    scale, shift = (None if value is None else value.to(precision) for value in (weight, bias))
-    part = F.batch_norm(tile, batch_mean, batch_variance, scale, shift, training=False, eps=eps)
-    return call.wrap(part, layout), batch_mean, inverse
+    wide = find_wide_parts([tensor], layout, group)
+    pixels = tile if wide is None else wide.parts[0]
+    if 0 in pixels.shape:
+        part = torch.empty_like(pixels)
+    else:
+        scale, shift = (None if value is None else value.to(precision) for value in (weight, bias))
+        part = F.batch_norm(pixels, batch_mean, batch_variance, scale, shift, training=False, eps=eps)
+    return call.wrap(part, layout) if wide is None else wide.wrap(part), batch_mean, inverse
 
 
 def _compute_channel_statistics(tile: Tensor, channels: int, total: int, group: SplitGroup) -> tuple[Tensor, Tensor]:
@@ -99,12 +108,20 @@ def normalise_batch_backward(call: Call) -> Any:
     grads = grads.contiguous(memory_format=_get_format(tile))
     if not training:
         statistics = (gather(mean), gather(variance), None, None)
+        margins = find_wide_parts([grad], layout, group)
         if 0 in tile.shape:
             zeros = torch.zeros(tile.shape[1], dtype=tile.dtype)
             results = (torch.empty_like(tile), zeros, zeros.clone())
         else:
-            results = call.func(grads, tile, weight, *statistics, False, eps, mask)
-        part = call.wrap(results[0], layout) if mask[0] else None
+            results = call.func(grads, tile, weight, *statistics, False, eps, (mask[0] and margins is None, *mask[1:]))
+        part = None
+        if mask[0] and margins is not None:
+            inverse = (statistics[1].to(get_sum_dtype(tile)) + eps).rsqrt()
+            part = margins.wrap(
+                margins.parts[0] * _view_channels(inverse if weight is None else inverse * weight, tile)
+            )
+        elif mask[0]:
+            part = call.wrap(results[0], layout)
         return part, *sum_weights(results[1] if mask[1] else None, results[2] if mask[2] else None, group)
     saved_mean, saved_inverse = gather(saved_mean), gather(saved_inverse)
     precision = saved_mean.dtype
@@ -119,6 +136,7 @@ def normalise_batch_backward(call: Call) -> Any:
     group.log.count_bytes(16 * scale.numel())
     part = None
     if mask[0]:
+        tile, grads, wrap = _add_margins(call, tensor, grad, tile, grads, layout)
         local = torch.empty_like(tile)
         if tile.numel():
             total = prod(layout.shape) // layout.shape[1]
@@ -129,9 +147,19 @@ def normalise_batch_backward(call: Call) -> Any:
             wide = tile.to(precision)
             result = torch.addcmul(_view_channels(rest, wide), wide, _view_channels(second, wide))
             local = result.addcmul_(grads.to(precision), _view_channels(first, wide)).to(tile.dtype)
-        part = call.wrap(local, layout)
+        part = wrap(local)
     dtype = saved_mean.dtype if weight is None else weight.dtype
     return part, values.to(dtype) if mask[1] else None, ones.to(dtype) if mask[2] else None
+
+
+def _add_margins(
+    call: Call, tensor: Tensor, grad: Tensor, tile: Tensor, grads: Tensor, layout: TensorLayout
+) -> tuple[Tensor, Tensor, Callable[[Tensor], SplitTensor]]:
+    """Return the parts of an input and of an output gradient with their common margin, and the function that wraps."""
+    wide = find_wide_parts([tensor, grad], layout, call.group)
+    if wide is None or len(wide.parts) != 2:
+        return tile, grads, lambda local: call.wrap(local, layout)
+    return wide.parts[0], wide.parts[1], wide.wrap
 
 
 def _get_format(tile: Tensor) -> torch.memory_format:
@@ -165,6 +193,8 @@ def normalise_groups(call: Call) -> Any:
     group.log.count_bytes(32 * mean.numel())
     inverse = (variance + eps).rsqrt()
     weight, bias = gather(weight), gather(bias)
+    margins = find_wide_parts([tensor], layout, group)
+    tile = tile if margins is None else margins.parts[0]
     if not tile.numel():
         part = torch.empty_like(tile)
     else:
@@ -172,7 +202,7 @@ def normalise_groups(call: Call) -> Any:
         shift = (0 if bias is None else bias) - _expand_groups(mean, channels) * factor
         wide = tile.to(precision)
         part = torch.addcmul(_view_samples(shift, wide), wide, _view_samples(factor, wide)).to(tile.dtype)
-    return call.wrap(part, layout), mean, inverse
+    return call.wrap(part, layout) if margins is None else margins.wrap(part), mean, inverse
 
 
 def _expand_groups(values: Tensor, channels: int) -> Tensor:
@@ -210,13 +240,15 @@ def normalise_groups_backward(call: Call) -> Any:
         scale = 1 if weight is None else weight
         ones_by_group = (ones * scale).view(samples, groups, -1).sum(2)
         values_by_group = (values * scale).view(samples, groups, -1).sum(2)
+        tile, grads, wrap = _add_margins(call, tensor, grad, tile, grads, layout)
+        wide, grads = tile.to(precision), grads.to(precision)
         local = torch.empty_like(tile)
         if tile.numel():
             second = -inverses.square() * _expand_groups(values_by_group, channels) / total
             rest = -inverses * _expand_groups(ones_by_group, channels) / total - second * means
             result = torch.addcmul(_view_samples(rest, wide), wide, _view_samples(second, wide))
             local = result.addcmul_(grads, _view_samples(inverses * scale, wide)).to(tile.dtype)
-        part = call.wrap(local, layout)
+        part = wrap(local)
     dtype = tile.dtype if weight is None else weight.dtype
     return part, values.sum(0).to(dtype) if mask[1] else None, ones.sum(0).to(dtype) if mask[2] else None
 

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from tessera.geometry import Box
 from tessera.spatial.tensor.layout import TensorLayout, expand, make_layout, make_whole
+from tessera.spatial.tensor.margins import WideParts, find_wide_parts
 from tessera.spatial.tensor.split_tensor import (
     GENERIC_RULES,
     NO_RULE,
@@ -83,6 +84,10 @@ def compute_pointwise(call: Call) -> Any:
             not isinstance(other, Tensor) or (isinstance(other, SplitTensor) and other.layout_on_ranks is layout)
             for other in args[1:]
         ) and not any(isinstance(other, Tensor) for other in kwargs.values()):
+            if first.margin is not None:
+                wide = find_wide_parts(args, layout, call.group)
+                if wide is not None:
+                    return wide.wrap(call.func(*_substitute(args, wide, call.group), **kwargs))
             parts = [get_local(value) if isinstance(value, SplitTensor) else value for value in args]
             return SplitTensor(call.func(*parts, **kwargs), layout, call.group)
     tensors = [value for value in (*args, *kwargs.values()) if isinstance(value, Tensor)]
@@ -96,6 +101,13 @@ def compute_in_place(call: Call) -> Any:
     target = call.args[0]
     if not isinstance(target, SplitTensor):
         return NO_RULE  # a plain tensor is written with whole values
+    if target.margin is not None and target.margin.is_shared:
+        wide = find_wide_parts((*call.args, *call.kwargs.values()), target.layout_on_ranks, call.group)
+        if wide is not None:
+            *parts, kwargs = _substitute((*call.args, call.kwargs), wide, call.group)
+            call.func(*parts, **kwargs)
+            wide.update(target, parts[0])
+            return target
     parts = [
         get_local(value) if value is target else localise(value, target.layout_on_ranks, call.group)
         for value in call.args
@@ -106,7 +118,24 @@ def compute_in_place(call: Call) -> Any:
     return target
 
 
+def _substitute(values: Sequence[Any], wide: WideParts, group: SplitGroup) -> list[Any]:
+    """Return operands with their margins; a dict of operands is replaced entry by entry."""
+    parts = iter(wide.parts)
+
+    def substitute(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {name: substitute(entry) for name, entry in value.items()}
+        is_wide = isinstance(value, SplitTensor) and not value.layout_on_ranks.is_whole
+        return next(parts) if is_wide else localise(value, wide.margin, group)
+
+    return [substitute(value) for value in values]
+
+
 def _compute(call: Call, layout: TensorLayout) -> Any:
+    wide = find_wide_parts((*call.args, *call.kwargs.values()), layout, call.group)
+    if wide is not None:
+        *parts, named = _substitute((*call.args, call.kwargs), wide, call.group)
+        return wide.wrap(call.func(*parts, **named))
     args = [localise(value, layout, call.group) for value in call.args]
     kwargs = {name: localise(value, layout, call.group) for name, value in call.kwargs.items()}
     return SplitTensor(call.func(*args, **kwargs), layout, call.group)

@@ -13,6 +13,7 @@ from torch import Tensor
 from tessera.geometry import Box, Interval, Window
 from tessera.spatial.tensor.frames import FramePlan
 from tessera.spatial.tensor.layout import TensorLayout
+from tessera.spatial.tensor.rules.wide_windows import build_own_frame
 from tessera.spatial.tensor.rules.window_plans import (
     WindowPlan,
     choose_tiles,
@@ -75,7 +76,7 @@ def pool_max(call: Call) -> Any:
         return NO_RULE
     plan = _plan_pool(group, layout, window, sizes)
     lowest = float("-inf") if tensor.is_floating_point() else torch.iinfo(tensor.dtype).min
-    frame = plan.inputs.build(to_layout(tensor, layout, group), lowest)
+    frame = build_own_frame(to_layout(tensor, layout, group), plan, window, lowest)
     shape = plan.output.get_local_shape(group.rank)
     if 0 in shape:
         return call.wrap(frame.new_empty(shape), plan.output), call.wrap(
@@ -239,7 +240,7 @@ def pool_mean(call: Call) -> Any:
     ):
         return NO_RULE
     plan = _plan_pool(group, layout, window, sizes)
-    frame = plan.inputs.build(to_layout(tensor, layout, group))
+    frame = build_own_frame(to_layout(tensor, layout, group), plan, window)
     shape = plan.output.get_local_shape(group.rank)
     if 0 in shape:
         return call.wrap(frame.new_empty(shape), plan.output)

@@ -42,7 +42,7 @@ def detach(call: Call) -> Any:
     """Return the same tensor without its autograd history."""
     tensor = call.args[0]
     result = SplitTensor(tensor.local, tensor.layout_on_ranks, call.group, tensor.stride())
-    result.pending = tensor.pending
+    result.pending, result.margin = tensor.pending, tensor.margin
     return result
 
 

@@ -87,32 +87,49 @@ def plan_window(
         dim + lead not in layout.split_dims and dim + lead not in output.split_dims for dim in range(spatial)
     )
     padding = tuple(window.padding[dim][0] if native[dim] else 0 for dim in range(spatial))
-    input_frames, grad_frames = [], []
-    for rank in range(group.ranks):
-        own, result = layout.get_dim_box(rank), output.get_dim_box(rank)
-        read = window.compute_input_box(Box((Interval(0, 1), *result.dims[lead:]))).dims[1:]
-        if not result:
-            read = tuple(Interval(0, 0) for _ in read)
-        read = tuple(
-            Interval(0, shape[lead + dim]) if native[dim] and result else part for dim, part in enumerate(read)
-        )
-        input_frames.append(make_dims_box(shape, read))
-        touched = [
-            find_outputs(window, dim, own.dims[lead + dim], output_size[dim])
-            if not native[dim]
-            else Interval(0, output_size[dim])
-            for dim in range(spatial)
-        ]
-        grad_frames.append(make_dims_box(output_shape, touched if own else [Interval(0, 0)] * spatial))
     plan = WindowPlan(
         layout=layout,
         output=output,
         padding=padding,
-        inputs=FramePlan(group, layout, input_frames),
-        grads=FramePlan(group, output, grad_frames),
+        inputs=FramePlan(group, layout, list_input_frames(window, layout, output, native)),
+        grads=FramePlan(group, output, list_grad_frames(window, layout, output, native)),
     )
     group.plans[key] = plan
     return plan
+
+
+def list_input_frames(window: Window, layout: TensorLayout, output: TensorLayout, native: Sequence[bool]) -> list[Box]:
+    """Return the box of the input that the output of each rank reads; it may exceed the image."""
+    spatial = len(window.kernel)
+    lead = len(layout.shape) - spatial
+    frames = []
+    for rank in range(layout.ranks):
+        result = output.get_dim_box(rank)
+        read = window.compute_input_box(Box((Interval(0, 1), *result.dims[lead:]))).dims[1:]
+        if not result:
+            read = (Interval(0, 0),) * spatial
+        read = tuple(
+            Interval(0, layout.shape[lead + dim]) if native[dim] and result else part for dim, part in enumerate(read)
+        )
+        frames.append(make_dims_box(layout.shape, read))
+    return frames
+
+
+def list_grad_frames(window: Window, layout: TensorLayout, output: TensorLayout, native: Sequence[bool]) -> list[Box]:
+    """Return the box of the output whose windows touch the input of each rank."""
+    spatial = len(window.kernel)
+    lead = len(layout.shape) - spatial
+    frames = []
+    for rank in range(layout.ranks):
+        own = layout.get_dim_box(rank)
+        touched = [
+            find_outputs(window, dim, own.dims[lead + dim], output.shape[lead + dim])
+            if not native[dim]
+            else Interval(0, output.shape[lead + dim])
+            for dim in range(spatial)
+        ]
+        frames.append(make_dims_box(output.shape, touched if own else [Interval(0, 0)] * spatial))
+    return frames
 
 
 def find_outputs(window: Window, dim: int, part: Interval, size: int) -> Interval:
