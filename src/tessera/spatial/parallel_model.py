@@ -168,6 +168,9 @@ class ParallelModel(nn.Module):
         """Run the network. If no argument is a split tensor, the first tensor with three or more dims is split."""
         self._hook_gradients()
         leaves = tree_leaves((args, kwargs))
+        if torch.is_inference_mode_enabled() and not _has_inference_tensor(self.model, leaves):
+            with torch.inference_mode(False), torch.no_grad():  # torch then calls fewer operators, and as in training
+                return self.forward(*args, **kwargs)
         if not any(isinstance(leaf, SplitTensor) for leaf in leaves):
             images = [leaf for leaf in leaves if isinstance(leaf, Tensor) and leaf.dim() > 2]
             if not images:
@@ -318,6 +321,12 @@ def _list_parameters(model: nn.Module) -> Iterator[nn.Parameter]:
         module = modules.pop()
         yield from (weight for weight in module._parameters.values() if weight is not None)
         modules += [child for child in module._modules.values() if child is not None]
+
+
+def _has_inference_tensor(model: nn.Module, values: Sequence[Any]) -> bool:
+    """Return whether a weight, a buffer or an argument was made in inference mode, and can be written only there."""
+    tensors = [*_list_parameters(model), *model.buffers(), *values]
+    return any(isinstance(tensor, Tensor) and tensor.is_inference() for tensor in tensors)
 
 
 def _split_samples(tensor: SplitTensor) -> Tensor:
