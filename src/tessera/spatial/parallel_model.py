@@ -186,6 +186,9 @@ class ParallelModel(nn.Module):
         """Run the network. If no argument is a split tensor, the first tensor with three or more dims is split."""
         self._hook_gradients()
         leaves = tree_leaves((args, kwargs))
+        if torch.is_inference_mode_enabled() and not _has_inference_tensor(self.model, leaves):
+            with torch.inference_mode(False), torch.no_grad():  # torch then calls fewer operators, and as in training
+                return self.forward(*args, **kwargs)
         image = None
         if not any(isinstance(leaf, SplitTensor) for leaf in leaves):
             image = next((leaf for leaf in leaves if isinstance(leaf, Tensor) and leaf.dim() > 2), None)
@@ -350,6 +353,14 @@ def _hook_gathered_weights(module: nn.Module, args: Any) -> None:
     if torch.is_grad_enabled():
         for inner in iter_modules(module):
             _hook_weights(inner)
+
+
+def _has_inference_tensor(model: nn.Module, values: Sequence[Any]) -> bool:
+    """Return whether a weight, a buffer or an argument was made in inference mode, and can be written only there."""
+    owned = (
+        tensor for module in iter_modules(model) for tensor in (*module._parameters.values(), *module._buffers.values())
+    )
+    return any(isinstance(tensor, Tensor) and tensor.is_inference() for tensor in (*owned, *values))
 
 
 def _split_samples(tensor: SplitTensor) -> Tensor:

@@ -13,7 +13,7 @@ from torch.nn import functional as F
 
 from tessera.spatial.tensor.boundary import join_parts, split_whole
 from tessera.spatial.tensor.split_tensor import SplitGroup
-from tests.spatial.tensor.agreement import MeshCounts, check_close, make_layout_of_kind, run_on_ranks
+from tests.spatial.tensor.agreement import MeshCounts, check_close, make_layout_of_kind, run_on_ranks, split
 
 torch.set_num_threads(1)
 
@@ -161,3 +161,17 @@ def test_half_precision_average_pool_of_large_values_is_finite() -> None:
 
     for result in run_on_ranks((1, 2), run):
         assert torch.equal(result, F.avg_pool2d(image, 48, 8))
+
+
+def test_view_of_an_ordinary_tensor_in_inference_mode() -> None:
+    whole = torch.randn(1, 2, 4, 6, dtype=torch.float64)
+
+    def run(group: SplitGroup) -> Tensor:
+        tensor = split(whole, group)
+        with torch.inference_mode():
+            view = tensor.view(1, 2, 24)
+            view.mul_(2)
+        return join_parts(tensor).detach()
+
+    for result in run_on_ranks((1, 2), run):
+        check_close(result, whole * 2)

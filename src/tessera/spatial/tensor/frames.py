@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from math import prod
 
 import torch
@@ -11,9 +12,18 @@ from torch import Tensor
 from tessera.geometry import Box, Interval
 from tessera.spatial.tensor.layout import TensorLayout
 from tessera.spatial.tensor.split_tensor import SplitGroup, SplitTensor, get_local
-from tessera.spatial.tensor.transfer import index_part
+from tessera.spatial.tensor.transfer import Targets, index_part
 
 FORMATS = {4: torch.channels_last, 5: torch.channels_last_3d}
+
+
+@dataclass(frozen=True, slots=True)
+class _Frame:
+    """The memory of a frame, and views of it: the padding, and the pixels that a transfer writes."""
+
+    memory: Tensor
+    pads: list[Tensor]
+    targets: Targets
 
 
 class FramePlan:
@@ -37,7 +47,6 @@ class FramePlan:
         self._pads = [index_part(self.frame, pad) for pad in self.frame.subtract(self._inside)]
         self._place = index_part(self.frame, self._inside) if self._inside else None
         self._dropped = tuple(dim for dim, sizes in enumerate(layout.factors) if not sizes)
-        self._zero = [0] * len(layout.sizes)
 
     def build(self, tensor: Tensor, fill: float = 0.0, *, scratch: bool = False) -> Tensor:
         """Return this rank's frame; without padding and halo it is a view of the tensor.
@@ -51,15 +60,30 @@ class FramePlan:
             return local
         group = self._group
         group.log.count_moves(self._transfer.moved, tensor.itemsize)
-        factors = local.reshape(self._layout.get_factor_shape(group.rank))
+        shape = self._layout.get_factor_shape(group.rank)
+        factors = local if local.shape == shape else local.reshape(shape)
         if self._place is None or not (self.is_padded or scratch):
             return self._pad(self._transfer.run(factors).reshape(self._inside.shape), tensor, fill)
-        frame = _allocate(self.frame.shape, tensor, group if scratch else None)
-        for pad in self._pads:
-            frame[pad].fill_(fill)
-        inner = frame[self._place] if self.is_padded else frame
-        self._transfer.run_into(factors, inner.squeeze(self._dropped) if self._dropped else inner, self._zero)
+        frame = self._get_scratch(tensor) if scratch else self._view(_allocate(self.frame.shape, tensor, None))
+        for pad in frame.pads:
+            pad.fill_(fill)
+        self._transfer.run_into(factors, frame.targets)
+        return frame.memory
+
+    def _get_scratch(self, like: Tensor) -> _Frame:
+        """Return scratch memory for this frame. Views of it are kept: making them takes longer than a small copy."""
+        key = self, like.dtype, like.device, is_channels_last(like)
+        frames = self._group.scratch_frames
+        if key not in frames:
+            memory = _allocate(self.frame.shape, like, self._group)  # may clear `frames`
+            frames[key] = self._view(memory)
+        frame: _Frame = frames[key]
         return frame
+
+    def _view(self, memory: Tensor) -> _Frame:
+        inside = memory[self._place] if self.is_padded else memory
+        inside = inside.squeeze(self._dropped) if self._dropped else inside
+        return _Frame(memory, [memory[pad] for pad in self._pads], self._transfer.list_targets(inside))
 
     def _pad(self, part: Tensor, like: Tensor, fill: float) -> Tensor:
         """Return a part with the padding of the frame."""

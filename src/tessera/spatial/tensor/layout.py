@@ -18,12 +18,13 @@ Layouts are interned: equal layouts are one object, so that they can be compared
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache, wraps
 from itertools import pairwise
 from math import prod
 from threading import Lock
+from typing import Any, TypeVar, cast
 from weakref import WeakValueDictionary
 
 from tessera.geometry import Box, Interval
@@ -206,6 +207,21 @@ def _unravel(index: int, counts: Sequence[int]) -> list[int]:
     return place[::-1]
 
 
+Derive = TypeVar("Derive", bound=Callable[..., TensorLayout | None])
+
+
+def remember(derive: Derive) -> Derive:
+    """Cache a function that derives layouts from a layout: every operator of a network calls some of them."""
+    cached = lru_cache(maxsize=1 << 14)(derive)
+
+    @wraps(derive)
+    def get(layout: TensorLayout, *args: Any) -> TensorLayout | None:
+        return cached(layout, *[tuple(value) if isinstance(value, list) else value for value in args])
+
+    return cast(Derive, get)
+
+
+@remember
 def permute(layout: TensorLayout, order: Sequence[int]) -> TensorLayout:
     """Return the layout of a tensor with permuted dims."""
     at = [position for dim in order for position in layout.positions[dim]]
@@ -214,11 +230,13 @@ def permute(layout: TensorLayout, order: Sequence[int]) -> TensorLayout:
     )
 
 
+@remember
 def insert_dim(layout: TensorLayout, dim: int) -> TensorLayout:
     """Return the layout of a tensor with a new dim of size one at position `dim`."""
     return make_layout((*layout.factors[:dim], (), *layout.factors[dim:]), layout.boxes)
 
 
+@remember
 def remove_dim(layout: TensorLayout, dim: int) -> TensorLayout | None:
     """Return the layout without a dim of size one; None if not every rank has its only index."""
     if layout.factors[dim]:
@@ -226,6 +244,7 @@ def remove_dim(layout: TensorLayout, dim: int) -> TensorLayout | None:
     return make_layout((*layout.factors[:dim], *layout.factors[dim + 1 :]), layout.boxes)
 
 
+@remember
 def replace_dim(layout: TensorLayout, dim: int, size: int, intervals: Sequence[Interval]) -> TensorLayout:
     """Return the layout with another size of one dim, of which each rank holds an interval."""
     first = layout.positions[dim].start if layout.positions[dim] else sum(map(len, layout.factors[:dim]))
@@ -236,6 +255,7 @@ def replace_dim(layout: TensorLayout, dim: int, size: int, intervals: Sequence[I
     return make_layout((*layout.factors[:dim], (size,), *layout.factors[dim + 1 :]), boxes)
 
 
+@remember
 def slice_dim(layout: TensorLayout, dim: int, start: int, stop: int, step: int) -> TensorLayout | None:
     """Return the layout of `x[start:stop:step]` along a dim; None if a merged dim is sliced in part."""
     size = max(0, -(-(stop - start) // step))
@@ -249,6 +269,7 @@ def slice_dim(layout: TensorLayout, dim: int, start: int, stop: int, step: int) 
     return replace_dim(layout, dim, size, parts)
 
 
+@remember
 def reshape(layout: TensorLayout, shape: Sequence[int]) -> TensorLayout | None:
     """Return the layout of a reshaped tensor in which every rank keeps its elements; None if there is none.
 
@@ -308,6 +329,7 @@ def reshape(layout: TensorLayout, shape: Sequence[int]) -> TensorLayout | None:
     return make_layout(factors, [Box(tuple(column[rank] for column in result)) for rank in range(layout.ranks)])
 
 
+@remember
 def expand(layout: TensorLayout, shape: Sequence[int]) -> TensorLayout | None:
     """Return the layout of an expanded tensor in which every rank has the expanded dims whole."""
     extra = len(shape) - len(layout.shape)

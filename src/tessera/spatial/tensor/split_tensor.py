@@ -20,7 +20,7 @@ from typing import Any, Literal, overload
 import torch
 from torch import Tensor
 from torch.utils._mode_utils import no_dispatch
-from torch.utils._pytree import tree_flatten, tree_map_only, tree_unflatten
+from torch.utils._pytree import tree_flatten, tree_leaves, tree_map_only, tree_unflatten
 
 from tessera.errors import TesseraError
 from tessera.geometry import Box
@@ -88,6 +88,7 @@ class SplitGroup:
         self._plan_sets: OrderedDict[Any, PlanSet] = OrderedDict({None: self._current})  # least recently used first
         self.exchanges: list[tuple[Any, WideExchange]] = []  # of this pass, with what they were planned for
         self.last_exchanges: list[tuple[Any, WideExchange]] = []  # of the pass before
+        self.scratch_frames: dict[Any, Any] = {}  # views of the scratch memory, see `FramePlan`
         self._scratch: dict[tuple[torch.dtype, torch.device], Tensor] = {}
 
     def select_plans(self, shape: Sequence[int]) -> None:
@@ -115,6 +116,7 @@ class SplitGroup:
         for transfer in transfers.values():
             transfer.close()
         transfers.clear()
+        self.scratch_frames.clear()
 
     def start_pass(self) -> None:
         """Note that the network runs anew: the depth of halos is learned from the pass before."""
@@ -140,6 +142,7 @@ class SplitGroup:
         key = like.dtype, like.device
         if key not in self._scratch or self._scratch[key].numel() < count:
             self._scratch.pop(key, None)  # freed before more is allocated
+            self.scratch_frames.clear()
             with torch.inference_mode(False):
                 self._scratch[key] = torch.empty(count, dtype=like.dtype, device=like.device)
         return self._scratch[key][:count]
@@ -316,7 +319,9 @@ class OperatorTraits:
     rule: Rule | None
     decomposes: bool  # torch does this itself, except in inference mode
     is_view: bool
+    changes_strides: bool
     is_mutable: bool
+    writes_first: bool  # to its first argument and to nothing else
     changes_shape: bool
 
 
@@ -333,7 +338,9 @@ def _get_traits(func: Any) -> OperatorTraits:
             decomposes=func not in RULES
             and torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), "CompositeImplicitAutograd"),
             is_view=_is_view(func),
+            changes_strides=_is_view(func) and func not in SAME_SHAPE_VIEWS,
             is_mutable=func._schema.is_mutable,
+            writes_first=[at for at, argument in enumerate(func._schema.arguments) if _is_written(argument)] == [0],
             changes_shape=torch.Tag.inplace_view in func.tags,
         )
     return traits
@@ -344,23 +351,26 @@ def dispatch(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     first = args[0] if args and isinstance(args[0], SplitTensor) else None
     group = first.group if first is not None else _find_group(args, kwargs)
     call = Call(func, args, kwargs, group)
-    traits = _get_traits(func)
+    traits = _traits_by_operator.get(func) or _get_traits(func)
     if traits.changes_shape:
         return _change_shape(call)
     if traits.decomposes:
         return func.decompose(*args, **kwargs)
+    if traits.is_view and torch.is_inference_mode_enabled() and first is not None and not first.is_inference():
+        with torch.inference_mode(False), torch.no_grad():  # torch requires a view to be like its base
+            return dispatch(func, args, kwargs)
     result = NO_RULE if traits.rule is None else traits.rule(call)
     if result is NO_RULE:
         result = compute_whole(call)
     elif traits.is_view and first is not None and first.source is not None:
         _link_views(call, first.source, result)
-    if (traits.is_view and func not in SAME_SHAPE_VIEWS) or _has_thin_part(result) or _has_thin_part(args):
+    if traits.changes_strides or _has_thin_part(result) or _has_thin_part(args):
         result = _restore_strides(call, result)
     if traits.is_view and first is not None:
         for view in result if isinstance(result, tuple | list) else (result,):
             view.writes = first.writes
     if traits.is_mutable:
-        for written in _list_written(call):
+        for written in (first,) if traits.writes_first and first is not None else _list_written(call):
             if isinstance(written, SplitTensor):
                 written.writes[0] += 1
     if group.log.active:
@@ -372,9 +382,11 @@ def _has_thin_part(values: Any) -> bool:
     """Return whether one of the split tensors among some values has strides that a rank cannot tell from its part."""
     if isinstance(values, SplitTensor):
         return values.layout_on_ranks.has_thin_part
-    if not isinstance(values, tuple | list):
-        return False
-    return any(isinstance(value, SplitTensor) and value.layout_on_ranks.has_thin_part for value in values)
+    if isinstance(values, tuple | list):
+        for value in values:
+            if isinstance(value, SplitTensor) and value.layout_on_ranks.has_thin_part:
+                return True
+    return False
 
 
 def _change_shape(call: Call) -> SplitTensor:
@@ -393,27 +405,16 @@ def _change_shape(call: Call) -> SplitTensor:
 
 def _restore_strides(call: Call, result: Any) -> Any:
     """Return a result with the strides that plain torch gives it. Strides of thin parts are ambiguous."""
-    flat, spec = tree_flatten((call.args, call.kwargs))
-    key = (
-        "strides",
-        call.func,
-        tuple(
-            (tuple(value.shape), value.stride(), value.dtype)
-            if isinstance(value, Tensor)
-            else type(value)
-            if isinstance(value, float)  # strides do not depend on it
-            else repr(value)
-            for value in flat
-        ),
-    )
+    key = "strides", call.func, _describe_strides(call.args), _describe_strides(tuple(call.kwargs.items()))
     plans = call.group.plans
     if key not in plans:
-        plans[key] = _compute_strides(call.func, flat, spec)
+        plans[key] = _compute_strides(call.func, *tree_flatten((call.args, call.kwargs)))
     strides: list[tuple[int, ...] | None] = plans[key]
-    arguments = {id(value) for value in flat if isinstance(value, SplitTensor)}
 
     def restore(value: Any, stride: tuple[int, ...] | None) -> Any:
-        if not isinstance(value, SplitTensor) or id(value) in arguments or stride is None or value.stride() == stride:
+        if not isinstance(value, SplitTensor) or stride is None or value.stride() == stride:
+            return value
+        if any(value is argument for argument in tree_leaves((call.args, call.kwargs))):
             return value
         restored = SplitTensor(value.local, value.layout_on_ranks, value.group, stride)
         restored.__dict__.update(value.__dict__)
@@ -423,6 +424,15 @@ def _restore_strides(call: Call, result: Any) -> Any:
         return restore(result, strides[0] if strides else None)
     strides = strides if len(strides) == len(result) else [None] * len(result)
     return type(result)(restore(value, stride) for value, stride in zip(result, strides, strict=True))
+
+
+def _describe_strides(value: Any) -> Any:
+    """Return a key of an argument: results of arguments with equal keys have equal strides."""
+    if isinstance(value, Tensor):
+        return value.shape, value.stride(), value.dtype
+    if isinstance(value, tuple | list):
+        return tuple([_describe_strides(entry) for entry in value])
+    return float if isinstance(value, float) else repr(value)
 
 
 def _compute_strides(func: Any, flat: Sequence[Any], spec: Any) -> list[tuple[int, ...] | None]:
@@ -653,6 +663,10 @@ def _view_whole(call: Call) -> Any:
     return [wrap(view, number) for number, view in enumerate(results)]
 
 
+def _is_written(argument: Any) -> bool:
+    return argument.alias_info is not None and argument.alias_info.is_write
+
+
 def _list_written(call: Call) -> list[Any]:
     """Return the arguments that the operator writes to, according to its schema."""
     schema = call.func._schema
@@ -660,7 +674,7 @@ def _list_written(call: Call) -> list[Any]:
         return []
     written = []
     for position, argument in enumerate(schema.arguments):
-        if argument.alias_info is not None and argument.alias_info.is_write:
+        if _is_written(argument):
             value = call.get(position, argument.name)
             written += list(value) if isinstance(value, list | tuple) else [value]
     return [value for value in written if value is not None]

@@ -29,13 +29,40 @@ def index_part(span: Box, part: Box) -> Index:
     )
 
 
+Cuts = tuple[tuple[int, int, int], ...]  # (dim, start, length) of the dims of which a part is taken
+
+
+def find_cuts(span: Box, part: Box) -> Cuts:
+    """Return the cuts by which a tensor that spans the box `span` becomes the box `part`."""
+    return tuple(
+        (dim, inner.start - outer.start, len(inner))
+        for dim, (outer, inner) in enumerate(zip(span.dims, part.dims, strict=True))
+        if outer != inner
+    )
+
+
+def cut(tensor: Tensor, cuts: Cuts) -> Tensor:
+    """Return a part of a tensor as a view; takes half as long as indexing with slices."""
+    for dim, start, length in cuts:
+        tensor = tensor.narrow(dim, start, length)
+    return tensor
+
+
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """A box that is sent to a peer, or received from it: its index in this rank's tensor, and its shape."""
+    """A box that is sent to a peer, or received from it: how it is cut out of this rank's tensor, and its shape."""
 
     peer: int
-    index: Index
+    cuts: Cuts
     shape: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Targets:
+    """Views of a tensor into which a transfer writes: parts that this rank has itself, and parts from others."""
+
+    kept: list[Tensor]
+    received: list[Tensor]
 
 
 class Transfer:
@@ -54,46 +81,46 @@ class Transfer:
         self.is_local = True
         self._sends: list[_Part] = []
         self._receives: list[_Part] = []
-        self._keeps: list[tuple[Index, Index]] = []
+        self._keeps: list[tuple[Cuts, Cuts]] = []  # in the result, and in the tile
         for target, wanted in enumerate(needs):
             for holder, box in owners.split_by_owner(wanted, target) if wanted else ():
                 if holder == target:
                     if target == rank:
-                        self._keeps.append((index_part(need, box), index_part(own, box)))
+                        self._keeps.append((find_cuts(need, box), find_cuts(own, box)))
                     continue
                 self.is_local = False
                 self.moved[target] += box.size
                 if target == rank:
-                    self._receives.append(_Part(holder, index_part(need, box), box.shape))
+                    self._receives.append(_Part(holder, find_cuts(need, box), box.shape))
                 if holder == rank:
-                    self._sends.append(_Part(target, index_part(own, box), box.shape))
+                    self._sends.append(_Part(target, find_cuts(own, box), box.shape))
         self._is_view = not self._receives and (not need or need in own)
         self._view_index = index_part(own, need) if need else tuple(slice(0, length) for length in need.shape)
         self._lines: dict[torch.dtype, _Line] = {}
 
     def run(self, tile: Tensor) -> Tensor:
         """Return this rank's box; `tile` is its part of the tensor, one dim per factor. The result may be a view."""
-        return self.run_into(tile, None, ())
-
-    def run_into(self, tile: Tensor, frame: Tensor | None, offset: Sequence[int]) -> Tensor:
-        """Run the transfer and write this rank's box into `frame`, which begins `offset` elements before the box."""
-        if frame is None and self._is_view:
+        if self._is_view:
             if not self.is_local:
                 self._get_line(tile).send(tile)
             return tile[self._view_index]
+        result = _make_empty(self.shape, tile)
+        self.run_into(tile, self.list_targets(result))
+        return result
+
+    def list_targets(self, result: Tensor) -> Targets:
+        """Return the views of a tensor of this rank's box that `run_into` fills."""
+        return Targets([cut(result, to) for to, _ in self._keeps], [cut(result, part.cuts) for part in self._receives])
+
+    def run_into(self, tile: Tensor, targets: Targets) -> None:
+        """Run the transfer and write this rank's box."""
         line = None if self.is_local else self._get_line(tile)
         if line is not None:
             line.start(tile)
-        target = _make_empty(self.shape, tile) if frame is None else frame
-        if frame is not None:
-            target = frame[
-                tuple(slice(start, start + length) for start, length in zip(offset, self.shape, strict=True))
-            ]
-        for to, from_ in self._keeps:
-            target[to].copy_(tile[from_])
+        for target, (_, cuts) in zip(targets.kept, self._keeps, strict=True):
+            target.copy_(cut(tile, cuts))
         if line is not None:
-            line.finish(target)
-        return target if frame is None else frame
+            line.finish(targets.received)
 
     def close(self) -> None:
         """Release buffers and connections. All ranks close it at the same point; a later run makes new ones."""
@@ -116,23 +143,23 @@ class _Line:
     ) -> None:
         self._transport = transport
         carried = torch.uint8 if dtype == torch.bool else dtype
-        self._sends = [(part.index, _allocate(transport, part, carried)) for part in sends]
-        self._receives = [(part.index, _allocate(transport, part, carried)) for part in receives]
+        self._sends = [(part.cuts, _allocate(transport, part, carried)) for part in sends]
+        self._receives = [_allocate(transport, part, carried) for part in receives]
         self._connection: Connection = transport.connect(
             [Strip(part.peer, buffer.view(-1)) for part, (_, buffer) in zip(sends, self._sends, strict=True)],
-            [Strip(part.peer, buffer.view(-1)) for part, (_, buffer) in zip(receives, self._receives, strict=True)],
+            [Strip(part.peer, buffer.view(-1)) for part, buffer in zip(receives, self._receives, strict=True)],
         )
 
     def start(self, tile: Tensor) -> None:
         self._connection.settle()
-        for index, buffer in self._sends:
-            buffer.copy_(tile[index])
+        for cuts, buffer in self._sends:
+            buffer.copy_(cut(tile, cuts))
         self._connection.start()
 
-    def finish(self, target: Tensor) -> None:
+    def finish(self, targets: Sequence[Tensor]) -> None:
         self._connection.finish()
-        for index, buffer in self._receives:
-            target[index].copy_(buffer)
+        for target, buffer in zip(targets, self._receives, strict=True):
+            target.copy_(buffer)
 
     def send(self, tile: Tensor) -> None:
         """Take part in a transfer in which this rank receives nothing."""
