@@ -77,7 +77,7 @@ class Option:
     @property
     def value_name(self) -> str:
         """Return the placeholder of the value in help texts."""
-        plain = self.metavar or ("N" if self.parse is parse_int else "N|HxW" if self.parse is parse_size else "NAME")
+        plain = self.metavar or ("N" if self.parse is parse_int else SIZE_NAMES.get(self.parse, "NAME"))
         return f"{plain},…" if self.several and not self.metavar else plain
 
     @property
@@ -402,6 +402,21 @@ def parse_size(text: str) -> list[int]:
     if len(parts) > 2 or not all(part.strip().isdecimal() for part in parts):
         raise TesseraError("not a size", got=text, allowed="a number, or HEIGHTxWIDTH")
     return [int(parts[0]), int(parts[-1])]
+
+
+def parse_dims(text: str) -> int | list[int]:
+    """Parse a size of each dim of an image or a volume; a single number means all dims.
+
+    >>> parse_dims("64"), parse_dims("64x128"), parse_dims("16x64x128")
+    (64, [64, 128], [16, 64, 128])
+    """
+    parts = text.lower().split("x")
+    if len(parts) > 3 or not all(part.strip().isdecimal() for part in parts):
+        raise TesseraError("not a size", got=text, allowed="a number, HEIGHTxWIDTH, or DEPTHxHEIGHTxWIDTH")
+    return int(parts[0]) if len(parts) == 1 else [int(part) for part in parts]
+
+
+SIZE_NAMES: dict[Any, str] = {parse_size: "N|HxW", parse_dims: "N|HxW|DxHxW"}
 
 
 def shorten_pair(pair: Sequence[int]) -> int | list[int]:

@@ -71,10 +71,15 @@ def test_the_file_suffix_selects_the_format(tmp_path: Path) -> None:
     ("words", "says"),
     [
         (["--num-spatial-parts", "0"], "an image is split into 1 part or more, got 0"),
-        (["--num-spatial-parts", "6"], "6 parts do not form a square; allowed: 1x6, 2x3, 3x2, 6x1"),
+        (
+            ["--num-spatial-parts", "6", "--slice-method", "2x2"],
+            "2x2 makes 4 parts, not 6; allowed: 1x6, 2x3, 3x2, 6x1",
+        ),
+        (["--slice-method", "2x1x2"], "2x1x2 splits 3 dims, but the image has 2"),
+        (["--image-size", "8x8x8", "-o", "plan.svg"], "plans of volumes are not drawn"),
         (["--slice-method", "diagonal"], "unknown slice method 'diagonal'"),
         (["--image-size", "big"], "not a size: got 'big'"),
-        (["--image-size", "1x2x3"], "not a size: got '1x2x3'"),
+        (["--image-size", "1x2x3x4"], "not a size: got '1x2x3x4'"),
         (["--image-size", "0"], "--image-size"),
         (["--image-size", "2", "--num-spatial-parts", "16"], "more parts than pixels"),
         (["--image-size", "4", "--kernel", "9", "--padding", "0"], "does not fit an image of 4"),

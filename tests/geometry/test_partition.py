@@ -60,6 +60,7 @@ def test_grids_of_one_two_and_three_dims() -> None:
     assert [len(s[0].dims[1]) for s in Partition.split_by_grid((2, 10), Mesh(2, 2)).shards] == [3, 3, 2, 2]
     assert Partition.split_by_grid((1, 4, 4), Mesh(2, 2)).shards[3] == (Box.of((0, 1), (2, 4), (2, 4)),)
     assert Partition.split_by_grid((1, 5, 4, 4), Mesh(2, 2)).shards[3] == (Box.of((0, 1), (0, 5), (2, 4), (2, 4)),)
+    assert Partition.split_by_grid((1, 5, 4, 4), (2, 1, 2)).shards[1] == (Box.of((0, 1), (0, 3), (0, 4), (2, 4)),)
     assert Partition.split_by_grid((1, 2, 9), Mesh(3, 1)).shards[2] == (), "more rows of workers than of pixels"
 
 
@@ -97,7 +98,7 @@ def test_slice_methods(method: str, parts: int, mesh: Mesh) -> None:
         ("diagonal", 4, "unknown slice method 'diagonal'; allowed: vertical, horizontal, square, RxC"),
         ("2x", 4, "unknown slice method '2x'"),
         ("0x4", 4, "unknown slice method '0x4'"),
-        ("square", 6, "6 parts do not form a square; allowed: 1x6, 2x3, 3x2, 6x1"),
+        ("2x1x3", 6, "2x1x3 splits 3 dims, but the image has 2"),
         ("2x3", 4, "2x3 makes 6 parts, not 4; allowed: 1x4, 2x2, 4x1"),
         ("vertical", 0, "an image is split into 1 part or more, got 0"),
     ],

@@ -54,6 +54,40 @@ def exchange_on_rank(worker: Worker, name: str, problems: Sequence[Problem], lim
         return [check_rounds(transport, problem) and transport.name for problem in problems]
 
 
+def exchange_between_hosts(worker: Worker, hosts: list[int], problems: Sequence[Problem]) -> str:
+    """Exchange and sum over ranks that pretend to be on several hosts; return the name of the transport."""
+    with open_on_hosts(worker, hosts) as transport:
+        for problem in problems:
+            check_rounds(transport, problem)
+        check_sums(transport)
+        check_running_ahead(transport)
+        transport.barrier()
+        return transport.name
+
+
+@contextmanager
+def open_on_hosts(worker: Worker, hosts: list[int]) -> Iterator[Transport]:
+    """Open the mixed transport of a launcher, with the host of each rank as given."""
+    worker.connect()
+    if worker.spawn == "torchrun":
+        from tessera.transport.mixed import MixedTransport
+
+        transport: Transport = MixedTransport(hosts)
+    else:
+        from tessera.transport import shared
+
+        def list_host_ranks(comm: Any) -> list[int]:
+            return [rank for rank, host in enumerate(hosts) if host == hosts[comm.rank]]
+
+        real, shared.list_host_ranks = shared.list_host_ranks, list_host_ranks
+        transport = open_transport("shared", worker)
+        shared.list_host_ranks = real
+    try:
+        yield transport
+    finally:
+        transport.close()
+
+
 def list_limits(name: str) -> tuple[tuple[int, int], ...]:
     return LIMITS if name == "shared" else LIMITS[:1]
 
@@ -85,6 +119,17 @@ def die_during_exchange(worker: Worker, name: str, which: int) -> None:
         exchange.start()
         if number == 50 and worker.rank == which:
             os.kill(os.getpid(), signal.SIGKILL)
+        exchange.finish()
+
+
+def fail_during_exchange(worker: Worker, name: str, which: int) -> None:
+    """Raise an error on rank `which` in the middle of a round, while the other ranks wait for its borders."""
+    transport = open_transport(name, worker)
+    exchange = Problem(plan=split_into_rows(worker.size, width=1 << 14), seed=0).open_exchange(transport)
+    for number in range(100):
+        exchange.start()
+        if number == 50 and worker.rank == which:
+            raise ValueError("in the middle of a round")
         exchange.finish()
 
 

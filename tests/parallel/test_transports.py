@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import signal
+import subprocess
+import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import psutil
@@ -15,7 +19,7 @@ from tessera.errors import BenchmarkFailed
 from tessera.launch import LaunchConfig, Workers
 from tessera.launch.config import SpawnMethod
 from tessera.transport.registry import get_spawn
-from tests.launch.process_checks import find_running
+from tests.launch.process_checks import end_within, find_running
 from tests.parallel.rank_functions import LIMITS
 from tests.transport.strategies import problems
 
@@ -75,6 +79,18 @@ def test_without_a_transport_the_process_group_of_the_program_is_used(ranks: Wor
         ranks.run(f"{FUNCTIONS}:exchange_over_own_group", time_limit=60.0)
 
 
+@settings(max_examples=4, deadline=None, phases=[Phase.explicit, Phase.reuse, Phase.generate])
+@given(st.data())
+def test_ranks_on_several_hosts_mix_shared_memory_and_messages(ranks: Workers, data: st.DataObject) -> None:
+    size = ranks.config.workers
+    if size < 3:
+        return
+    hosts = data.draw(st.sampled_from([[0] + [1] * (size - 1), [rank % 2 for rank in range(size)]]))
+    drawn = data.draw(st.lists(problems(size), min_size=3, max_size=3))
+    names = ranks.run(f"{FUNCTIONS}:exchange_between_hosts", hosts, drawn, time_limit=60.0)
+    assert names == [{"torchrun": "shm+gloo", "mpiexec": "shared+mpi"}[ranks.config.spawn]] * size
+
+
 @pytest.fixture(scope="module")
 def two_ranks() -> Iterator[Workers]:
     with Workers(LaunchConfig(spawn="mpiexec", workers=2)) as workers:
@@ -93,7 +109,9 @@ def test_closing_releases_all_resources(two_ranks: Workers, name: str) -> None:
         assert (after, mapped) == (before, 0)
 
 
-@pytest.mark.parametrize(("name", "size"), [("gloo", 2), pytest.param("mpi", 2, marks=pytest.mark.slow), ("shared", 3)])
+@pytest.mark.parametrize(
+    ("name", "size"), [("gloo", 2), ("shm", 3), pytest.param("mpi", 2, marks=pytest.mark.slow), ("shared", 3)]
+)
 def test_a_rank_killed_during_an_exchange_is_an_error(name: str, size: int, own_temp: Path) -> None:
     orphaned_before, existing = find_orphaned_memory(), set(psutil.Process().children(recursive=True))
     with Workers(LaunchConfig(spawn=get_spawn(name), workers=size)) as workers:
@@ -108,6 +126,43 @@ def test_a_rank_killed_during_an_exchange_is_an_error(name: str, size: int, own_
         assert not find_running(family)
     assert not list(own_temp.iterdir())
     assert find_orphaned_memory() <= orphaned_before
+    assert not find_mapping(family)
+
+
+def test_an_error_or_an_interrupt_during_an_exchange_leaves_no_memory(own_temp: Path) -> None:
+    before = find_orphaned_memory()
+    with Workers(LaunchConfig(spawn="torchrun", workers=2)) as workers:
+        pids = [pid for *_, pid in workers.run("tests.launch.worker_functions:multiply_rank", 1)]
+        with pytest.raises(BenchmarkFailed, match="in the middle of a round"):
+            workers.run(f"{FUNCTIONS}:fail_during_exchange", "shm", 1)
+    assert not find_running(pids)
+    assert not find_mapping(pids)
+    command = [sys.executable, "-m", "tessera", "halo", "exchange", "--transport", "shm", "--num-spatial-parts", "2"]
+    options = ["--slice-method", "1x2", "--image-size", "512", "--iterations", "1000000", "--time-limit", "100s"]
+    store = ["--store", str(own_temp / "results.sqlite")]
+    program = subprocess.Popen([*command, *options, *store], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    family: list[int] = []
+    deadline = time.monotonic() + 60
+    while len(find_mapping(family)) < 2:
+        assert time.monotonic() < deadline
+        assert program.poll() is None
+        time.sleep(0.1)
+        family = [child.pid for child in psutil.Process(program.pid).children(recursive=True)]
+    program.send_signal(signal.SIGINT)
+    assert program.wait(30) != 0
+    assert end_within(family, 10)
+    assert not find_mapping(family)
+    assert find_orphaned_memory() <= before
+
+
+def find_mapping(pids: Iterable[int]) -> list[int]:
+    """Return those of the given processes that map shared memory of the transports."""
+    mapping = []
+    for pid in pids:
+        with contextlib.suppress(OSError):
+            if "memfd:tessera" in Path(f"/proc/{pid}/maps").read_text():
+                mapping.append(pid)
+    return mapping
 
 
 def find_orphaned_memory() -> set[str]:

@@ -39,6 +39,17 @@ def test_a_split_convolution_is_exact_across_hosts(hosts: TwoHosts, tmp_path: Pa
     assert ends[1].stdout.strip() == "", "only rank 0 prints"
 
 
+def test_ranks_of_a_host_share_memory_and_send_messages_to_the_other_host(hosts: TwoHosts, tmp_path: Path) -> None:
+    words = ("--num-spatial-parts", "4", "--slice-method", "1x4", "--image-size", "37x50", "--in-channels", "3")
+    words += ("--out-channels", "4", "--kernel", "5", "--store", str(tmp_path / "results.sqlite"), "--json")
+    ends = hosts.torchrun(["tessera", "halo", "validate", *words], ranks_per_host=2, timeout=200)
+    assert [end.returncode for end in ends] == [0, 0], ends
+    (record,) = json.loads(ends[0].stdout)["records"]
+    assert record["chosen"]["transport"] == "shm+gloo"
+    assert record["verdict"] == "passed"
+    assert record["metrics"]["error_pixels"]["value"] == 0
+
+
 def test_the_exchange_is_timed_across_hosts(hosts: TwoHosts, tmp_path: Path) -> None:
     words = ("--image-size", "256", "--in-channels", "64", "--out-channels", "8", "--overlap", "none,recompute")
     few = ("--warmup", "2", "--iterations", "10", "--launches", "1", "--store", str(tmp_path / "results.sqlite"))

@@ -51,7 +51,7 @@ class NotAllowed(Exception):
 
 
 class TwoHosts:
-    """Context manager with two simulated hosts: `hosts.torchrun([...])` runs a module with one rank on each host."""
+    """Context manager with two simulated hosts: `hosts.torchrun([...])` runs a module with ranks on both hosts."""
 
     def __init__(self, *, delay: float = 200e-6, rate: float = 1e9) -> None:
         self.delay, self.rate = delay, rate
@@ -82,12 +82,20 @@ class TwoHosts:
         if self._wire is not None:
             self._wire.communicate("")
 
-    def torchrun(self, words: Sequence[str], *, timeout: float) -> list[subprocess.CompletedProcess[str]]:
-        """Run `python -m WORDS` with one rank per host, each pinned to a core; return the ended processes by rank."""
+    def torchrun(
+        self, words: Sequence[str], *, timeout: float, ranks_per_host: int = 1
+    ) -> list[subprocess.CompletedProcess[str]]:
+        """Run `python -m WORDS` on both hosts, each pinned to a core; return the ended processes by host."""
         cores = sorted(os.sched_getaffinity(0))
         self._running = []
         for rank, name in enumerate(self.names):
-            launcher = [sys.executable, "-m", "torch.distributed.run", "--nnodes=2", "--nproc-per-node=1"]
+            launcher = [
+                sys.executable,
+                "-m",
+                "torch.distributed.run",
+                "--nnodes=2",
+                f"--nproc-per-node={ranks_per_host}",
+            ]
             place = [f"--node-rank={rank}", f"--master-addr={ADDRESSES[0]}", f"--master-port={PORT}"]
             pinned = ["taskset", "-c", str(cores[rank % len(cores)])]
             argv = [

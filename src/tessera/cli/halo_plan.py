@@ -53,6 +53,8 @@ def _write_picture(plan: HaloPlan, pixel_bytes: int, path: Path) -> None:
     from tessera.spatial.picture.page import build_plan_page
     from tessera.spatial.picture.plan import draw_plan
 
+    if len(plan.inputs.sizes) != 3:
+        raise TesseraError("plans of volumes are not drawn", do="omit -o, or use -o plan.txt")
     if len(plan.workers) > MAX_DRAWN_WORKERS:
         raise TesseraError(
             "the plan has too many workers for a picture",
@@ -91,11 +93,11 @@ def _write_plan(plan: HaloPlan, problem: HaloProblem, output_format: OutputForma
 
 
 def _to_plain_plan(plan: HaloPlan, problem: HaloProblem) -> dict[str, object]:
-    """Return the plan as plain values; a box is a list of [start, stop] over n, h and w."""
+    """Return the plan as plain values; a box is a list of [start, stop] over n and the spatial dims."""
     return {
         "image": list(plan.inputs.sizes),
         "output": list(plan.outputs.sizes),
-        "mesh": [problem.mesh.rows, problem.mesh.cols],
+        "mesh": list(problem.mesh),
         "pixel_bytes": problem.pixel_bytes,
         "workers": [
             {

@@ -10,7 +10,7 @@ from math import isqrt, prod
 from tessera.geometry.box import Box, Interval, format_sizes
 from tessera.geometry.mesh import Mesh
 
-SLICE_METHODS = ("vertical", "horizontal", "square", "RxC")
+SLICE_METHODS = ("vertical", "horizontal", "square", "RxC", "DxRxC")
 
 
 def split_evenly(size: int, parts: int, multiple: int = 1) -> tuple[Interval, ...]:
@@ -45,29 +45,39 @@ def split_by_lengths(size: int, lengths: Sequence[int]) -> tuple[Interval, ...]:
 
 
 def build_mesh(slice_method: str, parts: int) -> Mesh:
-    """Return the mesh of a slice method (vertical, horizontal, square, or such as "2x3") for a number of parts.
+    """Return the mesh of a slice method for an image of two dims, see `count_parts`.
 
     >>> build_mesh("vertical", 4), build_mesh("square", 4), build_mesh("2x3", 6)
     (Mesh(1x4), Mesh(2x2), Mesh(2x3))
     """
+    rows, cols = count_parts(slice_method, parts, dims=2)
+    return Mesh(rows, cols)
+
+
+def count_parts(slice_method: str, parts: int, *, dims: int) -> tuple[int, ...]:
+    """Return the number of parts of each dim of an image.
+
+    `vertical` splits the width, `horizontal` the height, and `square` both into parts as equal as possible. Otherwise a
+    slice method has the parts of the last dims, such as "2x3", or "2x1x2" for a volume.
+
+    >>> count_parts("square", 6, dims=2), count_parts("2x1x2", 4, dims=3), count_parts("4", 4, dims=2)
+    ((2, 3), (2, 1, 2), (1, 4))
+    """
     if parts < 1:
         raise ValueError(f"an image is split into 1 part or more, got {parts}")
-    if slice_method == "vertical":
-        return Mesh(1, parts)
-    if slice_method == "horizontal":
-        return Mesh(parts, 1)
-    if slice_method == "square":
-        side = isqrt(parts)
-        if side * side != parts:
-            raise ValueError(f"{parts} parts do not form a square; allowed: {_list_meshes(parts)}")
-        return Mesh(side, side)
-    try:
-        mesh = Mesh.parse(slice_method)
-    except ValueError:
-        raise ValueError(f"unknown slice method {slice_method!r}; allowed: {', '.join(SLICE_METHODS)}") from None
-    if mesh.size != parts:
-        raise ValueError(f"{slice_method} makes {mesh.size} parts, not {parts}; allowed: {_list_meshes(parts)}")
-    return mesh
+    if slice_method in ("vertical", "horizontal", "square"):
+        highest = {"vertical": 1, "horizontal": parts, "square": isqrt(parts)}[slice_method]
+        rows = next(rows for rows in range(highest, 0, -1) if parts % rows == 0)
+        return (*(1,) * (dims - 2), rows, parts // rows)
+    words = slice_method.lower().split("x")
+    if not all(word.strip().isdecimal() and int(word) for word in words):
+        raise ValueError(f"unknown slice method {slice_method!r}; allowed: {', '.join(SLICE_METHODS)}")
+    counts = tuple(int(word) for word in words)
+    if len(counts) > dims:
+        raise ValueError(f"{slice_method} splits {len(counts)} dims, but the image has {dims}")
+    if prod(counts) != parts:
+        raise ValueError(f"{slice_method} makes {prod(counts)} parts, not {parts}; allowed: {_list_meshes(parts)}")
+    return (*(1,) * (dims - len(counts)), *counts)
 
 
 def _list_meshes(parts: int) -> str:
@@ -103,11 +113,19 @@ class Partition:
         return cls(tuple(sizes), tuple((box,) if box else () for box in boxes))
 
     @classmethod
-    def split_by_grid(cls, sizes: Sequence[int], mesh: Mesh, multiple: int = 1) -> Partition:
-        """Split the last two dims evenly over the rows and columns of a mesh.
+    def split_by_grid(cls, sizes: Sequence[int], mesh: Mesh | Sequence[int], multiple: int = 1) -> Partition:
+        """Split the last dims evenly: two dims over the rows and columns of a mesh, or dims into numbers of parts.
 
-        An image with one spatial dim is split over all workers; of three spatial dims, the first is not split.
+        Over a mesh, an image with one spatial dim is split over all workers; of three spatial dims, the first is not
+        split.
+
+        >>> Partition.split_by_grid((1, 4, 2, 6), (2, 1, 2)).shards[1]
+        (Box(0:1, 0:2, 0:2, 3:6),)
         """
+        if not isinstance(mesh, Mesh):
+            spatial = list(zip(sizes[-len(mesh) :], mesh, strict=True))
+            whole_dims = [[Interval(0, size)] for size in sizes[: -len(mesh)]]
+            return cls.from_intervals(sizes, [*whole_dims, *(split_evenly(*pair, multiple) for pair in spatial)])
         if len(sizes) == 2:
             return cls.from_intervals(sizes, [[Interval(0, sizes[0])], split_evenly(sizes[1], mesh.size, multiple)])
         *whole, height, width = sizes

@@ -148,6 +148,8 @@ def parse_exit_status(pid: int, returncode: int, output: str) -> int | None:
 
     >>> parse_exit_status(7, 1, "exitcode  : -9 (pid: 7)  (SIGKILL)")
     -9
+    >>> parse_exit_status(7, 1, "traceback : Signal 9 (SIGKILL) received by PID 7")
+    -9
     >>> parse_exit_status(7, 137, "process rank 1 with PID 7 on node a exited on signal 9 (Killed).")
     -9
     >>> parse_exit_status(7, 9, "= PID 7 RUNNING AT a\\n= EXIT CODE: 9\\nTHE EXIT STRING: Killed (signal 9)")
@@ -157,6 +159,8 @@ def parse_exit_status(pid: int, returncode: int, output: str) -> int | None:
     """
     if match := re.search(rf"exitcode\s*: (-?\d+) \(pid: {pid}\)", output):
         return int(match[1])
+    if match := re.search(rf"Signal (\d+) \(\w+\) received by PID {pid}\b", output):
+        return -int(match[1])
     if match := re.search(r"signal (\d+)", output):
         return -int(match[1])
     if match := re.search(r"exit code:\s*(\d+)", output, re.IGNORECASE):

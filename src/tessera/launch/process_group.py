@@ -219,9 +219,9 @@ class ProcessGroup:
             code: int | None = started.wait(LAUNCHER_GRACE_SECONDS)
         except subprocess.TimeoutExpired:
             code = None
-        if rank not in self._started and code is not None:
+        if rank not in self._started:  # a slow launcher may report the end of a rank before it ends itself
             output = "\n".join(self._output.read_tail(LAUNCHER_RANK, wait=1.0))
-            code = parse_exit_status(self._processes[rank].pid, code, output)
+            code = parse_exit_status(self._processes[rank].pid, code or 0, output)
         who = "the launcher of the ranks" if rank == LAUNCHER_RANK else f"rank {rank} of {self._size}"
         return BenchmarkFailed(f"{who} {_format_exit(code)}; {self._quote_output(rank)}")
 

@@ -6,13 +6,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from tessera.axes import Axes, Axis, Option, parse_bool, parse_int, parse_size, shorten_pair
+from tessera.axes import Axes, Axis, Option, parse_bool, parse_dims, parse_int
 from tessera.errors import TesseraError
 from tessera.geometry.halo import PADDING_MODES
 from tessera.geometry.partition import SLICE_METHODS
 from tessera.launch import LaunchConfig
 from tessera.results.record import Case
-from tessera.spatial.problem import DTYPES, HaloProblem, parse_size_pair
+from tessera.spatial.problem import DTYPES, HaloProblem, parse_dim_sizes, parse_image_size
 from tessera.transport.registry import TRANSPORTS, get_spawn
 
 BENCHMARKS = {
@@ -54,11 +54,11 @@ AXES = Axes(
         ),
         Axis(
             name="image_size",
-            parse=parse_size,
+            parse=parse_dims,
             default=8,
             defaults={PLAN: 64},
             group=IMAGE,
-            help="height and width of the whole image in pixels",
+            help="size of the whole image or volume in pixels",
         ),
         Axis(name="batch_size", parse=parse_int, default=1, group=IMAGE, help="images per batch"),
         Axis(name="in_channels", parse=parse_int, default=1, group=IMAGE, help="channels of the image"),
@@ -80,10 +80,10 @@ AXES = Axes(
             group=CONVOLUTION,
             help="halo width N in pixels, for a kernel of 2 N + 1",
         ),
-        Axis(name="kernel", parse=parse_size, group=CONVOLUTION, help="kernel size in pixels, in place of --halo-len"),
+        Axis(name="kernel", parse=parse_dims, group=CONVOLUTION, help="kernel size in pixels, in place of --halo-len"),
         Axis(
             name="stride",
-            parse=parse_size,
+            parse=parse_dims,
             default=1,
             in_key="unless_default",
             group=CONVOLUTION,
@@ -91,7 +91,7 @@ AXES = Axes(
         ),
         Axis(
             name="dilation",
-            parse=parse_size,
+            parse=parse_dims,
             default=1,
             in_key="unless_default",
             group=CONVOLUTION,
@@ -99,7 +99,7 @@ AXES = Axes(
         ),
         Axis(
             name="padding",
-            parse=parse_size,
+            parse=parse_dims,
             group=CONVOLUTION,
             help="padding of every side in pixels",
             default_text="keeps the image size for odd kernels",
@@ -216,14 +216,24 @@ def expand_params(benchmark: str, values: Mapping[str, Sequence[Any]]) -> list[d
 
 
 def _complete(params: dict[str, Any]) -> dict[str, Any]:
-    """Return the parameters with kernel size and padding; a size is one number if height and width are equal."""
+    """Return the parameters with kernel size and padding; a size is one number if all dims are equal.
+
+    The size of a volume keeps its three numbers, because one number means an image.
+    """
+    image = parse_image_size(params["image_size"])
+    dims = len(image)
+
+    def parse(name: str, minimum: int) -> tuple[int, ...]:
+        return parse_dim_sizes(params[name], name, minimum=minimum, dims=dims)
+
     params.setdefault("kernel", 2 * params["halo_len"] + 1)
     if "padding" not in params:
-        kernel = parse_size_pair(params["kernel"], "kernel", minimum=1)
-        dilation = parse_size_pair(params["dilation"], "dilation", minimum=1)
-        params["padding"] = [(k - 1) * d // 2 for k, d in zip(kernel, dilation, strict=True)]
-    sizes = [axis.name for axis in AXES if axis.parse is parse_size]
-    return params | {name: shorten_pair(parse_size_pair(params[name], name, minimum=0)) for name in sizes}
+        sizes = zip(parse("kernel", 1), parse("dilation", 1), strict=True)
+        params["padding"] = [(kernel - 1) * dilation // 2 for kernel, dilation in sizes]
+    equal = {name: parse(name, 0) for name in ("kernel", "stride", "dilation", "padding")}
+    shortened = {name: size[0] if len(set(size)) == 1 else list(size) for name, size in equal.items()}
+    image_size = image[0] if dims == 2 and len(set(image)) == 1 else list(image)
+    return params | shortened | {"image_size": image_size}
 
 
 def launch(case: Case, base: LaunchConfig) -> LaunchConfig:

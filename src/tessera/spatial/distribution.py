@@ -18,21 +18,21 @@ class SpatialSettings:
     """The settings of a layer on tiles."""
 
     transport: Transport
-    mesh: Mesh
+    mesh: Mesh | tuple[int, ...]
     overlap: Overlap = "auto"
     channels_last: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Distribution:
-    """The tiles of an activation of sizes (n, h, w): the boxes that each rank owns."""
+    """The tiles of an activation of sizes (n, h, w) or (n, d, h, w): the boxes that each rank owns."""
 
-    mesh: Mesh
+    mesh: Mesh | tuple[int, ...]
     partition: Partition
 
     @classmethod
-    def of(cls, mesh: Mesh, sizes: Sequence[int]) -> Distribution:
-        """Split an activation evenly over a mesh."""
+    def of(cls, mesh: Mesh | tuple[int, ...], sizes: Sequence[int]) -> Distribution:
+        """Split an activation evenly over a mesh, or its last dims into numbers of parts."""
         return cls(mesh, Partition.split_by_grid(sizes, mesh))
 
     @property

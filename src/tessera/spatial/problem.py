@@ -8,29 +8,32 @@ from math import prod
 from typing import Any
 
 from tessera.errors import TesseraError
-from tessera.geometry import HaloPlan, Mesh, Partition, Window
+from tessera.geometry import HaloPlan, Partition, Window
+from tessera.geometry.box import format_sizes
 from tessera.geometry.halo import PADDING_MODES, PaddingMode
-from tessera.geometry.partition import build_mesh
+from tessera.geometry.partition import count_parts
 
 # bytes per value of each supported dtype
+DIM_NAMES = {2: "HEIGHTxWIDTH", 3: "DEPTHxHEIGHTxWIDTH"}
 DTYPES = {"float32": 4, "float64": 8, "bfloat16": 2, "float16": 2}
-SizePair = tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HaloProblem:
-    """An image, a convolution and a split. Sizes are (height, width).
+    """An image, a convolution and a split. Sizes are (height, width), or (depth, height, width) of a volume.
+
+    `mesh` has the number of parts of each dim.
 
     >>> params = {"image_size": 8, "kernel": 3, "padding": 1, "slice_method": "vertical", "num_spatial_parts": 2}
     >>> HaloProblem.of(params).plan()
     HaloPlan(Window(kernel 3x3, padding 1:1x1:1), 2 workers, 16 pixels move)
     """
 
-    image: SizePair
+    image: tuple[int, ...]
     batch: int
     in_channels: int
     out_channels: int
-    mesh: Mesh
+    mesh: tuple[int, ...]
     window: Window
     mode: PaddingMode
     dtype: str
@@ -38,29 +41,34 @@ class HaloProblem:
     @classmethod
     def of(cls, params: Mapping[str, Any]) -> HaloProblem:
         """Parse the parameters of a case. Refuse images that cannot be split, and windows that do not fit."""
-        counts = {name: params.get(name, 1) for name in ("batch_size", "in_channels", "out_channels")}
-        for name, value in counts.items():
+        sizes = {name: params.get(name, 1) for name in ("batch_size", "in_channels", "out_channels")}
+        for name, value in sizes.items():
             if not isinstance(value, int) or value < 1:
                 raise TesseraError(_format_option(name), got=value, allowed="1 or more")
         if params.get("dtype", "float32") not in DTYPES:
             raise TesseraError("unknown dtype", got=params["dtype"], allowed=DTYPES)
         if params.get("padding_mode", "zeros") not in PADDING_MODES:
             raise TesseraError("unknown padding mode", got=params["padding_mode"], allowed=PADDING_MODES)
-        image = parse_size_pair(params["image_size"], "image_size", minimum=1)
+        image = parse_image_size(params["image_size"])
+        dims = len(image)
+
+        def parse(name: str, minimum: int) -> tuple[int, ...]:
+            return parse_dim_sizes(params.get(name, 1), name, minimum=minimum, dims=dims)
+
         try:
-            mesh = build_mesh(str(params["slice_method"]), int(params["num_spatial_parts"]))
+            counts = count_parts(str(params["slice_method"]), int(params["num_spatial_parts"]), dims=dims)
             window = Window.of(
-                parse_size_pair(params["kernel"], "kernel", minimum=1),
-                stride=parse_size_pair(params.get("stride", 1), "stride", minimum=1),
-                dilation=parse_size_pair(params.get("dilation", 1), "dilation", minimum=1),
-                padding=parse_size_pair(params["padding"], "padding", minimum=0),
+                parse("kernel", 1),
+                stride=parse("stride", 1),
+                dilation=parse("dilation", 1),
+                padding=parse("padding", 0),
             )
             problem = cls(
                 image=image,
-                batch=counts["batch_size"],
-                in_channels=counts["in_channels"],
-                out_channels=counts["out_channels"],
-                mesh=mesh,
+                batch=sizes["batch_size"],
+                in_channels=sizes["in_channels"],
+                out_channels=sizes["out_channels"],
+                mesh=counts,
                 window=window,
                 mode=params.get("padding_mode", "zeros"),
                 dtype=params.get("dtype", "float32"),
@@ -68,21 +76,21 @@ class HaloProblem:
             window.compute_output_size(image)
         except ValueError as error:
             raise TesseraError(str(error)) from None
-        if mesh.rows > image[0] or mesh.cols > image[1]:
+        if any(count > size for count, size in zip(counts, image, strict=True)):
             raise TesseraError(
                 "more parts than pixels",
-                got=f"{mesh.rows}x{mesh.cols} parts of {image[0]}x{image[1]} pixels",
+                got=f"{format_sizes(counts)} parts of {format_sizes(image)} pixels",
                 do="split into fewer parts, or use a larger image",
             )
         return problem
 
     @property
     def parts(self) -> int:
-        return self.mesh.size
+        return prod(self.mesh)
 
     @property
     def output(self) -> tuple[int, ...]:
-        """Height and width of the output."""
+        """Sizes of the output."""
         return self.window.compute_output_size(self.image)
 
     def plan(self) -> HaloPlan:
@@ -146,12 +154,18 @@ def count_directions(params: Mapping[str, Any]) -> int:
     return 2 if params.get("backward") else 1
 
 
-def parse_size_pair(value: Any, name: str, *, minimum: int) -> SizePair:
-    """Parse a size: one number for both dims, or height and width."""
-    both = (value, value) if isinstance(value, int) else tuple(value)
-    if len(both) != 2 or not all(isinstance(size, int) and size >= minimum for size in both):
-        raise TesseraError(_format_option(name), got=value, allowed=f"{minimum} or more, or HEIGHTxWIDTH")
-    return both[0], both[1]
+def parse_image_size(value: Any) -> tuple[int, ...]:
+    """Parse the size of an image: one number for height and width, both, or depth, height and width."""
+    dims = 2 if isinstance(value, int) or len(value) == 2 else 3
+    return parse_dim_sizes(value, "image_size", minimum=1, dims=dims)
+
+
+def parse_dim_sizes(value: Any, name: str, *, minimum: int, dims: int) -> tuple[int, ...]:
+    """Parse a size: one number for all dims, or one number for each dim."""
+    sizes = (value,) * dims if isinstance(value, int) else tuple(value)
+    if len(sizes) != dims or not all(isinstance(size, int) and size >= minimum for size in sizes):
+        raise TesseraError(_format_option(name), got=value, allowed=f"{minimum} or more, or {DIM_NAMES[dims]}")
+    return sizes
 
 
 def _format_option(name: str) -> str:

@@ -1,4 +1,4 @@
-"""The transport of a torch.distributed process group: shared memory on one host, messages otherwise."""
+"""The transport of a torch.distributed process group, opened once."""
 
 from __future__ import annotations
 
@@ -9,9 +9,8 @@ from weakref import WeakKeyDictionary
 import torch.distributed as dist
 
 from tessera.errors import TesseraError
-from tessera.transport.distributed import DistributedTransport
-from tessera.transport.host import HostTransport, share_one_host
 from tessera.transport.in_process import open_single_rank
+from tessera.transport.mixed import open_fastest
 from tessera.transport.transport import Transport
 
 _group_transports: WeakKeyDictionary[Any, Transport] = WeakKeyDictionary()
@@ -21,8 +20,8 @@ _get_single_rank = cache(open_single_rank)
 def get_world_transport(ranks: int, group: dist.ProcessGroup | None = None) -> Transport:
     """Return the transport of a process group (default: of all ranks); a single rank needs none.
 
-    Ranks of one host share memory, other ranks send messages. All ranks of the group make the first call at the same
-    point. Repeated calls return the same transport, because exchanges are cached per transport.
+    Ranks of one host share memory, ranks of different hosts send messages. All ranks of the group make the first call
+    at the same point. Repeated calls return the same transport, because exchanges are cached per transport.
     """
     if ranks == 1:
         return _get_single_rank()
@@ -33,5 +32,5 @@ def get_world_transport(ranks: int, group: dist.ProcessGroup | None = None) -> T
         )
     group = group or dist.group.WORLD
     if group not in _group_transports:
-        _group_transports[group] = (HostTransport if share_one_host(group) else DistributedTransport)(group)
+        _group_transports[group] = open_fastest(group)
     return _group_transports[group]

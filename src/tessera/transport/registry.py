@@ -55,23 +55,31 @@ def _open_distributed(_worker: Worker) -> Transport:
 
 
 def _open_host(_worker: Worker) -> Transport:
-    from tessera.transport.host import HostTransport
+    from tessera.transport.distributed import DistributedTransport
+    from tessera.transport.mixed import open_fastest
 
-    return HostTransport()
+    transport = open_fastest()
+    if type(transport) is DistributedTransport:
+        raise TesseraError(
+            "no two ranks share memory",
+            got=f"{transport.size} ranks on as many hosts, or in separate containers",
+            do="use --transport gloo",
+        )
+    return transport
 
 
-def _are_on_one_host() -> bool:
-    from tessera.transport.host import share_one_host
+def _share_hosts() -> bool:
+    from tessera.transport.mixed import find_hosts, shares_memory
 
-    return share_one_host()
+    return shares_memory(find_hosts())
 
 
 def _can_share_memory() -> bool:
     from mpi4py import MPI
 
-    from tessera.transport.shared import is_on_one_host
+    from tessera.transport.shared import list_host_ranks
 
-    return _has_memfd() and is_on_one_host(MPI.COMM_WORLD)
+    return _has_memfd() and any(len(ranks) > 1 for ranks in MPI.COMM_WORLD.allgather(list_host_ranks(MPI.COMM_WORLD)))
 
 
 def _has_memfd() -> bool:
@@ -82,7 +90,7 @@ AUTO = "auto"
 TRANSPORTS = {  # for each launcher, the fastest transport comes first
     AUTO: TransportEntry(title="the fastest transport that the ranks support", spawn=None, open=_open_fastest),
     "shared": TransportEntry(
-        title="MPI ranks on one host: every border copied once, out of shared memory",
+        title="MPI ranks: every border copied once, out of shared memory; MPI messages between hosts",
         spawn="mpiexec",
         open=_open_shared,
         supports_ranks=_can_share_memory,
@@ -90,10 +98,10 @@ TRANSPORTS = {  # for each launcher, the fastest transport comes first
     ),
     "mpi": TransportEntry(title="MPI messages, on one host or several", spawn="mpiexec", open=_open_mpi),
     "shm": TransportEntry(
-        title="torch.distributed ranks on one host: every border copied once, out of shared memory",
+        title="torch.distributed ranks: every border copied once, out of shared memory; gloo between hosts",
         spawn="torchrun",
         open=_open_host,
-        supports_ranks=_are_on_one_host,
+        supports_ranks=_share_hosts,
         requires_memfd=True,
     ),
     "gloo": TransportEntry(

@@ -2,7 +2,8 @@
 
 Sent strips are in memory that the neighbours map. One-byte MPI messages signal "ready" (the sender has written) and
 "taken" (the receiver has read). MPI spins if each rank has a core, and yields if there are more ranks than cores. Small
-borders are sent inside the message. Borders that are scattered over memory are copied to a contiguous buffer first.
+borders, and borders for ranks of other hosts, are sent inside the message. Borders that are scattered over memory are
+copied to a contiguous buffer first.
 
 The messages also order memory accesses. A rank that receives a message sees everything that the sender wrote before:
 sending ends with a release and receiving begins with an acquire, on every processor, because MPI carries the bytes of
@@ -12,6 +13,7 @@ earlier reads, so a rank that received "taken" cannot overwrite a strip that is 
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -28,16 +30,22 @@ EAGER_BYTES = 4000  # strips up to this size are sent inside the "ready" message
 
 
 class SharedTransport(MpiTransport):
-    """MPI ranks on one host, with the data in shared memory."""
+    """MPI ranks, with the data in shared memory between ranks of one host."""
 
     name = "shared"
     traits = TransportTraits(messages="mpi", copies_from_peer=True)
 
     def __init__(self) -> None:
         super().__init__()
-        if not is_on_one_host(self.comm):
-            got = "ranks on several hosts"
-            raise TesseraError("shared memory requires ranks on one host", got=got, do="use --transport mpi")
+        self._host_ranks = list_host_ranks(self.comm)
+        sizes = self.comm.allgather(len(self._host_ranks))
+        if max(sizes) == 1:
+            self.comm.Free()
+            raise TesseraError(
+                "no two ranks share memory", got=f"{self.size} ranks on as many hosts", do="use --transport mpi"
+            )
+        if min(sizes) < self.size:
+            self.name, self.traits = "shared+mpi", TransportTraits(messages="mpi")
         self._arena = SharedArena()
         self._connections: set[_SharedConnection] = set()
 
@@ -48,7 +56,7 @@ class SharedTransport(MpiTransport):
         self._arena.free(memory)
 
     def connect(self, sends: Sequence[Strip], receives: Sequence[Strip]) -> Connection:
-        (small_sends, large_sends), (small_receives, large_receives) = _split_by_size(sends), _split_by_size(receives)
+        (small_sends, large_sends), (small_receives, large_receives) = map(self._split_strips, (sends, receives))
         leaving, arriving = pack_by_peer(small_sends), pack_by_peer(small_receives)
         pack = [copy for packed in leaving for copy in packed.pack]
         offers: list[list[StripAddress]] = [[] for _ in range(self.size)]
@@ -80,6 +88,13 @@ class SharedTransport(MpiTransport):
         )
         self._connections.add(connection)
         return connection
+
+    def _split_strips(self, strips: Sequence[Strip]) -> tuple[list[Strip], list[Strip]]:
+        """Split strips into strips sent inside a message, and strips copied from memory. Both ends agree."""
+        free = {peer: EAGER_BYTES if peer in self._host_ranks else sys.maxsize for peer in list_peers(strips)}
+        for strip in strips:
+            free[strip.peer] -= strip.tensor.nbytes
+        return [s for s in strips if free[s.peer] >= 0], [s for s in strips if free[s.peer] < 0]
 
     def close(self) -> None:
         super().close()
@@ -132,19 +147,11 @@ class _SharedConnection:
         self._copies = []
 
 
-def _split_by_size(strips: Sequence[Strip]) -> tuple[list[Strip], list[Strip]]:
-    """Split strips into small strips, sent inside a message, and large strips. Both ends compute the same split."""
-    free = dict.fromkeys(list_peers(strips), EAGER_BYTES)
-    for strip in strips:
-        free[strip.peer] -= strip.tensor.nbytes
-    return [s for s in strips if free[s.peer] >= 0], [s for s in strips if free[s.peer] < 0]
-
-
-def is_on_one_host(comm: Any) -> bool:
-    """Return whether all ranks of a communicator are on one host. All ranks call it and get the same result."""
+def list_host_ranks(comm: Any) -> list[int]:
+    """Return the ranks of a communicator that are on this rank's host. All ranks call it."""
     from mpi4py import MPI
 
     together = comm.Split_type(MPI.COMM_TYPE_SHARED)
-    is_shared: bool = together.size == comm.size
+    ranks: list[int] = together.allgather(comm.rank)
     together.Free()
-    return is_shared
+    return ranks

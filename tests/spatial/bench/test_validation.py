@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import random
+from math import prod
 
 import pytest
 import torch
@@ -44,19 +45,19 @@ def validate_on_ranks(
 
 @st.composite
 def draw_problems(draw):
-    side = st.integers(1, 3)
-    rows, cols = draw(side), draw(side)
-    pairs = {name: [draw(st.integers(low, high)) for _ in range(2)] for name, low, high in WINDOW}
+    counts = draw(st.sampled_from([(1, 1), (1, 2), (2, 2), (3, 1), (2, 3), (3, 3), (2, 1, 2), (1, 2, 2), (3, 1, 1)]))
+    dims = len(counts)
+    sizes = {name: [draw(st.integers(low, high)) for _ in range(dims)] for name, low, high in WINDOW}
     params = {
-        "image_size": [draw(st.integers(max(rows, 6), 14)), draw(st.integers(max(cols, 6), 14))],
+        "image_size": [draw(st.integers(6, 14 if dims == 2 else 8)) for _ in counts],
         "batch_size": draw(st.integers(1, 2)),
         "in_channels": draw(st.integers(1, 3)),
         "out_channels": draw(st.integers(1, 3)),
-        "num_spatial_parts": rows * cols,
-        "slice_method": f"{rows}x{cols}",
+        "num_spatial_parts": prod(counts),
+        "slice_method": "x".join(map(str, counts)),
         "padding_mode": draw(st.sampled_from(["zeros", "reflect", "replicate", "circular"])),
         "dtype": draw(st.sampled_from(["float32", "float64"])),
-        **pairs,
+        **sizes,
     }
     try:
         return HaloProblem.of(params)

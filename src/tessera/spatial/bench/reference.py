@@ -58,10 +58,10 @@ class ReferenceResult:
         assert gradients[0] is not None
         assert gradients[1] is not None
         assert gradients[2] is not None
-        (top, bottom), (left, right) = problem.window.padding
+        around = [side for pair in reversed(problem.window.padding) for side in pair]  # F.pad: the last dim first
         mode = {"zeros": "constant"}.get(problem.mode, problem.mode)
         with torch.no_grad():
-            padded = F.pad(image, (left, right, top, bottom), mode=mode)
+            padded = F.pad(image, around, mode=mode)
         return cls(
             scales=scales,
             image=image.detach(),
@@ -95,7 +95,7 @@ class ResultScales:
     bias_gradient: float
 
     @classmethod
-    def of(cls, module: nn.Conv2d, image: Tensor, output_gradient: Tensor) -> ResultScales:
+    def of(cls, module: nn.Module, image: Tensor, output_gradient: Tensor) -> ResultScales:
         """Compute the scales. A convolution of squared values gives the sums of squares, forward and backward."""
         squared = deepcopy(module)
         with torch.no_grad():
@@ -117,6 +117,6 @@ def get_exact_dtype(problem: HaloProblem) -> torch.dtype:
 def get_part(tensor: Tensor, box: Box) -> Tensor:
     """Return the part of an image tensor that a box covers."""
     if not box:
-        return tensor[:0, :, :0, :0]
+        return tensor[(slice(0), slice(None), *(slice(0) for _ in box.dims[1:]))]
     sample, *spatial = box.slices
     return tensor[(sample, slice(None), *spatial)]

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from tessera.measure.sampler import Fn
 from tessera.spatial.bench.exchange import make_exchange_calls, make_random_exchange
 from tessera.spatial.bench.measurement import get_dtype
 from tessera.spatial.distribution import Distribution, Overlap, SpatialSettings
-from tessera.spatial.layers.convolution import TileConvolution, build_convolution
+from tessera.spatial.layers.convolution import CONVOLUTIONS, ConvNd, TileConvolution, build_convolution
 from tessera.spatial.layers.layer import TileLayer
 from tessera.spatial.problem import HaloProblem
 from tessera.spatial.tensor.weights import sum_tensors
 from tessera.transport.all_reduce import HalfPrecisionSum
+from tessera.transport.layout import CHANNELS_LAST_FORMATS
 from tessera.transport.transport import Transport
 
 
@@ -48,7 +49,7 @@ class ComputeSteps:
 
     @property
     def _format(self) -> torch.memory_format:
-        return torch.channels_last if self._last else torch.contiguous_format
+        return get_format(self._problem, channels_last=self._last)
 
     def make_exchange(self) -> Fn:
         """Return a callable that runs the exchange alone; with `backward` also its adjoint."""
@@ -65,7 +66,10 @@ class ComputeSteps:
         module = self._module
 
         def forward(pixels: Tensor) -> Tensor:
-            return F.conv2d(pixels, module.weight, module.bias, module.stride, 0, module.dilation)
+            output: Tensor = CONVOLUTIONS[pixels.dim() - 2](
+                pixels, module.weight, module.bias, module.stride, 0, module.dilation
+            )
+            return output
 
         return self._make_step(forward, frame)
 
@@ -126,21 +130,23 @@ class ComputeSteps:
         sum_tensors([weight.grad for weight in weights], weights, self._add)
 
 
-def build_module(problem: HaloProblem, dtype: torch.dtype | None = None) -> nn.Conv2d:
+def build_module(problem: HaloProblem, dtype: torch.dtype | None = None) -> ConvNd:
     """Return the plain torch module of a problem, with weights from torch's current seed."""
     window = problem.window
-    return nn.Conv2d(
+    convolution: Any = nn.Conv2d if len(problem.image) == 2 else nn.Conv3d
+    module: ConvNd = convolution(
         problem.in_channels,
         problem.out_channels,
-        _to_pair(window.kernel),
-        stride=_to_pair(window.stride),
-        padding=_to_pair([before for before, _ in window.padding]),
-        dilation=_to_pair(window.dilation),
+        window.kernel,
+        stride=window.stride,
+        padding=tuple(before for before, _ in window.padding),
+        dilation=window.dilation,
         padding_mode=problem.mode,
         dtype=dtype or get_dtype(problem.dtype),
     )
+    return module
 
 
-def _to_pair(values: Sequence[int]) -> tuple[int, int]:
-    height, width = values
-    return height, width
+def get_format(problem: HaloProblem, *, channels_last: bool) -> torch.memory_format:
+    """Return the memory format of a problem's tensors."""
+    return CHANNELS_LAST_FORMATS[len(problem.image) + 2] if channels_last else torch.contiguous_format

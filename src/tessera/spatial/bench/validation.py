@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from tessera.errors import Refused
 from tessera.geometry import Box
@@ -23,9 +23,9 @@ from tessera.results.record import Case, Record
 from tessera.spatial.bench.measurement import get_dtype
 from tessera.spatial.bench.reference import ReferenceResult, get_part
 from tessera.spatial.bench.rounds import gather_values
-from tessera.spatial.bench.steps import build_module
+from tessera.spatial.bench.steps import build_module, get_format
 from tessera.spatial.distribution import Distribution, Overlap, SpatialSettings
-from tessera.spatial.layers.convolution import build_convolution
+from tessera.spatial.layers.convolution import ConvNd, build_convolution
 from tessera.spatial.layers.layer import TileLayer
 from tessera.spatial.problem import HaloProblem
 from tessera.spatial.tensor.weights import sum_tensors
@@ -103,13 +103,13 @@ class _ValidatedLayout:
         self,
         problem: HaloProblem,
         transport: Transport,
-        module: nn.Conv2d,
+        module: ConvNd,
         overlaps: Sequence[Overlap],
         layout: str,
     ) -> None:
         self._problem, self._transport, self._module, self._layout = problem, transport, module, layout
         last = layout == "channels_last"
-        self._format = torch.channels_last if last else torch.contiguous_format
+        self._format = get_format(problem, channels_last=last)
         self._plan = problem.plan()
         self._exchange = Exchange(
             transport,

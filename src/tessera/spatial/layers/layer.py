@@ -33,4 +33,4 @@ class LocalLayer:
 
 def is_split(distribution: Distribution) -> bool:
     """Return whether an activation is split into tiles over several ranks."""
-    return distribution.mesh.size > 1
+    return distribution.partition.workers > 1

@@ -61,12 +61,14 @@ def _build_cards(records: Sequence[Record]) -> list[Card]:
 def _build_picture(records: Sequence[Record]) -> Section | None:
     """Draw the plan of one case: preferably a case split in both dims, with as many workers as can be drawn."""
     drawable = [
-        problem for record in records if (problem := _parse_problem(record)) and problem.parts <= MAX_DRAWN_WORKERS
+        problem
+        for record in records
+        if (problem := _parse_problem(record)) and problem.parts <= MAX_DRAWN_WORKERS and len(problem.image) == 2
     ]
     split_problems = [problem for problem in drawable if problem.parts > 1]
     if not split_problems:
         return None
-    chosen = max(split_problems, key=lambda p: (min(p.mesh.rows, p.mesh.cols), p.parts, p.image))
+    chosen = max(split_problems, key=lambda p: (min(p.mesh), p.parts, p.image))
     plan = chosen.plan()
     description = describe_plan(plan)
     intro = f"{description}. Each panel is a worker: its tile and, around it, the other pixels that its output reads."

@@ -1,0 +1,154 @@
+"""Counters in shared memory with which the ranks of a host signal: polled for a short time, then awaited in the kernel.
+
+A counter has a cache line of its own. Its writer stores the data, then the counter; its readers wait until the counter
+has reached a value, then read the data. A reader polls if each rank has a core, and otherwise sleeps at once, so that
+the rank that it waits for gets the core. It sleeps in the kernel (futex) until the writer wakes it. Without futexes it
+sleeps between polls.
+
+x86 processors keep the order of the data and the counter; elsewhere the lock that `fence` takes orders memory.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import platform
+import sys
+import threading
+import time
+from collections.abc import Mapping
+from math import inf
+from pathlib import Path
+
+from torch import Tensor
+
+from tessera.errors import BenchmarkFailed, TesseraError
+
+COUNTER_WORDS = 8  # int64 words of a counter, a cache line: the value, and whether a reader sleeps
+SLEEPS = 1  # word that a reader sets before it sleeps
+POLLS_WITH_OWN_CORE, POLLS_WITH_SHARED_CORE = 2000, 20  # about 100 µs and 1 µs
+# A writer that reads SLEEPS at the moment at which a reader sets it may not wake it: the reader then polls again.
+SLEEP_SECONDS = 0.002
+POLL_SECONDS = 50e-6  # sleep between polls on machines without futexes
+SECONDS_BEFORE_CHECK = 1.0  # a peer that has not answered for so long may have died
+KEEPS_ORDER = platform.machine() in ("x86_64", "AMD64")  # writes become visible in their order, reads happen in theirs
+FUTEX_CALLS = {"x86_64": 202, "aarch64": 98}  # number of the system call by machine
+FUTEX_WAIT, FUTEX_WAKE, ALL_READERS = 0, 1, 0x7FFFFFFF
+
+
+_lock = threading.Lock()
+
+
+def fence() -> None:
+    """Order memory accesses before and after: taking and releasing a lock is a barrier on every processor."""
+    with _lock:
+        pass
+
+
+class Counter:
+    """A counter in shared memory, which one rank writes and other ranks of the host read."""
+
+    __slots__ = ("_address", "_words")
+
+    def __init__(self, words: Tensor) -> None:
+        assert words.numel() == COUNTER_WORDS
+        self._address = words.data_ptr()
+        self._words: memoryview = words.numpy().data
+
+    @property
+    def value(self) -> int:
+        return int(self._words[0])
+
+    def set(self, value: int) -> None:
+        """Publish a value, after all earlier writes of this rank, and wake the readers that sleep."""
+        words = self._words
+        if not KEEPS_ORDER:
+            fence()
+        words[0] = value
+        with _lock:  # a fence: the counter is written before the flag is read
+            pass
+        if words[SLEEPS]:
+            words[SLEEPS] = 0
+            _wake(self._address)
+
+    def wait(self, wanted: int, polls: int) -> bool:
+        """Wait until the counter has reached a value; return False if it has not after about a second."""
+        words = self._words
+        for _ in range(polls):
+            if words[0] >= wanted:
+                if not KEEPS_ORDER:
+                    fence()
+                return True
+        limit = time.monotonic() + SECONDS_BEFORE_CHECK
+        while True:
+            words[SLEEPS] = 1
+            fence()
+            seen = words[0]
+            if seen >= wanted:
+                fence()
+                return True
+            if time.monotonic() > limit:
+                return False
+            _sleep(self._address, seen)
+
+
+class CounterWait:
+    """The wait of a rank for counters of its peers on the host: polls and sleeps, and notices a peer that has ended."""
+
+    def __init__(self, pids: Mapping[int, int], time_limit: float = inf) -> None:
+        """Prepare the wait for ranks with these process ids, of at most `time_limit` seconds."""
+        cores = set().union(*(_get_cores(pid) for pid in pids.values()))
+        self._polls = POLLS_WITH_OWN_CORE if len(pids) <= len(cores) else POLLS_WITH_SHARED_CORE
+        self._pids, self._time_limit = pids, time_limit
+
+    def __call__(self, counter: Counter, wanted: int, peer: int) -> None:
+        """Wait until a counter of a peer has reached a value."""
+        began = 0.0
+        while not counter.wait(wanted, self._polls):
+            if not _is_running(self._pids[peer]) and counter.value < wanted:
+                raise BenchmarkFailed(f"rank {peer} has ended during an exchange")
+            began = began or time.monotonic() - SECONDS_BEFORE_CHECK
+            if time.monotonic() - began > self._time_limit:
+                raise TesseraError(
+                    f"rank {peer} has not answered for {self._time_limit:g} s",
+                    do="see its own error, if any; all ranks must run the same operations. "
+                    "The limit is the timeout of init_process_group",
+                )
+
+
+def _get_cores(pid: int) -> set[int]:
+    try:
+        return os.sched_getaffinity(pid)
+    except OSError:  # the peer has ended already
+        return set()
+
+
+def _is_running(pid: int) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except (OSError, IndexError):
+        return False
+    return state not in "ZX"
+
+
+class _Timespec(ctypes.Structure):
+    _fields_ = (("seconds", ctypes.c_long), ("nanoseconds", ctypes.c_long))
+
+
+_SLEEP = ctypes.byref(_Timespec(0, round(SLEEP_SECONDS * 1e9)))
+_FUTEX = FUTEX_CALLS.get(platform.machine(), 0) if sys.platform == "linux" and sys.maxsize > 1 << 32 else 0
+_call = ctypes.CDLL(None).syscall if _FUTEX else None
+
+
+def _sleep(address: int, seen: int) -> None:
+    """Sleep until the counter at an address is written, unless it no longer has the value `seen`."""
+    if _call is None:
+        time.sleep(POLL_SECONDS)
+        return
+    low_word = ctypes.c_uint32(seen & 0xFFFFFFFF)
+    _call(ctypes.c_long(_FUTEX), ctypes.c_void_p(address), FUTEX_WAIT, low_word, _SLEEP, None, 0)
+
+
+def _wake(address: int) -> None:
+    if _call is not None:
+        _call(ctypes.c_long(_FUTEX), ctypes.c_void_p(address), FUTEX_WAKE, ALL_READERS, None, None, 0)
