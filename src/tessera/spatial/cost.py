@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left, bisect_right
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
@@ -45,6 +45,17 @@ class Traffic:
         moves = [(move.source, move.target, move.source_box.size) for move in plan.moves]
         source, target, pixels = np.array(moves, dtype=np.int64).reshape(-1, 3).T
         return _sum_by_pair(len(plan.workers), source, target, pixels)
+
+    @classmethod
+    def from_links(cls, workers: int, links: Mapping[tuple[int, int], int]) -> Traffic:
+        """Return the traffic of links (source, target) with their numbers of pixels.
+
+        >>> Traffic.from_links(2, {(0, 1): 5}).pixels.tolist()
+        [5]
+        """
+        rows = np.array([(*pair, pixels) for pair, pixels in links.items()], dtype=np.int64).reshape(-1, 3)
+        source, target, pixels = rows.T
+        return _sum_by_pair(workers, source, target, pixels)
 
 
 @lru_cache(maxsize=512)
