@@ -384,6 +384,9 @@ def parse_fraction(text: str) -> float:
     return value
 
 
+MAX_IMAGE_DIMS = 3
+
+
 def parse_size(text: str) -> list[int]:
     """Parse a height and a width; a single number means both.
 
@@ -394,6 +397,20 @@ def parse_size(text: str) -> list[int]:
     if len(parts) > 2 or not all(part.strip().isdecimal() for part in parts):
         raise TesseraError("not a size", got=text, allowed="a number, or HEIGHTxWIDTH")
     return [int(parts[0]), int(parts[-1])]
+
+
+def parse_extents(text: str) -> tuple[int, ...]:
+    """Parse the size of an image of any number of dims; a single number leaves the number of dims open.
+
+    >>> parse_extents("64"), parse_extents("64x128"), parse_extents("32x64x64")
+    ((64,), (64, 128), (32, 64, 64))
+    """
+    parts = text.lower().split("x")
+    if len(parts) > MAX_IMAGE_DIMS or not all(part.strip().isdecimal() and int(part) > 0 for part in parts):
+        raise TesseraError(
+            "not an image size", got=text, allowed="pixels, 1 or more: a number, HEIGHTxWIDTH or DEPTHxHEIGHTxWIDTH"
+        )
+    return tuple(int(part) for part in parts)
 
 
 def shorten_pair(pair: Sequence[int]) -> int | list[int]:

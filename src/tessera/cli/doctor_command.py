@@ -264,9 +264,7 @@ def _measure_overheads(
     return overheads
 
 
-def _measure_transfers(
-    launcher: str, say: Callable[[str], None]
-) -> tuple[list[dict[str, float]] | None, float | None]:
+def _measure_transfers(launcher: str, say: Callable[[str], None]) -> tuple[list[dict[str, float]] | None, float | None]:
     """Measure transfers between two ranks (`bytes` and `seconds` each), and the seconds of a small exchange.
 
     Returns None if no ranks are requested, or no launcher is available.

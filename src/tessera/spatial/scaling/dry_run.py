@@ -1,11 +1,12 @@
 """A dry run: one rank's part of a step of a network, computed on shapes alone.
 
-The network runs on split tensors by the rules of `parallelize`, but on the meta device, where tensors have shapes and no
-values, and over a transport without peers. All ranks run the same operations in the same order, so one rank is enough,
-and images of any size and meshes of many ranks are possible. Everything that the rank computes and moves is recorded:
-the FLOPs and bytes of local operations, the traffic of transfers, sums over ranks, and the memory in use.
+The network runs on split tensors by the rules of `parallelize`, but on the meta device, where tensors have shapes and
+no values, and over a transport without peers. All ranks run the same operations in the same order, so one rank is
+enough, and images of any size and meshes of many ranks are possible. Everything that the rank computes and moves is
+recorded: the FLOPs and bytes of local operations, the traffic of transfers, sums over ranks, and the memory in use.
 
-A step runs twice, and the second one is recorded: like a real step, the first one plans transfers and allocates buffers.
+A step runs twice, and the second one is recorded: as in a real run, the first one plans transfers and allocates
+buffers.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import lru_cache
 from math import prod
 from typing import Any
 
@@ -33,7 +35,7 @@ from tessera.spatial.tensor.split_tensor import SplitGroup, SplitTensor
 from tessera.spatial.tensor.trace_log import LoggedOperation
 from tessera.spatial.tensor.transfer import Transfer
 from tessera.transport.all_reduce import SUM_TYPES
-from tessera.transport.transport import Strip, TransportTraits
+from tessera.transport.transport import Strip, Transport, TransportTraits
 
 # Operations that allocate memory without reading or writing it.
 ALLOCATIONS = {"empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided"}
@@ -83,10 +85,11 @@ class DryRun:
     log: tuple[LoggedOperation, ...]
 
 
+@lru_cache(maxsize=64)  # strong and weak scaling, and the plans of several machines, share runs
 def run_model_dry(
     model: str,
-    image: Sequence[int],
-    mesh: Sequence[int],
+    image: tuple[int, ...],
+    mesh: tuple[int, ...],
     *,
     batch: int = 1,
     channels: int = 3,
@@ -125,6 +128,7 @@ def run_dry(
         layout = group.get_tiles(whole.shape, len(image))
         with torch.device("meta"), recorder, memory.exclude_gradients(module), _hook_gradients(module):
             tile = split_whole(whole, layout, group)
+            del whole
             _run_step(module, tile, training, lambda: None)
             recorder.clear()
             transport.sums.clear()
@@ -180,9 +184,7 @@ def _run_step(module: nn.Module, tile: Tensor, training: bool, note_forward: Cal
         if not losses:
             raise Refused("no output of the model depends on its weights, so there is no training step")
         del output
-        total = losses[0]
-        for loss in losses[1:]:
-            total = total + loss
+        total = sum(losses[1:], losses[0])
         del losses
         total.backward()  # type: ignore[no-untyped-call]
         for parameter in module.parameters():
@@ -278,9 +280,7 @@ class DryGroup(SplitGroup):
 class _RecordedTransfer(Transfer):
     """A transfer that records its traffic whenever it runs."""
 
-    def __init__(
-        self, source: TensorLayout, needs: Sequence[Box], transport: DryTransport, recorder: _Recorder
-    ) -> None:
+    def __init__(self, source: TensorLayout, needs: Sequence[Box], transport: Transport, recorder: _Recorder) -> None:
         super().__init__(source, needs, transport)
         self._recorder = recorder
         self._traffic = Traffic.from_links(source.ranks, self.links)
@@ -320,7 +320,11 @@ class _Memory:
             self.live -= self._sizes.get(key, 0)
             self._sizes[key] = 0
 
-        handles = [p.register_post_accumulate_grad_hook(exclude) for p in module.parameters() if p.requires_grad]
+        handles = [
+            p.register_post_accumulate_grad_hook(exclude)  # type: ignore[no-untyped-call]
+            for p in module.parameters()
+            if p.requires_grad
+        ]
         try:
             yield
         finally:
