@@ -73,7 +73,7 @@ def parallelize(
     group = SplitGroup(transport, counts, strict=strict)
     if image_size is not None:
         size = (image_size,) * max(2, len(counts)) if isinstance(image_size, int) else tuple(image_size)
-        _check_size(size, counts)
+        check_image_size(size, counts)
     return ParallelModel(
         model,
         group,
@@ -101,7 +101,7 @@ def read_mesh(mesh: Mesh | Sequence[int] | str) -> tuple[int, ...]:
     return counts
 
 
-def _check_size(size: Sequence[int], counts: Sequence[int]) -> None:
+def check_image_size(size: Sequence[int], counts: Sequence[int]) -> None:
     """Refuse an image with fewer pixels than parts along a dim."""
     parts = counts if len(size) >= len(counts) else (prod(counts),)
     if any(length < count for length, count in zip(size[-len(parts) :], parts, strict=True)):
@@ -187,7 +187,7 @@ class ParallelModel(nn.Module):
             raise TesseraError("no image to scatter", do="pass root=… if only one rank has it")
         if isinstance(image, SplitTensor):
             return image
-        _check_size(image.shape[2:], group.mesh)
+        check_image_size(image.shape[2:], group.mesh)
         _check_same("the images of the ranks differ", _compute_checksum(image), group)
         return split_whole(self._to_format(image), group.get_tiles(image.shape, image.dim() - 2), group)
 
@@ -343,7 +343,7 @@ def _describe_image(image: Tensor | None, root: int, mesh: Sequence[int]) -> Ten
         raise TesseraError("an image must have a floating point dtype", got=image.dtype, allowed=IMAGE_DTYPES)
     if not 3 <= image.dim() <= MAX_DIMS:
         raise TesseraError("not an image", got=f"{image.dim()} dims", allowed=f"3 to {MAX_DIMS}")
-    _check_size(image.shape[2:], mesh)
+    check_image_size(image.shape[2:], mesh)
     sizes = [*image.shape, *(0,) * (MAX_DIMS - image.dim())]
     return torch.tensor(
         [1, IMAGE_DTYPES.index(image.dtype), image.requires_grad, image.dim(), *sizes], dtype=torch.int64
