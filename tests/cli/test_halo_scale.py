@@ -38,19 +38,19 @@ SMALL_STUDY = (
     "--model",
     "resnet18",
     "--image-size",
-    "512",
+    "256",
     "--weak",
-    "128",
+    "64",
     "--ranks",
-    "1..16",
+    "1,4,16",
 )
 
 
 def test_tables_of_both_scalings(capsys: pytest.CaptureFixture[str]) -> None:
     assert run_scale(*SMALL_STUDY) == 0
     shown = capsys.readouterr().out
-    assert "strong scaling: 512x512 image, resnet18, batch 1, float32, on A machine" in shown
-    assert "weak scaling: 128x128 tile for every rank" in shown
+    assert "strong scaling: 256x256 image, resnet18, batch 1, float32, training, on A machine" in shown
+    assert "weak scaling: 64x64 tile for every rank" in shown
     assert shown.count("100.0%") >= 2
     assert "efficiency of strong scaling, 1 to 16 ranks" in shown
 
@@ -58,9 +58,9 @@ def test_tables_of_both_scalings(capsys: pytest.CaptureFixture[str]) -> None:
 def test_json_and_csv_hold_the_same_values(capsys: pytest.CaptureFixture[str]) -> None:
     assert run_scale(*SMALL_STUDY, "--json") == 0
     scaling = json.loads(capsys.readouterr().out)
-    assert [row["ranks"] for row in scaling["strong"]] == [1, 2, 4, 8, 16]
-    assert scaling["strong"][-1]["tile"] == [128, 128]
-    assert scaling["weak"][-1]["image"] == [512, 512]
+    assert [row["ranks"] for row in scaling["strong"]] == [1, 4, 16]
+    assert scaling["strong"][-1]["tile"] == [64, 64]
+    assert scaling["weak"][-1]["image"] == [256, 256]
     assert scaling["weak"][-1]["step"] == pytest.approx(scaling["strong"][-1]["step"]), (
         "the same image on the same ranks"
     )
@@ -94,6 +94,71 @@ def test_the_network_between_machines_can_be_set(capsys: pytest.CaptureFixture[s
     assert slow[0]["exchange"] > 100 * fast[0]["exchange"]
 
 
+PLAN = ("--machine", "cluster.toml", "--model", "resnet18", "--image-size", "64", "--workers", "4", "--batch-size", "4")
+
+
+def test_a_plan_names_the_fastest_and_the_smallest_split(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_scale(*PLAN, "--optimizer", "adam") == 0
+    shown = capsys.readouterr().out
+    assert shown == (Path(__file__).parent / "golden" / "halo_scale_plan.txt").read_text()
+
+
+def test_a_plan_as_json_csv_and_markdown(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_scale(*PLAN, "--json") == 0
+    plan = json.loads(capsys.readouterr().out)
+    assert {split["split"] for split in plan["splits"]} >= {"4 replicas", "2x2 tiles", "2 replicas x 1x2 tiles"}
+    assert plan["fastest"] == plan["splits"][0]["split"]
+    assert run_scale(*PLAN, "--csv") == 0
+    rows = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
+    assert [float(row["step"]) for row in rows] == [split["step"] for split in plan["splits"]]
+    assert run_scale(*PLAN, "--markdown") == 0
+    assert "| split " in capsys.readouterr().out
+
+
+def test_a_narrow_table_fits_80_columns() -> None:
+    from tessera.machine.catalogue import load_machine
+    from tessera.report.tables import write_rows
+    from tessera.spatial.scaling.plan_table import build_plan_rows, get_columns
+    from tessera.spatial.scaling.planner import plan_splits
+    from tessera.spatial.scaling.prediction import NetworkStep
+
+    plan = plan_splits(NetworkStep(model="resnet18", batch=4), (64, 64), 4, load_machine("cluster.toml"))
+    stream = io.StringIO()
+    write_rows(get_columns(narrow=True), build_plan_rows(plan, narrow=True), "terminal", stream)
+    assert max(map(len, stream.getvalue().splitlines())) <= 80
+
+
+NETS = """
+from torch import nn
+
+def make_volume_net():
+    return nn.Sequential(nn.Conv3d(1, 4, 3, padding=1), nn.ReLU(), nn.Conv3d(4, 1, 3, padding=1))
+"""
+
+
+def test_volumes_of_a_network_in_a_file(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("nets.py").write_text(NETS)
+    words = ("--machine", "cluster.toml", "--model", "nets.py:make_volume_net", "--in-channels", "1", "--workers", "4")
+    assert run_scale(*words, "--image-size", "16x24x32", "--inference", "--json") == 0
+    plan = json.loads(capsys.readouterr().out)
+    assert plan["image"] == [16, 24, 32]
+    assert {"1x2x2 tiles", "1x1x4 tiles"} <= {split["split"] for split in plan["splits"]}
+    assert all(split["memory_activations"] == 0 for split in plan["splits"])
+    assert run_scale(*words, "--image-size", "16", "--mesh", "2x1x2", "--json") == 0
+    (split,) = json.loads(capsys.readouterr().out)["splits"]
+    assert split["tile"] == [8, 16, 8]
+    assert run_scale("--machine", "cluster.toml", "--model", "gone.py:net", "--workers", "2") == 2
+    assert "no such Python file: got 'gone.py'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("words", [("--ranks", "1,2"), ("--measure", "1"), ("--weak", "64")])
+def test_options_of_the_tables_do_not_apply_to_a_plan(
+    words: tuple[str, str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run_scale(*PLAN, *words) == 2
+    assert f"{words[0]} applies only to the scaling tables" in capsys.readouterr().err
+
+
 @pytest.mark.ranks
 def test_measurements_are_shown_with_their_predictions(capsys: pytest.CaptureFixture[str]) -> None:
     save_host(make_machine(2), compute_host_fingerprint(describe_environment()))
@@ -117,7 +182,11 @@ def test_measurements_are_shown_with_their_predictions(capsys: pytest.CaptureFix
         (["--machine", "gone.toml"], "file not found"),
         (["--machine", "host"], "this host is not calibrated"),
         (["--model", "resnet5"], "did you mean resnet50"),
-        (["--image-size", "0"], "--image-size: got 0"),
+        (["--image-size", "0"], "not an image size: got '0'"),
+        (["--image-size", "8x8x8x8"], "not an image size"),
+        (["--workers", "0"], "--workers: got 0"),
+        (["--mesh", "2x2"], "--mesh applies only to --workers"),
+        (["--optimizer", "lion"], "unknown optimizer: got 'lion'"),
         (["--image-size", "4", "--ranks", "64"], "the image is smaller than the mesh"),
         (["--batch-size", "0"], "--batch-size: got 0"),
         (["--dtype", "float64"], "made-up has no FLOP/s for this dtype: got 'float64'; allowed: float32"),

@@ -196,8 +196,9 @@ def _run_calibration(args: argparse.Namespace) -> int:
     if not directory.is_dir():
         raise TesseraError("--directory does not exist", got=str(directory))
     with StatusLine() as say:
-        transport = _measure_transfers(args.launcher or "auto", say)
-        machine = calibrate_host(directory, say, transport, effort=0.25 if args.quick else 1.0)
+        transport, exchange = _measure_transfers(args.launcher or "auto", say)
+        overheads = _measure_overheads(transport, exchange, say)
+        machine = calibrate_host(directory, say, transport, overheads, effort=0.25 if args.quick else 1.0)
         save_host(machine, compute_host_fingerprint(describe_environment()))
     with open_output(args.output) as stream:
         if args.output_format == "json":
@@ -219,7 +220,7 @@ def _run_calibration(args: argparse.Namespace) -> int:
 
 
 def _make_rate_rows(machine: Machine) -> list[Sequence[str]]:
-    from tessera.machine.machine import LINKS
+    from tessera.machine.machine import LINKS, OVERHEADS
 
     rows: list[Sequence[str]] = [
         [f"compute, {dtype}", *_format_rates(r, "FLOP/s"), ""] for dtype, r in machine.flops.items()
@@ -232,6 +233,7 @@ def _make_rate_rows(machine: Machine) -> list[Sequence[str]]:
                 format_seconds(link.latency) if link.latency else "",
             ]
         )
+    rows += [[OVERHEADS[kind], "", "", format_seconds(seconds)] for kind, seconds in machine.overheads.items()]
     return rows
 
 
@@ -240,8 +242,22 @@ def _format_rates(rates: tuple[float, ...], unit: str) -> list[str]:
     return [format_rate(rates[0], unit), format_rate(rates[-1], unit) if len(rates) > 1 else ""]
 
 
-def _measure_transfers(launcher: str, say: Callable[[str], None]) -> list[dict[str, float]] | None:
-    """Measure transfers between two ranks (`bytes` and `seconds` each).
+def _measure_overheads(
+    transport: list[dict[str, float]] | None, exchange: float | None, say: Callable[[str], None]
+) -> dict[str, float]:
+    """Measure the seconds per operation and per message (`machine.OVERHEADS`)."""
+    from tessera.machine import fit_link
+    from tessera.spatial.scaling.overheads import compute_message_overhead, measure_operation_overheads
+
+    say("small operations")
+    overheads = measure_operation_overheads()
+    if transport is not None and exchange is not None:
+        overheads["message"] = compute_message_overhead(exchange, fit_link(transport), overheads["launch"])
+    return overheads
+
+
+def _measure_transfers(launcher: str, say: Callable[[str], None]) -> tuple[list[dict[str, float]] | None, float | None]:
+    """Measure transfers between two ranks (`bytes` and `seconds` each), and the seconds of a small exchange.
 
     Returns None if no ranks are requested, or no launcher is available.
     """
@@ -254,8 +270,9 @@ def _measure_transfers(launcher: str, say: Callable[[str], None]) -> list[dict[s
         try:
             with Workers(LaunchConfig(spawn=spawn, workers=2, time_limit=120.0)) as workers:
                 transfers = workers.run("tessera.transport.pingpong:measure_pingpong", LINK_MESSAGE_BYTES, 200)
-                return list(transfers[0])
+                exchanges = workers.run("tessera.spatial.scaling.overheads:time_small_exchange")
+                return list(transfers[0]), max(exchanges)
         except MissingExtra:
             if launcher != "auto":
                 raise
-    return None
+    return None, None

@@ -35,6 +35,7 @@ from tessera.measure.samples import Sampling
 from tessera.report.blocks import Column
 from tessera.report.tables import write_rows
 from tessera.results.record import Case, compute_exit_code
+from tessera.spatial.bench.memory_demand import check_memory
 from tessera.spatial.bench.time_limit import compute_time_limit
 from tessera.spatial.cases import AXES, BENCHMARKS, CHANNELS_LAST, MIN_ROUNDS, cases
 from tessera.spatial.tables import print_halo
@@ -162,6 +163,7 @@ def _make_plan(args: argparse.Namespace, selected: list[Case]) -> RunPlan:
         )
     if job is None:
         _check_transports({str(case.params["transport"]) for case in selected})
+    check_memory(selected, 1.0 if job is None else job.local_size / job.size)
     launch, sampling, launches = make_launch(args), Sampling(), 1
     if args.benchmark != "validate":
         launches = get_launches(args)

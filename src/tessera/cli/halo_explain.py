@@ -1,17 +1,20 @@
 """Explain how a network is computed on a split image: on tiles, with data moved, or whole on every rank.
 
-The network runs once on ranks that are threads of this process; nothing is timed. Operators that compute on their own
-tile and receive nothing are summarised, unless --all lists them.
+The network runs on shapes alone, so that images of any size are possible. A network that needs values runs on ranks
+that are threads of this process. Operators that compute on their own tile and receive nothing are summarised, unless
+--all lists them.
 """
 
 from __future__ import annotations
 
 import argparse
+from math import prod
 from typing import TYPE_CHECKING, Any
 
-from tessera.axes import Option, parse_int, parse_size
+from tessera.axes import Option, parse_dims, parse_int
+from tessera.cli.halo_scale import fill_image_size
 from tessera.cli.options import OUTPUT_OPTIONS
-from tessera.errors import EXIT_OK, TesseraError
+from tessera.errors import EXIT_OK, Refused, TesseraError
 
 if TYPE_CHECKING:
     from tessera.report.tables import OutputFormat
@@ -22,18 +25,23 @@ examples:
   tessera halo explain resnet50 --image-size 224 --mesh 2x2
   tessera halo explain efficientnet_b0 --image-size 512 --mesh 1x4 --all
   tessera halo explain mypackage.nets:make_unet --image-size 256 --in-channels 1 --json
+  tessera halo explain nets.py:make_unet3d --image-size 96x96x96 --mesh 2x1x2 --in-channels 1
 
-MODEL is a registered model (`tessera list models`) or module:callable.
+MODEL is a registered model (`tessera list models`), module:callable (timm.models:resnet50) or file.py:callable.
 """
 MAX_RANKS = 64
 
 OPTIONS = (
-    Option(name="model", positional="MODEL", help="network: a registered model or module:callable"),
+    Option(name="model", positional="MODEL", help="network: a registered model, module:callable or file.py:callable"),
     Option(
         name="mesh", default="2x2", metavar="RxC", help="parts along the dims of the image, for example 2, 2x2 or 2x1x2"
     ),
     Option(
-        name="image_size", parse=parse_size, default=(224, 224), default_text="224", help="height and width in pixels"
+        name="image_size",
+        parse=parse_dims,
+        metavar="N|HxW|DxHxW",
+        default=224,
+        help="size of the images in pixels",
     ),
     Option(name="batch_size", parse=parse_int, default=1, minimum=1, help="images per batch"),
     Option(name="in_channels", parse=parse_int, default=3, minimum=1, help="channels of the image"),
@@ -51,26 +59,47 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _explain(args: argparse.Namespace) -> Explanation:
-    """Run the network once on in-process ranks and return the explanation of rank 0."""
+    """Run the network once and return the explanation of one rank."""
+    from tessera.models import build_layers
+    from tessera.spatial.parallel_model import check_image_size, read_mesh
+    from tessera.spatial.scaling.dry_run import run_dry
+    from tessera.spatial.tensor.explanation import Explanation
+
+    mesh = read_mesh(args.mesh)
+    image = fill_image_size(args.image_size, mesh)
+    if prod(mesh) > MAX_RANKS:
+        raise TesseraError("too many ranks for one process", got=prod(mesh), allowed=f"{MAX_RANKS} or fewer")
+    check_image_size(image, mesh)
+    try:
+        run = run_dry(
+            build_layers(args.model), image, mesh, batch=args.batch_size, channels=args.in_channels, training=False
+        )
+    except Refused as error:
+        return _explain_with_values(args.model, (args.batch_size, args.in_channels, *image), mesh, error)
+    return Explanation(run.log, mesh)
+
+
+def _explain_with_values(model: str, shape: tuple[int, ...], mesh: tuple[int, ...], reason: Refused) -> Explanation:
+    """Run a network that needs values on in-process ranks."""
     import torch
 
+    from tessera.measure.memory_limits import get_available_bytes
     from tessera.models import build
-    from tessera.spatial.parallel_model import parallelize, read_mesh
+    from tessera.spatial.parallel_model import parallelize
     from tessera.transport.in_process import InProcessTransport, run_ranks
 
-    counts = read_mesh(args.mesh)
-    ranks = 1
-    for count in counts:
-        ranks *= count
-    if ranks > MAX_RANKS:
-        raise TesseraError("too many ranks for one process", got=ranks, allowed=f"{MAX_RANKS} or fewer")
-    image = torch.zeros(args.batch_size, args.in_channels, *args.image_size)
-    model = build(args.model).eval()
+    if prod(shape) * torch.float32.itemsize > get_available_bytes():
+        raise reason
+    network = build(model).eval()
+    image = torch.zeros(shape)
 
     def run_rank(transport: InProcessTransport) -> Explanation:
-        return parallelize(model, counts, transport=transport, broadcast=False).explain(image)
+        return parallelize(network, mesh, transport=transport, broadcast=False).explain(image)
 
-    return run_ranks(ranks, run_rank)[0]
+    try:
+        return run_ranks(prod(mesh), run_rank)[0]
+    except (RuntimeError, ValueError, TypeError, IndexError):
+        raise reason from None
 
 
 def _write(

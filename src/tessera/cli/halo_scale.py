@@ -1,43 +1,57 @@
-"""Predict the scaling of a training step whose image is split over ranks, on one machine or several of them.
+"""Predict the time and memory of a network whose images are split over workers, on one machine or several of them.
 
-Strong scaling splits the same image over more and more ranks; weak scaling gives every rank the same tile. The
-prediction uses shapes only, so it takes seconds for any image and any number of ranks. With --measure the step also
-runs on ranks of this host, and the times are shown beside the predictions.
+--workers N plans the split: replicas that divide the batch times tiles that divide every image. It prints all splits,
+the fastest and the smallest one, and why. Without it, the tables show how a step scales with the number of ranks:
+strong scaling splits the same image over more and more ranks, weak scaling gives every rank the same tile.
+
+Predictions use shapes only, so they take seconds for any image. With --measure the step also runs on ranks of this
+host, and the times are shown beside the predictions.
 """
 
 from __future__ import annotations
 
 import argparse
 import csv
+import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
-from tessera.axes import Option, group_options, parse_int
+from tessera.axes import Option, check_applicable, parse_dims, parse_int
 from tessera.cli.options import OUTPUT_OPTIONS
 from tessera.errors import EXIT_OK, TesseraError
 from tessera.spatial.problem import DTYPES
 
 if TYPE_CHECKING:
     from tessera.report.tables import OutputFormat
+    from tessera.spatial.scaling.prediction import NetworkStep
     from tessera.spatial.scaling.table import Scaling
 
 SLICE_METHODS = ("nearest", "square", "vertical", "horizontal")
+OPTIMIZERS = ("none", "sgd", "momentum", "adam")
 EPILOG = """\
 examples:
+  tessera halo scale --workers 8 --batch-size 8 --image-size 1024 --machine a100-pcie-80gb
+  tessera halo scale --workers 4 --model unet --image-size 512 --inference --machine host
+  tessera halo scale --workers 4 --mesh 2x1x2 --model nets:make_unet3d --in-channels 1 --image-size 96x96x96
   tessera halo scale --machine host --ranks 1,2 --image-size 1024
   tessera halo scale --machine cluster.toml --ranks 1..4096 --image-size 16384 --model resnet50 -o scaling.html
   tessera halo scale --machine host --network 12.5e9,2e-6 --ranks 1..64 --measure 1,2,4 -o scaling.svg
 
+A model is a registered name (`tessera list models`), module:callable (timm.models:resnet50) or file.py:callable.
 Ranks are workers of the machine (cores of a host) and fill as many machines as necessary. The link between machines is
 [links.network] of the machine's file, or --network.
 """
 
+DEFAULT_PIXELS = 2048
 DEFAULT_TILE_PIXELS = 512
 DEFAULT_MEASURED_PIXELS = 256
-GROUP_MACHINE, GROUP_STEP, GROUP_MEASUREMENT = "machine", "step", "measurement"
+WIDE_COLUMNS = 130  # a terminal of fewer columns gets a table of fewer columns
+GROUP_MACHINE, GROUP_STEP, GROUP_PLAN, GROUP_TABLES = "machine", "step", "split plan", "scaling tables"
+GROUP_MEASUREMENT = "measurement"
+PLAN, TABLES = "--workers", "the scaling tables"
 
 
 def parse_ranks(text: str) -> tuple[int, ...]:
@@ -74,6 +88,13 @@ def parse_network(text: str) -> tuple[float, float]:
     return network
 
 
+def parse_mesh(text: str) -> tuple[int, ...]:
+    """Parse a mesh, such as 2x2."""
+    from tessera.spatial.parallel_model import read_mesh
+
+    return read_mesh(text)
+
+
 def _iter_doubling(first: int, last: int) -> Iterator[int]:
     if not 1 <= first <= last:
         raise ValueError
@@ -84,92 +105,190 @@ def _iter_doubling(first: int, last: int) -> Iterator[int]:
 
 
 OPTIONS = (
-    *group_options(
-        GROUP_MACHINE,
-        Option(
-            name="machine",
-            metavar="NAME|FILE",
-            default="host",
-            help="machine by name (`tessera list machines`) or TOML file",
-        ),
-        Option(
-            name="network",
-            parse=parse_network,
-            metavar="BYTES/S[,SECONDS]",
-            default_text="[links.network] of the machine",
-            help="bandwidth and latency between machines",
-        ),
-        Option(
-            name="ranks",
-            parse=parse_ranks,
-            metavar="1..N|A,B",
-            default=parse_ranks("1..64"),
-            default_text="1..64",
-            help="numbers of ranks: a range that doubles, or a list",
-        ),
+    Option(
+        name="machine",
+        metavar="NAME|FILE",
+        default="host",
+        group=GROUP_MACHINE,
+        help="machine by name (`tessera list machines`) or TOML file",
     ),
-    *group_options(
-        GROUP_STEP,
-        Option(name="model", default="resnet50", help="network by name, or module:callable"),
-        Option(
-            name="image_size",
-            parse=parse_int,
-            default=2048,
-            minimum=1,
-            help="height and width in pixels of the image for strong scaling",
-        ),
-        Option(
-            name="weak",
-            parse=parse_int,
-            default=DEFAULT_TILE_PIXELS,
-            minimum=1,
-            help="height and width in pixels of each rank's tile for weak scaling",
-        ),
-        Option(name="batch_size", parse=parse_int, default=1, minimum=1, help="images per batch"),
-        Option(name="dtype", choices=tuple(DTYPES), default="float32", help="format of weights and activations"),
-        Option(
-            name="slice_method",
-            choices=SLICE_METHODS,
-            default="nearest",
-            help="mesh of tiles (nearest is the mesh closest to a square)",
-        ),
+    Option(
+        name="network",
+        parse=parse_network,
+        metavar="BYTES/S[,SECONDS]",
+        default_text="[links.network] of the machine",
+        group=GROUP_MACHINE,
+        help="bandwidth and latency between machines",
     ),
-    *group_options(
-        GROUP_MEASUREMENT,
-        Option(
-            name="measure",
-            parse=parse_ranks,
-            metavar="A,B",
-            default_text="none",
-            help="numbers of ranks for which the step is also measured on this host",
-        ),
-        Option(
-            name="measure_size",
-            parse=parse_int,
-            default=DEFAULT_MEASURED_PIXELS,
-            minimum=1,
-            help="height and width in pixels of the image for --measure",
-        ),
-        Option(name="quick", action="flag", help="quick, less precise run: 0.5 s per measurement instead of 5 s"),
+    Option(
+        name="workers",
+        parse=parse_int,
+        minimum=1,
+        metavar="N",
+        default_text="none: scaling tables",
+        group=GROUP_PLAN,
+        help="number of workers for which the split is planned",
+    ),
+    Option(
+        name="mesh",
+        parse=parse_mesh,
+        metavar="RxC",
+        applies_to=(PLAN,),
+        default_text="all meshes",
+        group=GROUP_PLAN,
+        help="mesh of tiles of the planned split, for example 2, 2x2 or 2x1x2",
+    ),
+    Option(
+        name="ranks",
+        parse=parse_ranks,
+        metavar="1..N|A,B",
+        default=parse_ranks("1..64"),
+        default_text="1..64",
+        applies_to=(TABLES,),
+        group=GROUP_TABLES,
+        help="numbers of ranks: a range that doubles, or a list",
+    ),
+    Option(
+        name="weak",
+        parse=parse_int,
+        default=DEFAULT_TILE_PIXELS,
+        minimum=1,
+        applies_to=(TABLES,),
+        group=GROUP_TABLES,
+        help="length in pixels of each rank's tile for weak scaling, along every dim",
+    ),
+    Option(
+        name="slice_method",
+        choices=SLICE_METHODS,
+        default="nearest",
+        applies_to=(TABLES,),
+        group=GROUP_TABLES,
+        help="mesh of tiles (nearest is the mesh with the shortest tile boundaries)",
+    ),
+    Option(
+        name="model", default="resnet50", group=GROUP_STEP, help="network by name, module:callable or file.py:callable"
+    ),
+    Option(
+        name="image_size",
+        parse=parse_dims,
+        metavar="N|HxW|DxHxW",
+        default=DEFAULT_PIXELS,
+        group=GROUP_STEP,
+        help="size of the images in pixels",
+    ),
+    Option(name="batch_size", parse=parse_int, default=1, minimum=1, group=GROUP_STEP, help="images per batch"),
+    Option(name="in_channels", parse=parse_int, default=3, minimum=1, group=GROUP_STEP, help="channels of the images"),
+    Option(
+        name="dtype",
+        choices=tuple(DTYPES),
+        default="float32",
+        group=GROUP_STEP,
+        help="format of weights and activations",
+    ),
+    Option(name="inference", action="flag", group=GROUP_STEP, help="forward pass only, instead of a training step"),
+    Option(
+        name="optimizer",
+        choices=OPTIMIZERS,
+        default="none",
+        group=GROUP_STEP,
+        help="optimizer whose state counts as memory",
+    ),
+    Option(
+        name="measure",
+        parse=parse_ranks,
+        metavar="A,B",
+        default_text="none",
+        applies_to=(TABLES,),
+        group=GROUP_MEASUREMENT,
+        help="numbers of ranks for which the step is also measured on this host",
+    ),
+    Option(
+        name="measure_size",
+        parse=parse_int,
+        default=DEFAULT_MEASURED_PIXELS,
+        minimum=1,
+        applies_to=(TABLES,),
+        group=GROUP_MEASUREMENT,
+        help="length in pixels of the image for --measure, along every dim",
+    ),
+    Option(
+        name="quick",
+        action="flag",
+        group=GROUP_MEASUREMENT,
+        help="quick, less precise run: 0.5 s per measurement instead of 5 s",
     ),
     *OUTPUT_OPTIONS,
 )
 
 
 def run(args: argparse.Namespace) -> int:
+    check_applicable(
+        [option for option in args.declared if option.dest in args.given], [PLAN if args.workers else TABLES]
+    )
+    return _print_plan(args) if args.workers else _print_scaling(args)
+
+
+def _make_step(args: argparse.Namespace) -> NetworkStep:
+    from tessera.spatial.scaling.prediction import NetworkStep
+
+    if args.inference and args.optimizer != "none":
+        raise TesseraError("--optimizer applies only to training", got="--inference")
+    return NetworkStep(
+        model=args.model,
+        batch=args.batch_size,
+        channels=args.in_channels,
+        dtype=args.dtype,
+        training=not args.inference,
+        optimizer=args.optimizer,
+    )
+
+
+def _print_plan(args: argparse.Namespace) -> int:
+    """Print the splits of a step over --workers."""
+    from tessera.report.tables import open_output, write_json, write_rows
+    from tessera.spatial.scaling.plan_table import (
+        build_plan_rows,
+        describe_plan,
+        dump_plan,
+        get_columns,
+        list_plan_lines,
+    )
+    from tessera.spatial.scaling.planner import plan_splits
+    from tessera.spatial.scaling.study import load_target
+
+    plan = plan_splits(
+        _make_step(args),
+        fill_image_size(args.image_size, args.mesh),
+        args.workers,
+        load_target(args.machine, args.network),
+        mesh=args.mesh,
+    )
+    with open_output(args.output) as stream:
+        if args.output_format == "json":
+            write_json(dump_plan(plan), stream)
+        elif args.output_format == "csv":
+            _write_rows_as_csv(dump_plan(plan)["splits"], stream)
+        else:
+            narrow = stream.isatty() and shutil.get_terminal_size().columns < WIDE_COLUMNS
+            stream.write(f"{describe_plan(plan)}\n")
+            write_rows(get_columns(narrow), build_plan_rows(plan, narrow), args.output_format, stream)
+            gap = "\n" if args.output_format == "markdown" else ""
+            stream.write(gap + "\n".join(list_plan_lines(plan)) + "\n")
+    return EXIT_OK
+
+
+def _print_scaling(args: argparse.Namespace) -> int:
+    """Print how a step scales with --ranks."""
     from tessera.report.tables import open_output
-    from tessera.spatial.scaling.study import ScalingStudy
+    from tessera.spatial.scaling.study import ScalingStudy, load_target
 
     study = ScalingStudy(
-        model=args.model,
-        machine=args.machine,
+        step=_make_step(args),
+        machine=load_target(args.machine, args.network),
         ranks=args.ranks,
-        image_size=args.image_size,
+        image=fill_image_size(args.image_size, None),
         tile_size=args.weak,
-        batch_size=args.batch_size,
-        dtype=args.dtype,
         slice_method=args.slice_method,
-        network=args.network,
     )
     scaling = study.predict()
     if args.measure:
@@ -184,6 +303,18 @@ def run(args: argparse.Namespace) -> int:
     with open_output(args.output) as stream:
         _write_tables(scaling, args.output_format, stream)
     return EXIT_OK
+
+
+def fill_image_size(size: int | Sequence[int], mesh: Sequence[int] | None) -> tuple[int, ...]:
+    """Return an image size with all its dims; a single number means a square, or a cube for a mesh of three dims.
+
+    >>> fill_image_size(64, None), fill_image_size(64, (2, 1, 2)), fill_image_size((32, 64), None)
+    ((64, 64), (64, 64, 64), (32, 64))
+    """
+    sizes = (size,) * max(2, len(mesh or ())) if isinstance(size, int) else tuple(size)
+    if min(sizes) < 1:
+        raise TesseraError("images must have one pixel or more along each dim", got=sizes)
+    return sizes
 
 
 def _print_progress(text: str) -> None:
@@ -218,7 +349,12 @@ def _write_tables(scaling: Scaling, output_format: OutputFormat, stream: TextIO)
 
 def _write_csv(values: dict[str, Any], stream: TextIO) -> None:
     """Write strong and weak scaling as one CSV table with a column for the kind; missing values are empty."""
-    rows = [{"scaling": kind, **row} for kind in ("strong", "weak", "measured") for row in values[kind]]
+    _write_rows_as_csv(
+        [{"scaling": kind, **row} for kind in ("strong", "weak", "measured") for row in values[kind]], stream
+    )
+
+
+def _write_rows_as_csv(rows: Sequence[dict[str, Any]], stream: TextIO) -> None:
     names = list(dict.fromkeys(name for row in rows for name in row))
     writer = csv.DictWriter(stream, names, lineterminator="\n")
     writer.writeheader()

@@ -13,12 +13,15 @@ from tessera.measure.allocator import DEFAULT_ALLOCATOR, get_allocator_env
 SpawnMethod = Literal["inline", "processes", "torchrun", "mpiexec"]
 SPAWN_METHODS: tuple[SpawnMethod, ...] = ("inline", "processes", "torchrun", "mpiexec")
 
+# Longer limits count as this one: the operating system cannot wait longer than 24 days at once.
+MAX_TIME_LIMIT = 20 * 24 * 3600.0
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaunchConfig:
     """The configuration of a launch: `workers` processes with `threads` threads each, pinned to cores if `pin` is set.
 
-    `time_limit` is in seconds per call. `env` is added to the environment of the workers.
+    `time_limit` is in seconds per call, at most `MAX_TIME_LIMIT`. `env` is added to the environment of the workers.
     """
 
     spawn: SpawnMethod = "processes"

@@ -11,7 +11,7 @@ from types import FrameType
 from typing import Any, Protocol
 
 from tessera.errors import TesseraError, TimedOut
-from tessera.launch.config import LaunchConfig
+from tessera.launch.config import MAX_TIME_LIMIT, LaunchConfig
 from tessera.launch.job import Job, get_current_job
 from tessera.launch.worker import Worker, call_function
 from tessera.measure.sync import SINGLE_RANK
@@ -73,7 +73,8 @@ class Workers:
             raise TesseraError("invalid time limit", got=time_limit, allowed="seconds above 0")
         if not self._group.alive:
             self._group = self._start()
-        return self._group.run(target, args, self.config.time_limit if time_limit is None else time_limit)
+        limit = self.config.time_limit if time_limit is None else time_limit
+        return self._group.run(target, args, None if limit is None else min(limit, MAX_TIME_LIMIT))
 
     def restart(self) -> None:
         """End the workers and start new workers; inside a job, do not restart the ranks."""

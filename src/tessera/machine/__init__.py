@@ -2,11 +2,12 @@
 
 from tessera.machine.catalogue import load_host, load_machine, load_machines, save_host
 from tessera.machine.cost import compute_balance, compute_roofline_fraction, compute_time, transfer_time
-from tessera.machine.machine import DTYPES, LINKS, Link, Machine, fit_link
+from tessera.machine.machine import DTYPES, LINKS, OVERHEADS, Link, Machine, fit_link
 
 __all__ = [
     "DTYPES",
     "LINKS",
+    "OVERHEADS",
     "Link",
     "Machine",
     "compute_balance",

@@ -37,6 +37,7 @@ def calibrate_host(
     directory: Path,
     progress: ProgressCallback = lambda _: None,
     transport: Sequence[Mapping[str, float]] | None = None,
+    overheads: Mapping[str, float] | None = None,
     *,
     storage_bytes: int = STORAGE_FILE_BYTES,
     effort: float = 1.0,
@@ -44,7 +45,8 @@ def calibrate_host(
     """Measure the rates of this host; storage is measured in `directory`.
 
     `transport` holds transfers between two ranks that the caller has measured (`bytes` and `seconds` each); if it is
-    None, the machine has no bandwidth between ranks. `effort` is a factor on the measuring time.
+    None, the machine has no bandwidth between ranks. `overheads` holds seconds per event that the caller has measured
+    (`machine.OVERHEADS`). `effort` is a factor on the measuring time.
     """
     cores = len(os.sched_getaffinity(0))
     counts = choose_thread_counts(cores)
@@ -101,6 +103,8 @@ def calibrate_host(
         links["link"] = fit_link(transport)
         sources["links.link"] = f"measured: fitted to {len(transport)} transfers between two ranks"
 
+    if overheads:
+        sources["overheads"] = "measured: small operations and messages of torch on this host"
     memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     return Machine(
         name=HOST_MACHINE,
@@ -111,6 +115,7 @@ def calibrate_host(
         global_memory=memory,
         flops={f.removeprefix("flops."): table for f, table in tables.items() if f.startswith("flops.")},
         links=links,
+        overheads=dict(overheads or {}),
         sources=sources,
         spread=spread,
         notes=find_disturbances(tables, spread),

@@ -38,6 +38,13 @@ LINKS: dict[str, tuple[str, bool]] = {
     "network": ("one machine to another, one port, one direction", True),
 }
 
+# Seconds of software per event, in addition to arithmetic, memory traffic and the latency of links.
+OVERHEADS: dict[str, str] = {
+    "launch": "starting one operation of torch, whatever its size",
+    "dispatch": "choosing and preparing the rule of one operation on a split tensor",
+    "message": "packing, starting and completing one message between workers",
+}
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Link:
@@ -63,9 +70,10 @@ class Machine:
 
     `flops` holds FLOP/s by dtype. A single entry is the rate of one worker; several entries are the total rates of 1,
     2, ... active workers (for hosts, whose cores share caches, memory and clock). `fidelity` holds the FLOP/s of each
-    setting of a matrix engine that trades precision for speed. `sources` gives the source of each value by its dotted
-    name (`memory.local`, `flops.bfloat16`, `links.global`; `flops` covers all dtypes). `spread` gives the spread of the
-    repetitions of each measured value, as a fraction of the best.
+    setting of a matrix engine that trades precision for speed. `overheads` holds seconds per event (`OVERHEADS`); an
+    overhead that is not given counts as 0. `sources` gives the source of each value by its dotted name (`memory.local`,
+    `flops.bfloat16`, `links.global`; `flops` covers all dtypes). `spread` gives the spread of the repetitions of each
+    measured value, as a fraction of the best.
     """
 
     name: str
@@ -77,6 +85,7 @@ class Machine:
     flops: Mapping[str, tuple[float, ...]]
     fidelity: Mapping[str, float] = field(default_factory=dict)
     links: Mapping[str, Link] = field(default_factory=dict)
+    overheads: Mapping[str, float] = field(default_factory=dict)
     sources: Mapping[str, str] = field(default_factory=dict)
     spread: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
@@ -99,6 +108,9 @@ class Machine:
         for kind in self.links:
             if kind not in LINKS:
                 raise TesseraError(f"{where}: unknown link", got=kind, allowed=LINKS)
+        for kind in self.overheads:
+            if kind not in OVERHEADS:
+                raise TesseraError(f"{where}: unknown overhead", got=kind, allowed=OVERHEADS)
         figures = self.list_figures()
         for figure, values in figures.items():
             if not values or not all(value > 0 and math.isfinite(value) for value in values):
@@ -122,6 +134,7 @@ class Machine:
         figures |= {f"flops.{dtype}": table for dtype, table in self.flops.items()}
         figures |= {f"fidelity.{name}": (rate,) for name, rate in self.fidelity.items()}
         figures |= {f"links.{kind}": link.bandwidth for kind, link in self.links.items()}
+        figures |= {f"overheads.{kind}": (seconds,) for kind, seconds in self.overheads.items()}
         return figures
 
     def get_source(self, figure: str) -> str:
@@ -151,6 +164,10 @@ class Machine:
             raise TesseraError(f"{self.name} has no bandwidth for this link", got=kind, allowed=self.links or "none")
         return self.links[kind]
 
+    def get_overhead(self, kind: str) -> float:
+        """Return the seconds of an overhead; 0 if the machine does not give it."""
+        return self.overheads.get(kind, 0.0)
+
     def get_bandwidth(self, kind: str, *, workers: int = 1) -> float:
         """Return the total bytes/s of `workers` concurrent workers over a kind of link."""
         active = self._count_active(workers)
@@ -176,6 +193,7 @@ class Machine:
             "links": {
                 kind: {"bandwidth": list(link.bandwidth), "latency": link.latency} for kind, link in self.links.items()
             },
+            "overheads": dict(self.overheads),
             "sources": dict(self.sources),
             "spread": {figure: list(values) for figure, values in self.spread.items()},
         }
@@ -206,6 +224,7 @@ class Machine:
             flops=take_field("flops", lambda m: {dtype: _parse_rates(v) for dtype, v in m.items()}),
             fidelity=take_field("fidelity", lambda m: {name: float(v) for name, v in m.items()}, {}),
             links=take_field("links", lambda m: {kind: _parse_link(v) for kind, v in m.items()}, {}),
+            overheads=take_field("overheads", lambda m: {kind: float(v) for kind, v in m.items()}, {}),
             sources=take_field("sources", lambda m: {key: str(v) for key, v in m.items()}, {}),
             spread=take_field("spread", lambda m: {key: _parse_rates(v) for key, v in m.items()}, {}),
             notes=take_field("notes", lambda v: tuple(str(n) for n in v), ()),

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import inspect
 import os
 import sys
+import zlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -135,17 +137,21 @@ def _get_entry(name: str) -> ModelEntry:
 
 
 def _import_factory(spec: str) -> Factory:
-    """Import the function or class that `module:callable` names."""
+    """Import the function or class that `module:callable` or `file.py:callable` names."""
     module_name, _, attribute = spec.partition(":")
     if not module_name or not attribute:
         raise TesseraError("a model that is not registered must be written as module:callable", got=spec)
     try:
-        target: Any = importlib.import_module(module_name)
+        target: Any = (
+            _import_file(Path(module_name)) if module_name.endswith(".py") else importlib.import_module(module_name)
+        )
     except ModuleNotFoundError as error:
         raise TesseraError(
             f"cannot import {module_name}: no module named {error.name}",
             do="run the command in the folder of the module, or install the module",
         ) from None
+    except TesseraError:
+        raise
     except Exception as error:
         raise TesseraError(f"cannot import {module_name}: {type(error).__name__}: {error}") from error
     for part in attribute.split("."):
@@ -158,6 +164,20 @@ def _import_factory(spec: str) -> Factory:
     if not callable(target):
         raise TesseraError(f"{spec} is not callable", got=type(target).__name__)
     return target  # type: ignore[no-any-return]
+
+
+def _import_file(path: Path) -> Any:
+    """Import a Python file as a module of its own."""
+    if not path.is_file():
+        raise TesseraError("no such Python file", got=str(path), do="run the command in the folder of the file")
+    name = f"{path.stem}_at_{zlib.crc32(str(path.resolve()).encode()):08x}"
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None, "the name ends in .py"
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    spec.loader.exec_module(module)
+    return module
 
 
 def _check_options(name: str, factory: Factory, options: dict[str, Any]) -> None:

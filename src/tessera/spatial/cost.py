@@ -12,18 +12,15 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left, bisect_right
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from math import prod
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tessera.errors import TesseraError
-from tessera.geometry import Box, HaloPlan, Interval, Mesh, Partition, Window
-from tessera.geometry.halo import PaddingMode
-from tessera.geometry.partition import split_evenly
+from tessera.geometry import Box, HaloPlan, Interval, Window
 from tessera.machine.cost import compute_time
 from tessera.machine.machine import Link, Machine
 from tessera.spatial.problem import DTYPES
@@ -46,26 +43,16 @@ class Traffic:
         source, target, pixels = np.array(moves, dtype=np.int64).reshape(-1, 3).T
         return _sum_by_pair(len(plan.workers), source, target, pixels)
 
+    @classmethod
+    def from_links(cls, workers: int, links: Mapping[tuple[int, int], int]) -> Traffic:
+        """Return the traffic of links (source, target) with their numbers of pixels.
 
-@lru_cache(maxsize=512)
-def compute_grid_traffic(
-    sizes: tuple[int, int, int], window: Window, mesh: Mesh, mode: PaddingMode = "zeros"
-) -> Traffic:
-    """Return the traffic of an image (n, h, w) that is split over a mesh, without planning every worker.
-
-    The plan of a grid is the product of a plan of its rows and a plan of its columns, so the traffic of thousands of
-    workers is computed in milliseconds.
-
-    >>> halo = compute_grid_traffic((1, 4, 6), Window.of(3, padding=1), Mesh(1, 2))
-    >>> halo.source.tolist(), halo.target.tolist(), halo.pixels.tolist()
-    ([1, 0], [0, 1], [4, 4])
-    """
-    samples, height, width = sizes
-    rows = _compute_axis_traffic(height, get_axis_window(window, 0), mesh.rows, mode)
-    cols = _compute_axis_traffic(width, get_axis_window(window, 1), mesh.cols, mode)
-    target, source = (rows[i][:, None] * mesh.cols + cols[i][None, :] for i in (0, 1))
-    pixels = samples * rows[2][:, None] * cols[2][None, :]
-    return _sum_by_pair(mesh.size, source.ravel(), target.ravel(), pixels.ravel())
+        >>> Traffic.from_links(2, {(0, 1): 5}).pixels.tolist()
+        [5]
+        """
+        rows = np.array([(*pair, pixels) for pair, pixels in links.items()], dtype=np.int64).reshape(-1, 3)
+        source, target, pixels = rows.T
+        return _sum_by_pair(workers, source, target, pixels)
 
 
 def get_axis_window(window: Window, axis: int) -> Window:
@@ -85,19 +72,6 @@ def get_axis_window(window: Window, axis: int) -> Window:
     )
 
 
-def _compute_axis_traffic(
-    size: int, window: Window, parts: int, mode: PaddingMode
-) -> tuple[IntegerArray, IntegerArray, IntegerArray]:
-    """Return the moves along one dim as arrays of targets, sources and lengths, including moves of a part to itself."""
-    partitions = [
-        Partition.split_by_grid((1, length), Mesh(1, parts)) for length in (size, *window.compute_output_size((size,)))
-    ]
-    plan = HaloPlan(partitions[0], window, partitions[1], mode)
-    moves = [m for worker in plan.workers for m in (*worker.keeps, *worker.receives)]
-    axis_moves = np.array([(m.target, m.source, m.source_box.size) for m in moves], dtype=np.int64).reshape(-1, 3)
-    return axis_moves[:, 0], axis_moves[:, 1], axis_moves[:, 2]
-
-
 def _sum_by_pair(workers: int, source: IntegerArray, target: IntegerArray, pixels: IntegerArray) -> Traffic:
     """Return the pixels summed by pair of workers, sorted by target and then source, without moves within a worker."""
     is_move = (source != target) & (pixels > 0)
@@ -107,11 +81,17 @@ def _sum_by_pair(workers: int, source: IntegerArray, target: IntegerArray, pixel
 
 
 def predict_exchange_traffic(
-    traffic: Traffic, pixel_bytes: float, machine: Machine, *, per_machine: int | None = None
+    traffic: Traffic,
+    pixel_bytes: float,
+    machine: Machine,
+    *,
+    per_machine: int | None = None,
+    overhead: float | None = None,
 ) -> float:
     """Return the predicted seconds until the last worker has sent and received all its messages.
 
-    `per_machine` is the number of workers on a machine, by default `machine.workers.size`.
+    `per_machine` is the number of workers on a machine, by default `machine.workers.size`; `overhead` the seconds of
+    software per message, by default the machine's.
     """
     if not traffic.pixels.size:
         return 0.0
@@ -120,9 +100,10 @@ def predict_exchange_traffic(
     near = traffic.source // workers_per_machine == traffic.target // workers_per_machine
     link = machine.get_link("link") if near.any() else None
     network = machine.get_link("network") if not near.all() else None
+    overhead = machine.get_overhead("message") if overhead is None else overhead
     slowest = 0.0
     for end in (traffic.source, traffic.target):
-        took = np.zeros(traffic.workers)
+        took = _sum_by_index(end, np.full(end.size, overhead), traffic.workers)
         if link is not None:
             took += _sum_by_index(end[near], link.latency + byte_counts[near] / link.get_bandwidth(1), traffic.workers)
         if network is not None:
@@ -140,16 +121,31 @@ def _sum_by_index(indices: IntegerArray, values: NDArray[np.float64], length: in
     return sums
 
 
-def predict_all_reduce(count: float, ranks: int, machine: Machine, *, per_machine: int | None = None) -> float:
+def predict_all_reduce(
+    count: float,
+    ranks: int,
+    machine: Machine,
+    *,
+    per_machine: int | None = None,
+    overhead: float | None = None,
+    concurrent: int = 1,
+) -> float:
     """Return the predicted seconds of an all-reduce of `count` bytes: first within machines, then between them.
 
     The algorithm is recursive halving and doubling: in log2(ranks) steps, pairs of ranks exchange and add halves of the
-    data, and then gather the sums in reverse order. Every byte moves twice.
+    data, and then gather the sums in reverse order. Every byte moves twice. `overhead` is the seconds of software per
+    all-reduce, by default the machine's per message. `concurrent` all-reduces share the network port of a machine.
     """
+    if ranks == 1:
+        return 0.0
     ranks_per_machine = per_machine or machine.workers.size
     inside, machines = min(ranks, ranks_per_machine), -(-ranks // ranks_per_machine)
-    near = _predict_halving(count, inside, machine.get_link("link")) if inside > 1 else 0.0
-    return near + (_predict_halving(count, machines, machine.get_link("network")) if machines > 1 else 0.0)
+    took = machine.get_overhead("message") if overhead is None else overhead
+    if inside > 1:
+        took += _predict_halving(count, inside, machine.get_link("link"))
+    if machines > 1:
+        took += _predict_halving(count * concurrent, machines, machine.get_link("network"))
+    return took
 
 
 def _predict_halving(count: float, parts: int, link: Link) -> float:
@@ -243,24 +239,6 @@ def predict_compute(machine: Machine, flops: float, bytes: float, dtype: str, *,
     """
     memory = "global" if "global" in machine.links else "local"
     return compute_time(machine, flops * sharing, bytes * sharing, dtype, workers=sharing, memory=memory)
-
-
-@lru_cache(maxsize=512)
-def compute_interior_share(plane: tuple[int, int], window: Window, mesh: Mesh) -> float:
-    """Return the share of a tile's outputs that read no halo, for the tile with the smallest share.
-
-    Only the first, the middle and the last part of each dim are considered; other parts are like the middle part.
-
-    >>> compute_interior_share((8, 8), Window.of(3, padding=1), Mesh(1, 2))
-    0.75
-    """
-    share = 1.0
-    for axis, (size, parts) in enumerate(zip(plane, (mesh.rows, mesh.cols), strict=True)):
-        window_here = get_axis_window(window, axis)
-        owned, outputs = (split_evenly(length, parts) for length in (size, *window_here.compute_output_size((size,))))
-        some = [part for part in {0, parts // 2, parts - 1} if len(outputs[part])]
-        share *= min(_compute_interior_fraction(window_here, outputs[part], owned[part], size) for part in some)
-    return share
 
 
 def _compute_interior_fraction(window: Window, outputs: Interval, owned: Interval, size: int) -> float:

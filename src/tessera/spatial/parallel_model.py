@@ -82,7 +82,7 @@ def parallelize(
     group = SplitGroup(transport, counts, strict=strict, halo_depth=halo_depth)
     if image_size is not None:
         size = (image_size,) * max(2, len(counts)) if isinstance(image_size, int) else tuple(image_size)
-        _check_size(size, counts)
+        check_image_size(size, counts)
     return ParallelModel(
         model,
         group,
@@ -110,7 +110,7 @@ def read_mesh(mesh: Mesh | Sequence[int] | str) -> tuple[int, ...]:
     return counts
 
 
-def _check_size(size: Sequence[int], counts: Sequence[int]) -> None:
+def check_image_size(size: Sequence[int], counts: Sequence[int]) -> None:
     """Refuse an image with fewer pixels than parts along a dim."""
     parts = counts if len(size) >= len(counts) else (prod(counts),)
     if any(length < count for length, count in zip(size[-len(parts) :], parts, strict=True)):
@@ -148,7 +148,7 @@ class ParallelModel(nn.Module):
         self._adopt(model)
         object.__setattr__(self, "_group", group)
         self._options = {"channels_last": channels_last, "gather_at": gather_at, "fp16_allreduce": fp16_allreduce}
-        self._about = {"mesh": group.mesh, "strict": group.strict, "halo_depth": group.halo_depth}
+        self._about: dict[str, Any] = {"mesh": group.mesh, "strict": group.strict, "halo_depth": group.halo_depth}
         self._calls = 0
         names = [name for name, _ in model.named_modules() if name]
         if gather_at is not None and gather_at not in names:
@@ -222,7 +222,7 @@ class ParallelModel(nn.Module):
     def _split(self, image: Tensor) -> Tensor:
         """Return an image that is equal on all ranks as a split tensor."""
         group = self.group
-        _check_size(image.shape[2:], group.mesh)
+        check_image_size(image.shape[2:], group.mesh)
         group.select_plans(image.shape)
         return split_whole(self._to_format(image), group.get_tiles(image.shape, image.dim() - 2), group)
 
@@ -386,7 +386,7 @@ def _describe_image(image: Tensor | None, root: int, mesh: Sequence[int]) -> Ten
         raise TesseraError("an image must have a floating point dtype", got=image.dtype, allowed=IMAGE_DTYPES)
     if not 3 <= image.dim() <= MAX_DIMS:
         raise TesseraError("not an image", got=f"{image.dim()} dims", allowed=f"3 to {MAX_DIMS}")
-    _check_size(image.shape[2:], mesh)
+    check_image_size(image.shape[2:], mesh)
     sizes = [*image.shape, *(0,) * (MAX_DIMS - image.dim())]
     return torch.tensor(
         [1, IMAGE_DTYPES.index(image.dtype), image.requires_grad, image.dim(), *sizes], dtype=torch.int64

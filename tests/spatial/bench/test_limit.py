@@ -1,10 +1,14 @@
-"""Tests that the time limit of a case increases with its amount of work."""
+"""Tests of the time limit and of the memory estimate of a case."""
 
 from __future__ import annotations
 
 import pytest
 
+from tessera.errors import TesseraError
+from tessera.launch import LaunchConfig, Workers
+from tessera.launch.config import SpawnMethod
 from tessera.measure.samples import Sampling
+from tessera.spatial.bench.memory_demand import check_memory, estimate_memory
 from tessera.spatial.bench.time_limit import START_SECONDS, compute_time_limit
 from tessera.spatial.cases import cases
 
@@ -41,3 +45,20 @@ def test_a_convolution_may_take_one_second_per_gflop() -> None:
 def test_a_budget_needs_no_time_limit() -> None:
     (case,) = cases(["exchange"])
     assert compute_time_limit(case, Sampling(budget=2.0)) is None
+
+
+@pytest.mark.parametrize("name", ["exchange", "compute", "validate"])
+def test_memory_is_foreseen(name: str) -> None:
+    case = cases([name], in_channels=[16], image_size=[1_000_000])[0]
+    assert estimate_memory(case) >= 16 * 4 * 10**12
+    with pytest.raises(TesseraError, match=r"not enough memory: got '.* or more'; allowed: .* available here"):
+        check_memory([case])
+    check_memory(cases([name], image_size=[64]))
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("spawn", ["inline", "processes"])
+@pytest.mark.parametrize("limit", [3e6, 1e10, 1e300])
+def test_a_very_long_time_limit_is_no_error(spawn: SpawnMethod, limit: float) -> None:
+    with Workers(LaunchConfig(spawn=spawn, time_limit=limit)) as workers:
+        assert workers.run("tests.launch.worker_functions:get_torch_threads") == [1]

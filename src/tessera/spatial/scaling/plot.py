@@ -85,11 +85,11 @@ def _list_ranks(points: Sequence[ScalingPoint]) -> list[int]:
 def _make_time_lines(points: Sequence[ScalingPoint]) -> list[PlotLine]:
     parts: tuple[tuple[str, int, Callable[[ScalingPoint], float]], ...] = (
         ("step", 0, lambda p: p.seconds),
-        ("compute", 2, lambda p: p.compute),
-        ("exchange", 1, lambda p: p.exchange),
-        ("not hidden", 4, lambda p: p.exchange - p.hidden),
-        ("statistics", 3, lambda p: p.statistics),
-        ("weights", 5, lambda p: p.weights),
+        ("compute", 2, lambda p: p.times.compute),
+        ("exchange", 1, lambda p: p.times.exchange),
+        ("overheads", 4, lambda p: p.times.launches + p.times.messages),
+        ("statistics", 3, lambda p: p.times.statistics),
+        ("gradients", 5, lambda p: p.times.gradients),
     )
     return [PlotLine(name=n, colour=c, points=[(p.ranks, value(p)) for p in points]) for n, c, value in parts]
 
@@ -104,7 +104,7 @@ def _make_measured_lines(measured: Sequence[MeasuredStep]) -> list[PlotLine]:
     """Return two lines: the measured times, usually of a smaller image, and their predictions."""
     if not measured:
         return []
-    size = measured[0].predicted.plane[0]
+    size = measured[0].predicted.image[0]
     predicted = [(m.predicted.ranks, m.predicted.seconds) for m in measured]
     return [
         PlotLine(name=f"{size} here", points=predicted, colour=5, dashed=True),

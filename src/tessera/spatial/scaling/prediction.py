@@ -1,183 +1,271 @@
-"""Predicted time of a training step on ranks, for strong scaling (fixed image) and weak scaling (fixed tile).
+"""Predicted time and memory of a step on ranks, from a dry run of one rank and a machine.
 
-The time of a step is the sum of: its operations on the largest tile (roofline model); the exchanges, forward and
-adjoint, minus the part hidden behind convolutions; the all-reduces over the whole image (normalisation statistics,
-global means); and the all-reduce of the weight gradients.
+The time of a step is the sum of its parts: the local operations (roofline model), their launches and dispatches, the
+bytes and latencies of the transfers, the software of their messages, the sums over ranks that the operations need, and
+the sums of the weight gradients.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from math import isqrt
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, fields
+from math import isqrt, prod
 
 from tessera.errors import TesseraError
-from tessera.geometry import Box, Mesh
 from tessera.geometry.partition import build_mesh
 from tessera.machine.machine import Machine
-from tessera.spatial.cost import (
-    compute_grid_traffic,
-    compute_interior_share,
-    predict_all_reduce,
-    predict_compute,
-    predict_exchange_traffic,
-)
-from tessera.spatial.scaling.training_step import MemoryPiece, OperationHalo, Plane, TrainingStep
+from tessera.spatial.cost import predict_all_reduce, predict_compute, predict_exchange_traffic
+from tessera.spatial.scaling.dry_run import DryRun, run_model_dry
 
-NEAREST = "nearest"  # slice method: the mesh nearest to a square, for any number of ranks
+NEAREST = "nearest"  # slice method: the mesh with the shortest tile boundaries, for any number of ranks
+# Bytes of optimizer state per byte of trained weights.
+OPTIMIZERS = {"none": 0, "sgd": 0, "momentum": 1, "adam": 2}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NetworkStep:
+    """The step that is predicted: the network, the batch, the format, and training or inference."""
+
+    model: str
+    batch: int = 1
+    channels: int = 3
+    dtype: str = "float32"
+    training: bool = True
+    optimizer: str = "none"
+
+    def __post_init__(self) -> None:
+        if self.optimizer not in OPTIMIZERS:
+            raise TesseraError("unknown optimizer", got=self.optimizer, allowed=OPTIMIZERS)
+
+    def run_dry(self, image: Sequence[int], mesh: Sequence[int], replicas: int = 1) -> DryRun:
+        """Run the step of one replica on shapes alone; the largest replica has ceil(batch / replicas) images."""
+        return run_model_dry(
+            self.model,
+            tuple(image),
+            tuple(mesh),
+            batch=-(-self.batch // replicas),
+            channels=self.channels,
+            dtype=self.dtype,
+            training=self.training,
+        )
+
+    def describe(self) -> str:
+        return f"{self.model}, batch {self.batch}, {self.dtype}, {'training' if self.training else 'inference'}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepTimes:
+    """Predicted seconds of the parts of a step."""
+
+    compute: float = 0.0
+    launches: float = 0.0
+    exchange: float = 0.0
+    messages: float = 0.0
+    statistics: float = 0.0
+    gradients: float = 0.0
+
+    @property
+    def total(self) -> float:
+        return sum(seconds for _, seconds in self.list_parts())
+
+    def list_parts(self) -> list[tuple[str, float]]:
+        return [(part.name, getattr(self, part.name)) for part in fields(self)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepMemory:
+    """Predicted bytes of the parts of a worker's memory at the peak of a step."""
+
+    weights: int = 0
+    gradients: int = 0
+    optimizer: int = 0
+    activations: int = 0
+    halos: int = 0
+    temporary: int = 0
+
+    @property
+    def total(self) -> int:
+        return sum(count for _, count in self.list_parts())
+
+    def list_parts(self) -> list[tuple[str, int]]:
+        return [(part.name, getattr(self, part.name)) for part in fields(self)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScalingPoint:
-    """The prediction of one step on a number of ranks: seconds of its parts, and bytes of the largest rank."""
+    """The prediction of one step on a number of replicas, each of which is split over a mesh."""
 
-    ranks: int
-    mesh: Mesh
-    plane: Plane
-    compute: float
-    exchange: float
-    hidden: float
-    statistics: float
-    weights: float
-    activations: int
-    state: int
+    mesh: tuple[int, ...]
+    image: tuple[int, ...]
+    tile: tuple[int, ...]
+    replicas: int
+    batch: int  # images of all replicas
+    times: StepTimes
+    bytes: StepMemory
     available_memory: int
 
     @property
+    def ranks(self) -> int:
+        return self.replicas * prod(self.mesh)
+
+    @property
     def seconds(self) -> float:
-        return self.compute + self.exchange - self.hidden + self.statistics + self.weights
+        return self.times.total
 
     @property
     def memory(self) -> int:
-        """Bytes of activations, weights and gradients."""
-        return self.activations + self.state
+        return self.bytes.total
 
     @property
     def fits(self) -> bool:
         return self.memory <= self.available_memory
 
-    @property
-    def tile(self) -> Plane:
-        return _get_tile_size(self.plane, self.mesh)
 
+def get_mesh(ranks: int, slice_method: str, image: Sequence[int]) -> tuple[int, ...]:
+    """Return the mesh of a number of ranks; refuse a mesh with more parts than the image has pixels along a dim.
 
-def get_mesh(ranks: int, slice_method: str, plane: Plane) -> Mesh:
-    """Return the mesh of a number of ranks; refuse a mesh with more rows or columns than the image has pixels.
-
-    >>> get_mesh(8, "nearest", (64, 64)), get_mesh(8, "vertical", (64, 64))
-    (Mesh(2x4), Mesh(1x8))
+    >>> get_mesh(8, "nearest", (64, 64)), get_mesh(8, "vertical", (64, 64)), get_mesh(8, "nearest", (32, 64, 64))
+    ((2, 4), (1, 8), (2, 2, 2))
     """
-    try:
-        mesh = find_squarest_mesh(ranks) if slice_method == NEAREST else build_mesh(slice_method, ranks)
-    except ValueError as error:
-        raise TesseraError(str(error)) from None
-    if mesh.rows > plane[0] or mesh.cols > plane[1]:
+    if slice_method == NEAREST:
+        meshes = list_meshes(ranks, image)
+        if meshes:
+            return meshes[0]
+        mesh = (*(1 for _ in image[1:]), ranks)
+    elif len(image) != 2:
+        raise TesseraError("slice methods are for images with two dims", got=slice_method, allowed=NEAREST)
+    else:
+        try:
+            plane = build_mesh(slice_method, ranks)
+        except ValueError as error:
+            raise TesseraError(str(error)) from None
+        mesh = plane.rows, plane.cols
+    if any(parts > size for parts, size in zip(mesh, image, strict=True)):
         raise TesseraError(
             "the image is smaller than the mesh",
-            got=f"{plane[0]}x{plane[1]} pixels for {mesh.rows}x{mesh.cols} ranks",
+            got=f"{format_size(image)} pixels for {format_size(mesh)} ranks",
             do="use a larger image, or fewer ranks",
         )
     return mesh
 
 
-def find_squarest_mesh(ranks: int) -> Mesh:
-    """Return the mesh of `ranks` workers that is nearest to a square, which has the shortest tile boundaries.
+def list_meshes(ranks: int, image: Sequence[int]) -> list[tuple[int, ...]]:
+    """Return all meshes of `ranks` workers that fit an image, shortest tile boundaries first.
 
-    >>> find_squarest_mesh(4096), find_squarest_mesh(6), find_squarest_mesh(7)
-    (Mesh(64x64), Mesh(2x3), Mesh(1x7))
+    >>> list_meshes(6, (64, 64)), list_meshes(4, (2, 64))
+    ([(2, 3), (3, 2), (1, 6), (6, 1)], [(1, 4), (2, 2)])
     """
-    rows = max(row for row in range(1, isqrt(ranks) + 1) if ranks % row == 0)
-    return Mesh(rows, ranks // rows)
+
+    def count_cut_pixels(mesh: tuple[int, ...]) -> int:
+        whole = prod(image)
+        return sum((parts - 1) * (whole // size) for parts, size in zip(mesh, image, strict=True))
+
+    fitting = [m for m in _factorise(ranks, len(image)) if all(p <= s for p, s in zip(m, image, strict=True))]
+    return sorted(fitting, key=lambda mesh: (count_cut_pixels(mesh), max(mesh), mesh))
+
+
+def _factorise(number: int, factors: int) -> Iterator[tuple[int, ...]]:
+    """Yield all ways to write a number as an ordered product."""
+    if factors == 1:
+        yield (number,)
+        return
+    small = [d for d in range(1, isqrt(number) + 1) if number % d == 0]
+    for first in sorted({*small, *(number // d for d in small)}):
+        yield from ((first, *rest) for rest in _factorise(number // first, factors - 1))
 
 
 def predict_step(
-    work: TrainingStep, mesh: Mesh, machine: Machine, dtype: str, *, machines: int | None = None
+    run: DryRun,
+    machine: Machine,
+    step: NetworkStep,
+    *,
+    replicas: int = 1,
+    machines: int | None = None,
 ) -> ScalingPoint:
-    """Predict one training step that is split over a mesh.
+    """Predict the step of a dry run on `replicas` meshes.
 
-    Each rank is a worker of the machine. By default the ranks fill as many machines as they need; `machines` sets the
-    number of machines over which they are divided.
+    Each rank is a worker of the machine. By default the ranks fill as many machines as they need, the ranks of a mesh
+    side by side; `machines` sets the number of machines over which they are divided.
     """
-    ranks_per_machine = machine.workers.size if machines is None else -(-mesh.size // machines)
-    sharing = min(mesh.size, ranks_per_machine)
-    compute = exchange = hidden = statistics = 0.0
-    frames = 0
-    for operation in work.operations:
-        flops = operation.flops * _compute_share(operation.plane, mesh)
-        byte_count = sum(_split_bytes(piece, mesh) for piece in operation.pieces)
-        took = predict_compute(machine, flops, byte_count, dtype, sharing=sharing)
-        compute += took
-        if operation.halo is not None:
-            seconds, covered, buffer = _predict_exchange(operation.halo, mesh, machine, ranks_per_machine, behind=took)
-            exchange, hidden, frames = exchange + seconds, hidden + covered, frames + buffer
-        if operation.summed:
-            statistics += predict_all_reduce(operation.summed, mesh.size, machine, per_machine=ranks_per_machine)
-    saved = {piece.key for piece in work.saved}
-    passing = max(
-        (
-            sum(_split_bytes(p, mesh) for p in operation.pieces if p.plane and p.key not in saved)
-            for operation in work.operations
-        ),
-        default=0,
-    )
+    tiles = prod(run.mesh)
+    ranks = tiles * replicas
+    per_machine = machine.workers.size if machines is None else -(-ranks // machines)
+    sharing = min(ranks, per_machine)
+    optimizer = OPTIMIZERS[step.optimizer] * run.gradient_bytes
     return ScalingPoint(
-        ranks=mesh.size,
-        mesh=mesh,
-        plane=work.plane,
-        compute=compute,
-        exchange=exchange,
-        hidden=hidden,
-        statistics=statistics,
-        weights=predict_all_reduce(work.gradient_bytes, mesh.size, machine, per_machine=ranks_per_machine),
-        activations=sum(_split_bytes(piece, mesh) for piece in work.saved) + frames + passing,
-        state=work.weight_bytes + work.gradient_bytes,
+        mesh=run.mesh,
+        image=run.image,
+        tile=run.tile,
+        replicas=replicas,
+        batch=step.batch,
+        times=_predict_times(run, machine, step, replicas, per_machine, sharing),
+        bytes=StepMemory(
+            weights=run.weight_bytes,
+            gradients=run.gradient_bytes,
+            optimizer=optimizer,
+            activations=run.activation_bytes,
+            halos=run.halo_bytes,
+            temporary=run.temporary_bytes,
+        ),
         available_memory=max(machine.local_memory, machine.global_memory // sharing),
     )
 
 
-def _predict_exchange(
-    halo: OperationHalo, mesh: Mesh, machine: Machine, ranks_per_machine: int, *, behind: float
-) -> tuple[float, float, int]:
-    """Return the seconds of an operation's exchanges, the seconds hidden by overlap, and the bytes of its frame.
-
-    Forward, the exchange overlaps with the interior. Backward, the adjoint overlaps with the gradient of the weights,
-    which takes as long as the forward pass.
-    """
-    traffic = compute_grid_traffic(halo.sizes, halo.window, mesh)
-    once = predict_exchange_traffic(traffic, halo.pixel_bytes, machine, per_machine=ranks_per_machine)
-    if not once:
-        return 0.0, 0.0, 0
-    hidden = 0.0
-    if halo.hides:
-        hidden = min(once, behind * compute_interior_share(halo.sizes[1:], halo.window, mesh))
-        hidden += min(once, behind) if halo.adjoint else 0.0
-    return once * (1 + halo.adjoint), hidden, _count_frame_bytes(halo, mesh)
+def _predict_times(
+    run: DryRun, machine: Machine, step: NetworkStep, replicas: int, per_machine: int, sharing: int
+) -> StepTimes:
+    tiles = prod(run.mesh)
+    message = machine.get_overhead("message")
+    compute = sum(
+        predict_compute(machine, operation.flops, operation.bytes, step.dtype, sharing=sharing)
+        for operation in run.operations
+    )
+    launches = len(run.operations) * machine.get_overhead("launch")
+    if tiles > 1:  # a network that is not split runs on ordinary tensors
+        launches += run.dispatches * machine.get_overhead("dispatch")
+    exchange = messages = 0.0
+    for transfer in run.transfers:
+        bare, full = (
+            predict_exchange_traffic(
+                transfer.traffic, transfer.item_bytes, machine, per_machine=per_machine, overhead=overhead
+            )
+            for overhead in (0.0, message)
+        )
+        exchange, messages = exchange + bare, messages + full - bare
+    statistics = sum(predict_all_reduce(n, tiles, machine, per_machine=per_machine, overhead=0) for n in run.statistics)
+    gradients = sum(predict_all_reduce(n, tiles, machine, per_machine=per_machine, overhead=0) for n in run.gradients)
+    if tiles > 1:
+        messages += message * (len(run.statistics) + len(run.gradients))
+    if run.training and replicas > 1:
+        messages += message
+        gradients += predict_all_reduce(
+            run.gradient_bytes,
+            replicas,
+            machine,
+            per_machine=max(1, per_machine // tiles),
+            overhead=0,
+            concurrent=min(tiles, per_machine),
+        )
+    return StepTimes(
+        compute=compute,
+        launches=launches * max(1.0, sharing / machine.workers.size),  # workers that share a core take turns
+        exchange=exchange,
+        messages=messages,
+        statistics=statistics,
+        gradients=gradients,
+    )
 
 
 def compute_efficiencies(points: Sequence[ScalingPoint]) -> list[float]:
     """Return the efficiency of each point: pixels per second and rank, relative to the first point."""
-    rates = [p.plane[0] * p.plane[1] / (p.seconds * p.ranks) for p in points]
+    rates = [prod(p.image) / (p.seconds * p.ranks) for p in points]
     return [rate / rates[0] for rate in rates]
 
 
-def _compute_share(plane: Plane | None, mesh: Mesh) -> float:
-    """Return the fraction of an image's pixels that its largest tile has."""
-    if plane is None:
-        return 1.0
-    height, width = _get_tile_size(plane, mesh)
-    return height * width / (plane[0] * plane[1])
+def format_size(sizes: Sequence[int]) -> str:
+    """Return sizes as text.
 
-
-def _get_tile_size(plane: Plane, mesh: Mesh) -> Plane:
-    return -(-plane[0] // mesh.rows), -(-plane[1] // mesh.cols)
-
-
-def _split_bytes(piece: MemoryPiece, mesh: Mesh) -> int:
-    return round(piece.bytes * _compute_share(piece.plane, mesh))
-
-
-def _count_frame_bytes(halo: OperationHalo, mesh: Mesh) -> int:
-    """Return the bytes of the largest tile's frame: all pixels that its output reads."""
-    height, width = halo.window.compute_output_size(halo.sizes[1:])
-    tile = Box.from_sizes((halo.sizes[0], *_get_tile_size((height, width), mesh)))
-    return halo.window.compute_input_box(tile).size * halo.pixel_bytes
+    >>> format_size((64, 128))
+    '64x128'
+    """
+    return "x".join(map(str, sizes))

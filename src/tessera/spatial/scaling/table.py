@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import Any
 
 from tessera.report.blocks import Cell, Column
 from tessera.report.figures import format_bytes, format_percent, format_seconds
-from tessera.spatial.scaling.prediction import ScalingPoint, compute_efficiencies
+from tessera.spatial.scaling.prediction import ScalingPoint, StepTimes, compute_efficiencies, format_size
 
 Titled = tuple[str, Sequence[Column], list[list[Cell]]]  # title, columns, rows
 
@@ -39,18 +40,18 @@ class Scaling:
     @property
     def tables(self) -> list[Titled]:
         """The tables, each with its title, columns and rows."""
-        image, tile = self.strong[0].plane, self.weak[0].tile
+        image, tile = self.strong[0].image, self.weak[0].tile
         tables: list[Titled] = [
-            (f"strong scaling: {_format_size(image)} image, {self.step}", POINTS, build_point_rows(self.strong)),
+            (f"strong scaling: {format_size(image)} image, {self.step}", POINTS, build_point_rows(self.strong)),
             (
-                f"weak scaling: {_format_size(tile)} tile for every rank, {self.step}",
+                f"weak scaling: {format_size(tile)} tile for every rank, {self.step}",
                 POINTS,
                 build_point_rows(self.weak),
             ),
         ]
         if self.measured:
-            small = self.measured[0].predicted.plane
-            title = f"measured here: {_format_size(small)} image, {self.step}"
+            small = self.measured[0].predicted.image
+            title = f"measured here: {format_size(small)} image, {self.step}"
             tables.append((title, MEASURED, build_measured_rows(self.measured)))
         return tables
 
@@ -59,11 +60,7 @@ POINTS = (
     Column("ranks", "number"),
     Column("mesh"),
     Column("tile", "number"),
-    Column("compute", "number"),
-    Column("exchange", "number"),
-    Column("hidden", "number"),
-    Column("statistics", "number"),
-    Column("weights", "number"),
+    *(Column(name, "number") for name, _ in StepTimes().list_parts()),
     Column("step", "number"),
     Column("efficiency", "number"),
     Column("memory", "number"),
@@ -86,9 +83,10 @@ def build_point_rows(points: Sequence[ScalingPoint]) -> list[list[Cell]]:
     return [
         [
             Cell(f"{p.ranks:,}", p.ranks),
-            Cell(f"{p.mesh.rows}x{p.mesh.cols}"),
-            Cell(_format_size(p.tile), p.tile[0] * p.tile[1]),
-            *(_make_time_cell(t) for t in (p.compute, p.exchange, p.hidden, p.statistics, p.weights, p.seconds)),
+            Cell(format_size(p.mesh)),
+            Cell(format_size(p.tile), prod(p.tile)),
+            *(_make_time_cell(seconds) for _, seconds in p.times.list_parts()),
+            _make_time_cell(p.seconds),
             Cell(format_percent(efficiency), efficiency),
             Cell(format_bytes(p.memory), p.memory),
             Cell("yes") if p.fits else Cell(f"no: a rank has {format_bytes(p.available_memory)}", tone="bad"),
@@ -102,7 +100,7 @@ def build_measured_rows(measured: Sequence[MeasuredStep]) -> list[list[Cell]]:
     return [
         [
             Cell(f"{m.predicted.ranks}", m.predicted.ranks),
-            Cell(f"{m.predicted.mesh.rows}x{m.predicted.mesh.cols}"),
+            Cell(format_size(m.predicted.mesh)),
             _make_time_cell(m.predicted.seconds),
             _make_time_cell(m.seconds),
             Cell(format_percent(m.error, signed=True), m.error),
@@ -124,7 +122,7 @@ def dump_scaling(scaling: Scaling) -> dict[str, Any]:
     measured = [
         {
             "ranks": m.predicted.ranks,
-            "image": list(m.predicted.plane),
+            "image": list(m.predicted.image),
             "predicted": m.predicted.seconds,
             "measured": m.seconds,
             "error": m.error,
@@ -146,14 +144,10 @@ def _dump_points(points: Sequence[ScalingPoint]) -> list[dict[str, Any]]:
     return [
         {
             "ranks": p.ranks,
-            "mesh": [p.mesh.rows, p.mesh.cols],
-            "image": list(p.plane),
+            "mesh": list(p.mesh),
+            "image": list(p.image),
             "tile": list(p.tile),
-            "compute": p.compute,
-            "exchange": p.exchange,
-            "hidden": p.hidden,
-            "statistics": p.statistics,
-            "weights": p.weights,
+            **dict(p.times.list_parts()),
             "step": p.seconds,
             "efficiency": efficiency,
             "memory": p.memory,
@@ -165,7 +159,3 @@ def _dump_points(points: Sequence[ScalingPoint]) -> list[dict[str, Any]]:
 
 def _make_time_cell(seconds: float) -> Cell:
     return Cell(format_seconds(seconds), seconds)
-
-
-def _format_size(sizes: tuple[int, int]) -> str:
-    return f"{sizes[0]}x{sizes[1]}"

@@ -134,8 +134,11 @@ class SplitGroup:
     def get_transfer(self, source: TensorLayout, needs: tuple[Box, ...]) -> Transfer:
         key, transfers = (source, needs), self._current.transfers
         if key not in transfers:
-            transfers[key] = Transfer(source, needs, self.transport)
+            transfers[key] = self._make_transfer(source, needs)
         return transfers[key]
+
+    def _make_transfer(self, source: TensorLayout, needs: tuple[Box, ...]) -> Transfer:
+        return Transfer(source, needs, self.transport)
 
     def get_scratch(self, count: int, like: Tensor) -> Tensor:
         """Return memory for values of a tensor's dtype; the next call returns the same memory."""

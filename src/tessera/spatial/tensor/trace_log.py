@@ -99,6 +99,7 @@ class OperationLog:
 
         handles = [register_module_forward_pre_hook(enter), register_module_forward_hook(leave)]
         self.active, self.operations, self.modules, self._note = True, [], [], ""
+        self._bytes, self._way = 0, "split"  # an operation before, which was not logged, may have set them
         try:
             yield
         finally:

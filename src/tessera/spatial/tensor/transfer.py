@@ -68,7 +68,7 @@ class Targets:
 class Transfer:
     """A transfer of boxes between ranks. `needs` has the box of factors that each rank gets, inside the tensor.
 
-    `moved` is the number of elements that each rank receives from others.
+    `moved` is the number of elements that each rank receives from others, `links` that of each (sender, receiver).
     """
 
     def __init__(self, source: TensorLayout, needs: Sequence[Box], transport: Transport) -> None:
@@ -78,6 +78,7 @@ class Transfer:
         self.shape = need.shape
         owners = OwnerIndex([[box] if box else [] for box in source.boxes])
         self.moved = [0] * source.ranks
+        self.links: dict[tuple[int, int], int] = {}
         self.is_local = True
         self._sends: list[_Part] = []
         self._receives: list[_Part] = []
@@ -90,6 +91,7 @@ class Transfer:
                     continue
                 self.is_local = False
                 self.moved[target] += box.size
+                self.links[holder, target] = self.links.get((holder, target), 0) + box.size
                 if target == rank:
                     self._receives.append(_Part(holder, find_cuts(need, box), box.shape))
                 if holder == rank:
@@ -168,7 +170,7 @@ class _Line:
 
     def close(self) -> None:
         self._connection.close()
-        for _, buffer in (*self._sends, *self._receives):
+        for buffer in (*(buffer for _, buffer in self._sends), *self._receives):
             self._transport.free(buffer)
         self._sends, self._receives = [], []
 
