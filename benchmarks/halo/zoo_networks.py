@@ -21,32 +21,19 @@ Build = Callable[[], tuple[nn.Module, tuple[Any, ...]]]
 REPOSITORIES = os.environ.get("TESSERA_ZOO_REPOSITORIES")  # folder with checkouts of public repositories; optional
 
 TIMM = """
-    resnet50 seresnet18 skresnet18 res2net50_26w_4s convnext_atto convnextv2_atto mobilenetv3_small_050
-    mobilenetv4_conv_small tf_efficientnet_b0 mixnet_s tinynet_e lcnet_050 ghostnet_050 hrnet_w18_small
-    dla34 dpn48b nf_regnet_b0 regnetx_002 edgenext_xx_small poolformer_s12 densenet121 pvt_v2_b0
-    mobilevit_xxs mobilevitv2_050 focalnet_tiny_srf selecsls42 repvgg_a0 repvit_m0_9 fastvit_t8 mobileone_s0
-    eca_nfnet_l0 davit_tiny inception_next_tiny cspresnet50 vovnet39a rexnet_100 resnest14d resnetblur50
-    gernet_s caformer_s18 starnet_s1 rdnet_tiny hgnetv2_b0 efficientvit_m0 efficientvit_b0 visformer_tiny
-    tiny_vit_5m_224 nextvit_small xception41 mambaout_femto shvit_s1 swiftformer_xs lambda_resnet26t
-    halonet26t
+    seresnet18 skresnet18 res2net50_26w_4s convnextv2_atto mobilenetv3_small_050 mobilenetv4_conv_small
+    tf_efficientnet_b0 mixnet_s lcnet_050 ghostnet_050 hrnet_w18_small dla34 nf_regnet_b0 regnetx_002
+    edgenext_xx_small poolformer_s12 pvt_v2_b0 mobilevit_xxs mobilevitv2_050 repvit_m0_9 fastvit_t8
+    mobileone_s0 rexnet_100 resnest14d starnet_s1 hgnetv2_b0 efficientvit_m0 efficientvit_b0 tiny_vit_5m_224
+    mambaout_femto shvit_s1 swiftformer_xs lambda_resnet26t halonet26t
 """
 TIMM_FIXED_SIZE = {  # networks whose weights depend on the size of the image
     "vit_tiny_patch16_224": 64,
-    "swin_tiny_patch4_window7_224": 112,
-    "coatnet_nano_rw_224": 64,
-    "maxvit_tiny_rw_224": 64,
     "xcit_nano_12_p16_224": 64,
-    "levit_128s": 224,
-    "hiera_tiny_224": 64,
-    "mixer_s32_224": 64,
+    "coatnet_nano_rw_224": 64,
     "gmlp_ti16_224": 64,
-    "resmlp_12_224": 64,
     "convit_tiny": 64,
-    "coat_tiny": 64,
     "pit_ti_224": 64,
-    "twins_pcpvt_small": 64,
-    "efficientformerv2_s0": 224,
-    "mvitv2_tiny": 64,
 }
 TORCHVISION = {
     64: """
@@ -77,7 +64,7 @@ MONAI: list[tuple[str, str, tuple[Any, ...], tuple[int, ...]]] = [
     ("DenseNet 3-D", "DenseNet", (3, 1, 2, 8, 4, (2, 2, 2)), (2, 1, 32, 32, 32)),
     ("HighResNet 3-D", "HighResNet", (3, 1, 2), (1, 1, 16, 16, 16)),
     ("UNETR 3-D", "UNETR", (1, 2, (32, 32, 32), 8, 48, 64, 4), (1, 1, 32, 32, 32)),
-    ("SwinUNETR 3-D", "SwinUNETR", (1, 2), (1, 1, 32, 32, 32)),
+    ("SwinUNETR 3-D", "SwinUNETR", (1, 2), (1, 1, 64, 32, 32)),
     ("FlexibleUNet 2-D", "FlexibleUNet", (3, 2, "efficientnet-b0"), (2, 3, 64, 64)),
     ("EfficientNetBN 2-D", "EfficientNetBN", ("efficientnet-b0", False, True, 2, 1), (2, 1, 64, 64)),
     ("SEResNet50 2-D", "SEResNet50", (2, 1, 2), (2, 1, 64, 64)),
@@ -113,7 +100,6 @@ TRANSFORMERS: list[tuple[str, dict[str, Any], int]] = [  # class, options of its
         {"image_size": 64, "hidden_sizes": [16] * 4, "depths": [1] * 4, "num_attention_heads": [1, 2, 4, 8]},
         64,
     ),
-    ("CvtModel", {"embed_dim": [16, 32, 64], "num_heads": [1, 2, 4], "depth": [1, 2, 2]}, 64),
     ("FocalNetModel", {"image_size": 64, "embed_dim": 16, "depths": [1, 1, 1, 1]}, 64),
     (
         "GLPNForDepthEstimation",
@@ -124,7 +110,14 @@ TRANSFORMERS: list[tuple[str, dict[str, Any], int]] = [  # class, options of its
     ("SuperPointForKeypointDetection", {}, 64),
     ("Dinov2Model", {"image_size": 56, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2}, 56),
 ]
-UNUSED_MODULES = ("skimage", "skimage.color", "lmdb", "torchsummary")  # imported beside the networks, not used by them
+UNUSED_MODULES = (
+    "skimage",
+    "skimage.color",
+    "skimage.metrics",
+    "lmdb",
+    "torchsummary",
+    "torchsummaryX",
+)  # imported beside the networks, not used by them
 # Checkout, folder on the path, module, class or function, its arguments, shape of the image.
 CHECKOUTS: list[tuple[str, str, str, str, tuple[Any, ...], tuple[int, ...]]] = [
     *(
@@ -148,7 +141,7 @@ CHECKOUTS: list[tuple[str, str, str, str, tuple[Any, ...], tuple[int, ...]]] = [
     ("MPI4DL", "src", "models.resnet", "get_resnet_v1", ((2, 3, 32, 32), 20), (2, 3, 32, 32)),
     ("MPI4DL", "src", "models.resnet", "get_resnet_v2", ((2, 3, 32, 32), 29), (2, 3, 32, 32)),
     ("MPI4DL", "src", "models.amoebanet", "amoebanetd", (10, 3, 32), (2, 3, 64, 64)),
-    ("TernausNet", ".", "ternausnet.models", "UNet11", (8, False), (1, 3, 64, 64)),
+    ("TernausNet", ".", "ternausnet.models", "UNet11", (), (1, 3, 64, 64)),
     ("TernausNet", ".", "ternausnet.models", "UNet16", (1, 8, False), (1, 3, 64, 64)),
     ("Pytorch-UNet", ".", "unet", "UNet", (3, 2, False), (1, 3, 48, 40)),
     ("Pytorch-UNet", ".", "unet", "UNet", (3, 2, True), (1, 3, 50, 46)),
@@ -254,12 +247,7 @@ def _make_builder(
 
 
 def _make_timm(name: str, size: int) -> tuple[nn.Module, tuple[Any, ...]]:
-    options = (
-        {}
-        if str(size) in name or name in ("levit_128s", "efficientformer_l1", "efficientformerv2_s0")
-        else {"img_size": size}
-    )
-    return _import("timm").create_model(name, **options), _make_image(size)
+    return _import("timm").create_model(name, img_size=size), _make_image(size)
 
 
 def _make_segmentation(name: str, encoder: str = "resnet18") -> tuple[nn.Module, tuple[Any, ...]]:
