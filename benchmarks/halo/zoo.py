@@ -3,8 +3,9 @@
 The networks come from packages on PyPI, installed in an environment of their own (benchmarks/.zoo), and from checkouts
 of public repositories in the folder TESSERA_ZOO_REPOSITORIES, if set. Every network runs unmodified, with random
 weights and images, on in-process ranks of two meshes in training and evaluation mode, and is compared with the unsplit
-network. Dropout and stochastic depth are switched off, because in-process ranks share one random generator. Networks
-that compute in float32 inside are compared with these casts made casts to float64.
+network. Dropout and stochastic depth are switched off, because in-process ranks share one random generator; a network
+that draws random numbers all the same is not comparable. Networks that compute in float32 inside are compared with
+these casts made casts to float64.
 
 Results are appended to benchmarks/.zoo/results.jsonl as they come, and an interrupted run continues there. The file is
 deleted at the end.
@@ -50,20 +51,20 @@ def _summarise(results: Sequence[dict[str, Any]]) -> Iterator[str]:
     families: dict[str, list[dict[str, Any]]] = {"all": list(results)}
     for result in results:
         families.setdefault(result["name"].split()[0], []).append(result)
-    yield f"{'family':20} networks  runs  exact  wrong  crashed  not runnable unsplit  largest error"
+    yield f"{'family':20} networks  runs  exact  wrong  crashed  not comparable  not runnable unsplit  largest error"
     for family, runs in families.items():
         counts = Counter(result["verdict"] for result in runs)
-        unsplit = {result["name"] for result in runs if result["verdict"] == "not runnable"}
         compared = [result for result in runs if result["verdict"] != "not runnable"]
         names = {result["name"] for result in compared}
-        worst = max(
-            (result["error"] for result in compared if "sensitivity" not in result and "error" in result), default=0
-        )
+        refused = {result["name"] for result in runs} - names
+        worst = max((result["error"] for result in compared if result["verdict"] == "exact"), default=0.0)
         yield (
             f"{family:20} {len(names):8} {len(compared):5} {counts['exact']:6} {counts['wrong']:6}"
-            f" {counts['crashed']:8} {len(unsplit):21} {worst:14.1e}"
+            f" {counts['crashed']:8} {counts['not comparable']:15} {len(refused):21} {worst:14.1e}"
         )
-    yield from (f"  {r['verdict']}: {r['name']} {r['mesh']} {r['mode']}: {r['detail']}" for r in results if _is_bad(r))
+    for result in results:
+        if result["verdict"] != "exact":
+            yield f"  {result['verdict']}: {result['name']} {result['mesh']} {result['mode']}: {result['detail']}"
 
 
 def _is_bad(result: dict[str, Any]) -> bool:

@@ -168,7 +168,7 @@ class _Line:
 
     def close(self) -> None:
         self._connection.close()
-        for _, buffer in (*self._sends, *self._receives):
+        for buffer in (*(buffer for _, buffer in self._sends), *self._receives):
             self._transport.free(buffer)
         self._sends, self._receives = [], []
 
