@@ -214,7 +214,9 @@ def main() -> None:
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
     done = set(Path(sys.argv[1]).read_text().split("\n"))
     chosen = sys.argv[2:]
-    for name, build in list_networks():
+    networks = dict(list_networks())
+    print(json.dumps({"networks": list(networks)}), flush=True)
+    for name, build in networks.items():
         if name in done or (chosen and not any(part in name for part in chosen)):
             continue
         print(json.dumps({"begin": name}), flush=True)

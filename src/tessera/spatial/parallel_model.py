@@ -148,7 +148,7 @@ class ParallelModel(nn.Module):
         self._adopt(model)
         object.__setattr__(self, "_group", group)
         self._options = {"channels_last": channels_last, "gather_at": gather_at, "fp16_allreduce": fp16_allreduce}
-        self._about = {"mesh": group.mesh, "strict": group.strict, "halo_depth": group.halo_depth}
+        self._about: dict[str, Any] = {"mesh": group.mesh, "strict": group.strict, "halo_depth": group.halo_depth}
         self._calls = 0
         names = [name for name, _ in model.named_modules() if name]
         if gather_at is not None and gather_at not in names:

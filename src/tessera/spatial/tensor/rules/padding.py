@@ -148,7 +148,7 @@ def _find_repeat_plan(call: Call, tensor: Any, lengths: Sequence[int]) -> Repeat
     if key not in group.plans:
         is_tiles = layout.is_plain and layout.is_exclusive and min(layout.split_dims, default=0) > 1
         maps = [
-            _list_sources(size, *lengths[2 * number : 2 * number + 2], is_reflected)
+            _list_sources(size, lengths[2 * number], lengths[2 * number + 1], is_reflected)
             for number, size in enumerate(reversed(layout.shape[2:]))
         ][::-1]
         is_valid = is_tiles and all(
