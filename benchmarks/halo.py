@@ -5,7 +5,7 @@
     python benchmarks/halo.py --only compute     a convolution with its exchange on 2 ranks, and unsplit on 2 threads
     python benchmarks/halo.py --only network     ResNet-50, forward and backward: time, and peak memory of a rank
     python benchmarks/halo.py --only networks    public networks on 2 ranks and unsplit: time, peak memory, overhead
-    python benchmarks/halo.py --only zoo         public networks on split images: exactness (an hour)
+    python benchmarks/halo.py --only zoo         public networks on split images: exactness (half an hour)
     python benchmarks/halo.py --two-hosts        two network namespaces with a slow link: the hidden share
 
 Requires the extra `mpi`. Prints tables and writes benchmarks/results/halo.json with the environment. A part that is run

@@ -3,11 +3,12 @@
 The networks come from packages on PyPI, installed in an environment of their own (benchmarks/.zoo), and from checkouts
 of public repositories in the folder TESSERA_ZOO_REPOSITORIES, if set. Every network runs unmodified, with random
 weights and images, on in-process ranks of two meshes in training and evaluation mode, and is compared with the unsplit
-network. Dropout and stochastic depth are switched off, because in-process ranks share one random generator. Networks
-that compute in float32 inside are compared with these casts made casts to float64.
+network. Dropout and stochastic depth are switched off, because in-process ranks share one random generator; a network
+that draws random numbers all the same is not comparable. Networks that compute in float32 inside are compared with
+these casts made casts to float64.
 
 Results are appended to benchmarks/.zoo/results.jsonl as they come, and an interrupted run continues there. The file is
-deleted at the end.
+deleted at the end. TESSERA_ZOO_MINUTES ends the run early; the number of networks that were not run is reported.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import select
 import subprocess
 import sys
 import sysconfig
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -39,10 +41,11 @@ TIME_LIMIT_SECONDS = 240.0  # without a result
 
 def run(say: Callable[[str], None]) -> dict[str, Any]:
     python = _prepare_environment(say)
-    _run_networks(python, say)
+    missing = _run_networks(python, say)
     results = _read_partial_results()
     PARTIAL_RESULTS.unlink()
-    return {"results": results, "lines": list(_summarise(results))}
+    lines = list(_summarise(results)) + ([f"  not run, because the time was up: {len(missing)}"] if missing else [])
+    return {"results": results, "not run": missing, "lines": lines}
 
 
 def _summarise(results: Sequence[dict[str, Any]]) -> Iterator[str]:
@@ -50,20 +53,20 @@ def _summarise(results: Sequence[dict[str, Any]]) -> Iterator[str]:
     families: dict[str, list[dict[str, Any]]] = {"all": list(results)}
     for result in results:
         families.setdefault(result["name"].split()[0], []).append(result)
-    yield f"{'family':20} networks  runs  exact  wrong  crashed  not runnable unsplit  largest error"
+    yield f"{'family':20} networks  runs  exact  wrong  crashed  not comparable  not runnable unsplit  largest error"
     for family, runs in families.items():
         counts = Counter(result["verdict"] for result in runs)
-        unsplit = {result["name"] for result in runs if result["verdict"] == "not runnable"}
         compared = [result for result in runs if result["verdict"] != "not runnable"]
         names = {result["name"] for result in compared}
-        worst = max(
-            (result["error"] for result in compared if "sensitivity" not in result and "error" in result), default=0
-        )
+        refused = {result["name"] for result in runs} - names
+        worst = max((result["error"] for result in compared if result["verdict"] == "exact"), default=0.0)
         yield (
             f"{family:20} {len(names):8} {len(compared):5} {counts['exact']:6} {counts['wrong']:6}"
-            f" {counts['crashed']:8} {len(unsplit):21} {worst:14.1e}"
+            f" {counts['crashed']:8} {counts['not comparable']:15} {len(refused):21} {worst:14.1e}"
         )
-    yield from (f"  {r['verdict']}: {r['name']} {r['mesh']} {r['mode']}: {r['detail']}" for r in results if _is_bad(r))
+    for result in results:
+        if result["verdict"] != "exact":
+            yield f"  {result['verdict']}: {result['name']} {result['mesh']} {result['mode']}: {result['detail']}"
 
 
 def _is_bad(result: dict[str, Any]) -> bool:
@@ -96,8 +99,10 @@ def _read_partial_results() -> list[dict[str, Any]]:
     return [json.loads(line) for line in PARTIAL_RESULTS.read_text().splitlines()]
 
 
-def _run_networks(python: Path, say: Callable[[str], None]) -> None:
-    """Run the networks that have no results; one that ends or stops its process is recorded, and a new process goes on.
+def _run_networks(python: Path, say: Callable[[str], None]) -> list[str]:
+    """Run the networks that have no results, and return the names of those for which the time did not suffice.
+
+    A network that ends or stops its process is recorded, and a new process goes on.
 
     The last network with results may be incomplete, and is run again.
     """
@@ -107,7 +112,8 @@ def _run_networks(python: Path, say: Callable[[str], None]) -> None:
         kept = [result for result in results if result["name"] != results[-1]["name"]]
         PARTIAL_RESULTS.write_text("".join(json.dumps(result) + "\n" for result in kept))
     done = ENVIRONMENT / "done.txt"
-    finished = False
+    end = time.monotonic() + 60 * float(os.environ.get("TESSERA_ZOO_MINUTES", "inf"))
+    finished, names = False, []
     while not finished:
         done.write_text("\n".join({result["name"] for result in _read_partial_results()}))
         process = subprocess.Popen(
@@ -120,7 +126,10 @@ def _run_networks(python: Path, say: Callable[[str], None]) -> None:
         try:
             for message in _read_messages(process):
                 name = message.get("begin", name)
-                finished = message.get("finished", False)
+                names = message.get("networks", names)
+                finished = message.get("finished", False) or ("begin" in message and time.monotonic() > end)
+                if finished:
+                    break
                 if "verdict" in message:
                     _store(message, say)
         except TimeoutError:
@@ -131,6 +140,8 @@ def _run_networks(python: Path, say: Callable[[str], None]) -> None:
             if not name:
                 raise RuntimeError("the process of the networks does not start; run zoo_worker.py to see why")
             _store({"name": name, "mesh": "", "mode": "", "verdict": "crashed", "detail": reason}, say)
+    known = {result["name"] for result in _read_partial_results()}
+    return [name for name in names if name not in known]
 
 
 def _read_messages(process: subprocess.Popen[bytes]) -> Iterator[dict[str, Any]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from copy import deepcopy
 
 import pytest
 import torch
@@ -249,6 +250,30 @@ def test_a_mesh_of_one_dim_and_of_three() -> None:
     signal = nn.Sequential(nn.Conv1d(2, 3, 3, padding=1), nn.BatchNorm1d(3), nn.MaxPool1d(2)).double()
     check_agreement(signal, "3", torch.randn(2, 2, 17, dtype=torch.float64))
     check_agreement(signal, "2x2", torch.randn(2, 2, 17, dtype=torch.float64))
+
+
+@pytest.mark.parametrize(
+    ("module", "received"),
+    [
+        (nn.ReflectionPad2d(2), 0),
+        (nn.ReplicationPad2d(3), 0),
+        (nn.CircularPad2d(2), 2 * 4 * 4 * 144),  # a tile has 256 pixels
+        (nn.Upsample(scale_factor=2, mode="nearest-exact"), 0),
+    ],
+    ids=str,
+)
+def test_padding_and_upsampling_stay_on_tiles(module: nn.Module, received: int) -> None:
+    """Check that only pixels near the edges of tiles move: the tiles of a padded image begin a few pixels earlier."""
+    model = nn.Sequential(nn.Conv2d(3, 4, 1), module)
+    check_agreement(deepcopy(model).double(), "2x2", torch.randn(2, 3, 32, 32, dtype=torch.float64))
+
+    def run(parallel: ParallelModel) -> tuple[int, int]:
+        explanation = parallel.explain(torch.ones(2, 3, 32, 32))
+        return explanation.count("moved") + explanation.count("whole"), explanation.received_bytes
+
+    for elsewhere, own_bytes in run_on_ranks(model, "2x2", None, run):
+        assert elsewhere == 0
+        assert own_bytes <= received
 
 
 def test_an_explanation_tells_tiles_from_whole_operations() -> None:

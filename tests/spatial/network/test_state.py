@@ -252,6 +252,45 @@ def test_modes_dtypes_and_frozen_weights_of_a_bigger_module() -> None:
     run_ranks(2, run)
 
 
+def test_branches_on_the_kind_and_shape_of_a_value() -> None:
+    """Check that Python's tests take the branch of a plain tensor, in each of several calls."""
+
+    class Branching(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv, self.skip = nn.Conv2d(3, 3, 3, padding=1), False
+
+        def forward(self, x: Any) -> Tensor:
+            if isinstance(x, dict):
+                x = x["image"]
+            y = self.conv(x)
+            if isinstance(y, Tensor) and torch.is_tensor(y) and not isinstance(y, nn.Parameter):
+                y = y * 2
+            if hasattr(y, "dim") and y.dim() == 4 and y.shape[-1] > 8 and len(y) == 2:
+                y = y + 1
+            if torch.is_floating_point(y) and y.is_floating_point() and y.dtype == torch.float64:
+                y = y.relu()
+            if bool((y.mean() > 0).item()) and y.requires_grad:
+                y = y - x.mean()
+            if self.skip:  # another branch in every other call
+                y = y + x
+            self.skip = not self.skip
+            return y
+
+    torch.manual_seed(9)
+    model, image = Branching().double(), make_image()
+    check_agreement(model, "2x2", image)
+    unsplit = deepcopy(model)
+    expected = [unsplit({"image": image}) for _ in range(2)]
+
+    def run(parallel: ParallelModel) -> list[Tensor]:
+        return [parallel.gather(parallel({"image": image})).detach() for _ in range(2)]
+
+    for outputs in run_on_ranks(model, "1x2", None, run):
+        for output, exact in zip(outputs, expected, strict=True):
+            check_close(output, exact, "output")
+
+
 def test_a_module_replaced_after_the_first_forward() -> None:
     torch.manual_seed(7)
     model, image, new = make_network(), make_image(), nn.Conv2d(4, 5, 1).double()

@@ -212,7 +212,7 @@ Derive = TypeVar("Derive", bound=Callable[..., TensorLayout | None])
 
 def remember(derive: Derive) -> Derive:
     """Cache a function that derives layouts from a layout: every operator of a network calls some of them."""
-    cached = lru_cache(maxsize=1 << 14)(derive)
+    cached = lru_cache(maxsize=1 << 10)(derive)
 
     @wraps(derive)
     def get(layout: TensorLayout, *args: Any) -> TensorLayout | None:

@@ -29,11 +29,17 @@ def make_like(call: Call) -> Any:
 
 @rule(aten.new_zeros.default, aten.new_ones.default, aten.new_empty.default, aten.new_full.default)
 def make_new(call: Call) -> Any:
-    """Return a tensor of any shape: in the same layout if it has the same shape, otherwise whole on every rank."""
+    """Return a tensor of any shape: as tiles if it has the dims of an image on tiles, otherwise whole on every rank."""
     tensor, shape = call.args[0], tuple(call.args[1])
     if shape == tuple(tensor.shape):
         local = get_local(tensor)
         return call.wrap(call.func(local, local.shape, *call.args[2:], **call.kwargs), tensor.layout_on_ranks)
+    layout, group = tensor.layout_on_ranks, call.group
+    is_tiles = layout.is_plain and layout.is_exclusive and min(layout.split_dims, default=0) > 1
+    if is_tiles and len(shape) == tensor.dim() and min(shape[2:]) >= 2 * group.ranks:  # such as a padded image
+        tiles = group.get_tiles(shape, len(shape) - 2)
+        part = call.func(get_local(tensor), tiles.get_local_shape(group.rank), *call.args[2:], **call.kwargs)
+        return call.wrap(part, tiles)
     plain = call.func(get_local(tensor), shape, *call.args[2:], **call.kwargs)
     return call.wrap(plain, make_whole(shape, call.group.ranks))
 
