@@ -178,10 +178,7 @@ class ABRunner:
             return len(log_ratios) if precise else 0
 
         rule = StoppingRule(
-            budget_ns=budget * 1e9,
-            min_samples=2 * MIN_LAUNCHES,
-            min_samples_over_budget=MIN_LAUNCHES,
-            look_ahead=True,
+            budget_ns=budget * 1e9, min_samples=2 * MIN_LAUNCHES, min_samples_over_budget=MIN_LAUNCHES, look_ahead=True
         )
         ending = sample_until(rule, take_launch, time.monotonic_ns(), precise=count_precise)
         return ABSeries(

@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import sys
 from dataclasses import dataclass, replace
+from functools import partial
 
 from tessera.ab.bench import compute_joint_confidence
 from tessera.ab.cases import BURST_TIME_LIMIT, Side, pair_cases
@@ -66,17 +67,11 @@ def parse_names(text: str) -> list[str]:
     return names
 
 
+_declare_list = partial(Option, several=True, parse_list=parse_names, metavar="A,B")
 OPTIONS = (
     Option(name="names", positional="NAME", several=True, help="operators, by name or glob"),
     Option(name="category", several=True, metavar="A,B", help="categories of operators, in place of names"),
-    Option(
-        name="backend",
-        several=True,
-        parse_list=parse_names,
-        metavar="A,B",
-        default=("torch",),
-        help="backends that run the operators",
-    ),
+    _declare_list(name="backend", default=("torch",), help="backends that run the operators"),
     Option(name="operators", metavar="FILE", help="Python file with more operators, in a tuple OPERATORS"),
     Option(name="list", action="flag", help="list of the selected operators (default: all), without running them"),
     *(
@@ -99,34 +94,9 @@ OPTIONS = (
             ),
         )
     ),
-    Option(
-        name="size",
-        several=True,
-        parse_list=parse_names,
-        metavar="A,B",
-        choices=SIZES,
-        default=("medium",),
-        help="input sizes",
-    ),
-    Option(
-        name="passes",
-        option="--pass",
-        several=True,
-        parse_list=parse_names,
-        metavar="A,B",
-        choices=PASSES,
-        default=("forward",),
-        help="passes to time",
-    ),
-    Option(
-        name="dtype",
-        several=True,
-        parse_list=parse_names,
-        metavar="A,B",
-        choices=DTYPES,
-        default=("float32",),
-        help="element types",
-    ),
+    _declare_list(name="size", choices=SIZES, default=("medium",), help="input sizes"),
+    _declare_list(name="passes", option="--pass", choices=PASSES, default=("forward",), help="passes to time"),
+    _declare_list(name="dtype", choices=DTYPES, default=("float32",), help="element types"),
     Option(
         name="budget",
         parse=parse_duration,

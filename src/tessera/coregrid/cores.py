@@ -48,12 +48,10 @@ class CoreRange:
     def size(self) -> int:
         return self.rows * self.columns
 
-    def list_cores(self, *, by_rows: bool = True) -> list[CoreCoord]:
-        """Return the cores of the rectangle, row by row or (`by_rows=False`) column by column."""
+    def list_cores(self) -> list[CoreCoord]:
+        """Return the cores of the rectangle, row by row."""
         across, down = range(self.start.x, self.end.x + 1), range(self.start.y, self.end.y + 1)
-        if by_rows:
-            return [CoreCoord(x, y) for y in down for x in across]
-        return [CoreCoord(x, y) for x in across for y in down]
+        return [CoreCoord(x, y) for y in down for x in across]
 
 
 @dataclass(frozen=True, slots=True, init=False)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,9 @@ NORM_TYPES = ("batch", "group", "none")  # kinds of normalisation layers
 PERFORMANCE_HINTS = ("latency", "throughput")
 GENERATED_DATA, SYNTHETIC_DATA = "generated", "synthetic"  # values of --data
 MODEL_ALIASES = {"resnext50": "resnext50_32x4d", "resnext101": "resnext101_32x8d"}
-GROUP_NETWORK, GROUP_INPUT, GROUP_ENGINE = "network", "input", "engine"  # option groups in the help text
+_declare_network, _declare_input, _declare_engine = (  # fields of one group of the help text
+    partial(declare_axis, group=group) for group in ("network", "input", "engine")
+)
 
 
 def _check_precision(name: str) -> None:
@@ -55,112 +58,79 @@ class Settings:
     {'model': 'resnet50', 'engine': 'onnxruntime', 'precision': 'int8', 'batch_size': 8}
     """
 
-    model: str = declare_axis(
+    model: str = _declare_network(
         "resnet50",
         in_key="always",
         several=True,
         metavar="NAME,…",
         default_text="none",
-        group=GROUP_NETWORK,
         help="network: a name, module:callable, timm/NAME or a .onnx file",
     )
-    weights: str = declare_axis(
-        "",
-        metavar="FILE",
-        default_text="random weights",
-        group=GROUP_NETWORK,
-        help="weights file in safetensors or torch format",
+    weights: str = _declare_network(
+        "", metavar="FILE", default_text="random weights", help="weights file in safetensors or torch format"
     )
-    seed: int = declare_axis(0, minimum=0, group=GROUP_NETWORK, help="seed of random weights and images")
-    image_size: int = declare_axis(
-        0,
-        minimum=0,
-        default_text="image size of the network",
-        group=GROUP_NETWORK,
-        help="height and width of the images in pixels",
+    seed: int = _declare_network(0, minimum=0, help="seed of random weights and images")
+    image_size: int = _declare_network(
+        0, minimum=0, default_text="image size of the network", help="height and width of the images in pixels"
     )
-    norm_type: str = declare_axis(
-        "", choices=("", *NORM_TYPES), group=GROUP_NETWORK, help="normalisation layers of the network"
+    norm_type: str = _declare_network("", choices=("", *NORM_TYPES), help="normalisation layers of the network")
+    group_dim: int = _declare_network(
+        0, minimum=0, default_text="as published", help="channels per group of an EfficientNet"
     )
-    group_dim: int = declare_axis(
-        0, minimum=0, default_text="as published", group=GROUP_NETWORK, help="channels per group of an EfficientNet"
-    )
-    expand_ratio: int = declare_axis(
-        0, minimum=0, default_text="as published", group=GROUP_NETWORK, help="expansion ratio of an EfficientNet"
+    expand_ratio: int = _declare_network(
+        0, minimum=0, default_text="as published", help="expansion ratio of an EfficientNet"
     )
 
-    engine: str = declare_axis(
-        "onnxruntime",
-        in_key="always",
-        several=True,
-        choices=tuple(ENGINES),
-        group=GROUP_ENGINE,
-        help="inference engine",
+    engine: str = _declare_engine(
+        "onnxruntime", in_key="always", several=True, choices=tuple(ENGINES), help="inference engine"
     )
-    precision: str = declare_axis(
+    precision: str = _declare_engine(
         "32.32",
         in_key="always",
         several=True,
         check=_check_precision,
-        group=GROUP_ENGINE,
         help=f"number formats of activations and weights: {', '.join(PRECISIONS)}",
     )
-    half_partial: bool = declare_axis(False, action="on_off", group=GROUP_ENGINE, help="partial sums in half precision")
-    hint: str = declare_axis(
-        "latency",
-        choices=PERFORMANCE_HINTS,
-        group=GROUP_ENGINE,
-        help="performance hint, for engines that support hints",
+    half_partial: bool = _declare_engine(False, action="on_off", help="partial sums in half precision")
+    hint: str = _declare_engine(
+        "latency", choices=PERFORMANCE_HINTS, help="performance hint, for engines that support hints"
     )
-    streams: int = declare_axis(
-        1,
-        minimum=1,
-        group=GROUP_ENGINE,
-        help="number of batches computed concurrently, for engines that support streams",
+    streams: int = _declare_engine(
+        1, minimum=1, help="number of batches computed concurrently, for engines that support streams"
     )
-    min_agreement: float = declare_axis(
+    min_agreement: float = _declare_engine(
         0.0,
         parse=parse_share,
         check=_check_agreement,
         metavar="FRACTION",
         default_text="set by the precision",
-        group=GROUP_ENGINE,
         help="minimum top-1 agreement with torch; a case below it is refused",
     )
 
-    batch_size: int = declare_axis(
+    batch_size: int = _declare_network(
         1,
         in_key="always",
         several=True,
         parse_list=parse_batch_sizes,
         minimum=1,
         metavar="SIZES",
-        group=GROUP_NETWORK,
         help="images per batch: numbers, ranges (1..80 doubles, 1..80:8 has steps), or the sizes of the config (all)",
     )
     device_iterations: int = declare_axis(1, minimum=1, group="sampling", help="batches per window, with --iterations")
 
-    data: str = declare_axis(
+    data: str = _declare_input(
         GENERATED_DATA,
         check=_check_data,
         metavar="SOURCE",
-        group=GROUP_INPUT,
         help="images: generated (through the input pipeline), synthetic (in the engine's memory), or a folder",
     )
-    eight_bit_io: bool = declare_axis(False, action="on_off", group=GROUP_INPUT, help="uint8 input of the engine")
-    normalization_location: str = declare_axis(
-        "host",
-        choices=(*NORMALIZATION_LOCATIONS, DEVICE_ALIAS),
-        group=GROUP_INPUT,
-        help="where pixels are normalised (ipu means device)",
+    eight_bit_io: bool = _declare_input(False, action="on_off", help="uint8 input of the engine")
+    normalization_location: str = _declare_input(
+        "host", choices=(*NORMALIZATION_LOCATIONS, DEVICE_ALIAS), help="where pixels are normalised (ipu means device)"
     )
-    prefetch: bool = declare_axis(
-        True, action="on_off", group=GROUP_INPUT, help="prefetching of input; latency is lowest without it"
-    )
-    num_io_tiles: int = declare_axis(1, minimum=0, group=GROUP_INPUT, help="number of threads that prepare input")
-    dataloader_worker: int = declare_axis(
-        1, minimum=1, group=GROUP_INPUT, help="number of processes that decode image files"
-    )
+    prefetch: bool = _declare_input(True, action="on_off", help="prefetching of input; latency is lowest without it")
+    num_io_tiles: int = _declare_input(1, minimum=0, help="number of threads that prepare input")
+    dataloader_worker: int = _declare_input(1, minimum=1, help="number of processes that decode image files")
 
     def __post_init__(self) -> None:
         check_fields(self)

@@ -35,23 +35,25 @@ def time_call(work: Callable[[], object]) -> float:
     return (time.perf_counter_ns() - start) / 1e9
 
 
+MIN_CALLS = 3
+
+
 def measure_best_rate(
     work: Callable[[], object],
     amount: float,
     *,
     budget: float,
-    least: int = 3,
     most: int = 50,
     before: Callable[[], object] | None = None,
 ) -> BestRate:
     """Measure the highest rate of `work`, whose calls do `amount` FLOPs or move `amount` bytes.
 
-    It is called at least `least` times, then until `budget` seconds have passed, at most `most` times. `before` runs
+    It is called at least three times, then until `budget` seconds have passed, at most `most` times. `before` runs
     before each repetition and is not timed.
     """
     end = time.perf_counter() + budget
     times: list[float] = []
-    while len(times) < least or (len(times) < most and time.perf_counter() < end):
+    while len(times) < MIN_CALLS or (len(times) < most and time.perf_counter() < end):
         if before is not None:
             before()
         times.append(max(time_call(work), 1e-9))

@@ -29,13 +29,7 @@ REPORTED_LIBRARIES = (
     "jax",
     "mxnet",
 )
-THREAD_VARIABLES = (
-    "OMP_NUM_THREADS",
-    "MKL_NUM_THREADS",
-    "OPENBLAS_NUM_THREADS",
-    "OMP_PROC_BIND",
-    "KMP_AFFINITY",
-)
+THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "OMP_PROC_BIND", "KMP_AFFINITY")
 # Two records are comparable if these fields are equal. Library versions are excluded, because users compare versions.
 FINGERPRINT_FIELDS = ("cpu", "flags", "cores", "memory_gb", "kind", "governor", "allocator", "threads", "pinned_to")
 
@@ -135,10 +129,7 @@ def _find_commit() -> str:
         return ""
     try:
         out = subprocess.run(
-            ["git", "-C", str(root), "describe", "--always", "--dirty"],
-            capture_output=True,
-            text=True,
-            timeout=5,
+            ["git", "-C", str(root), "describe", "--always", "--dirty"], capture_output=True, text=True, timeout=5
         )
     except (OSError, subprocess.TimeoutExpired):
         return ""

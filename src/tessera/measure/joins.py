@@ -17,8 +17,6 @@ Rows = NDArray[np.float64]
 
 JOIN_RULES: dict[str, Callable[[Rows], Rows]] = {
     "max over ranks": lambda rows: rows.max(axis=0),
-    "min over ranks": lambda rows: rows.min(axis=0),
-    "mean over ranks": lambda rows: rows.mean(axis=0),
     "sum over ranks": lambda rows: rows.sum(axis=0),
 }
 DEFAULT_JOIN_RULE = "max over ranks"
@@ -30,8 +28,6 @@ def join_ranks(rows: Sequence[Sequence[float]], by: str = DEFAULT_JOIN_RULE) -> 
     >>> join_ranks([(1.0, 5.0), (2.0, 4.0)])
     (2.0, 5.0)
     """
-    if by not in JOIN_RULES:
-        raise TesseraError("unknown rule for joining ranks", got=by, allowed=JOIN_RULES)
     lengths = sorted({len(row) for row in rows})
     if len(lengths) != 1:
         raise TesseraError(
@@ -40,10 +36,10 @@ def join_ranks(rows: Sequence[Sequence[float]], by: str = DEFAULT_JOIN_RULE) -> 
     return tuple(JOIN_RULES[by](np.asarray(rows, dtype=np.float64)).tolist())
 
 
-def join_samples(samples: list[Samples], by: str = DEFAULT_JOIN_RULE) -> Samples:
+def join_samples(samples: list[Samples]) -> Samples:
     """Join the samples of several ranks into one series, and keep the values of each rank in `ranks`."""
     rows = tuple(s.values for s in samples)
-    values = join_ranks(rows, by)
+    values = join_ranks(rows)
     interval = estimate_median(values).relative
     return replace(
         samples[0],
@@ -53,5 +49,5 @@ def join_samples(samples: list[Samples], by: str = DEFAULT_JOIN_RULE) -> Samples
         steal=tuple(max(column) for column in zip(*(s.steal for s in samples), strict=True)),
         interval=interval if math.isfinite(interval) else None,
         ranks=rows,
-        joined_by=by,
+        joined_by=DEFAULT_JOIN_RULE,
     )

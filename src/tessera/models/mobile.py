@@ -16,14 +16,14 @@ Activation = Callable[[], nn.Module]
 MEAN_SQUARE_AFTER_RELU = 0.5  # mean square of the output of a ReLU whose input has mean square 1
 
 
-def round_channels(channels: float, multiple: int = 8) -> int:
-    """Round a number of channels to the nearest multiple of `multiple`, but not below 90 % of the number.
+def round_channels(channels: float) -> int:
+    """Round a number of channels to the nearest multiple of 8, but not below 90 % of the number.
 
     >>> round_channels(33.6), round_channels(12)
     (32, 16)
     """
-    rounded = max(multiple, int(channels + multiple / 2) // multiple * multiple)
-    return rounded + multiple if rounded < 0.9 * channels else rounded
+    rounded = max(8, int(channels + 4) // 8 * 8)
+    return rounded + 8 if rounded < 0.9 * channels else rounded
 
 
 def make_inplace(activation: Callable[..., nn.Module]) -> Activation:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from tessera.axes import Axes, Axis, group_options
@@ -33,63 +34,57 @@ SOURCE_CATALOGUE, SOURCE_OPINFO, SOURCE_MODEL, SOURCE_SUITE = (
 ALL_SIZES = "all"  # value of the axis `size` that selects every size of the source
 GROUP_INPUTS = "backend and inputs"
 
+_declare_axis = partial(Axis, several=True)
 AXES = Axes(
     "ops",
     group_options(
         GROUP_INPUTS,
-        Axis(
+        _declare_axis(
             name="backend",
-            several=True,
             choices=tuple(BACKENDS),
             default="torch",
             applies_to=(SOURCE_CATALOGUE,),
             help="frameworks that run the operators",
         ),
-        Axis(
+        _declare_axis(
             name="size",
-            several=True,
             choices=(*SIZES, ALL_SIZES),
             default=("small", "medium"),
             applies_to=(SOURCE_CATALOGUE, SOURCE_OPINFO),
             help="sizes of the inputs",
         ),
-        Axis(
+        _declare_axis(
             name="pass",
-            several=True,
             choices=PASSES,
             default=("forward", "backward"),
             applies_to=(SOURCE_CATALOGUE, SOURCE_OPINFO, SOURCE_MODEL),
             help="passes to time",
         ),
-        Axis(
+        _declare_axis(
             name="dtype",
-            several=True,
             choices=DTYPES,
             default="float32",
             applies_to=(SOURCE_CATALOGUE, SOURCE_OPINFO, SOURCE_MODEL),
             help="element types of the inputs",
         ),
-        Axis(
+        _declare_axis(
             name="skew",
-            several=True,
             choices=("", *ALL_SKEWS),
             default="",
             in_key="unless_default",
             applies_to=(SOURCE_CATALOGUE,),
             help="unusual values or layouts of the inputs",
         ),
-        Axis(
+        _declare_axis(
             name="cache",
-            several=True,
             choices=("hot", "cold"),
             default="hot",
             in_key="unless_default",
             applies_to=(SOURCE_CATALOGUE,),
             help="state of the processor's caches before a call",
         ),
-        Axis(
+        _declare_axis(
             name="fusion",
-            several=True,
             choices=FUSION_METHODS,
             default=FUSION_METHODS,
             applies_to=(SOURCE_CATALOGUE,),

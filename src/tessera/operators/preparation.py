@@ -43,7 +43,7 @@ def prepare_operator(case: Case) -> tuple[OperatorRequest, PreparedOperator]:
     with refusing_errors(f"{case.name} does not run on {name}"):
         request = build_request(case)
         if skip_gradient_check(case):
-            prepare_checked(build_request(remove_skew(case)), name, expression)
+            prepare_checked(build_request(case.without("skew")), name, expression)
             return request, prepare_checked(request, name, expression, gradients=False)
         return request, prepare_checked(request, name, expression)
 
@@ -54,10 +54,6 @@ def skip_gradient_check(case: Case) -> bool:
     The gradients of such a case are checked on inputs without the skew.
     """
     return case.params["pass"] != "forward" and case.params.get("skew") in NON_DIFFERENTIABLE_SKEWS
-
-
-def remove_skew(case: Case) -> Case:
-    return replace(case, params={name: value for name, value in case.params.items() if name != "skew"})
 
 
 def prepare_checked(

@@ -88,14 +88,16 @@ def fit_records(records: Sequence[Record]) -> list[ScalingFit]:
     groups: dict[str, list[Record]] = {}
     for record in records:
         if record.status == "ok" and "work" in record.metrics and "time" in record.metrics:
-            key = f"{_drop_size(record.case).key} {record.metrics['work'].unit} {record.version} {record.fingerprint}"
+            key = (
+                f"{record.case.without('size').key} {record.metrics['work'].unit} {record.version} {record.fingerprint}"
+            )
             groups.setdefault(key, []).append(record)
     fits = []
     for group in groups.values():
         sizes = tuple(sorted(map(_make_point, group), key=lambda size: size.work))
         if len({size.work for size in sizes if size.work > 0}) > 1 and all(size.seconds > 0 for size in sizes):
             overhead, cost = fit_line(sizes)
-            case, unit = _drop_size(group[0].case), group[0].metrics["work"].unit
+            case, unit = group[0].case.without("size"), group[0].metrics["work"].unit
             fits.append(ScalingFit(case=case, unit=unit, overhead=overhead, cost=cost, sizes=sizes))
     return fits
 
@@ -144,8 +146,3 @@ def _make_point(record: Record) -> SizePoint:
         seconds=record.metrics["time"].value,
         error=math.hypot(MIN_RELATIVE_ERROR, error),
     )
-
-
-def _drop_size(case: Case) -> Case:
-    kept = {name: value for name, value in case.params.items() if name != "size"}
-    return Case(feature=case.feature, name=case.name, params=kept)

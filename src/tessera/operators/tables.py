@@ -25,18 +25,12 @@ def rank_records(records: Sequence[Record], metric: str, top: int | None, togeth
         return list(records)
     groups: dict[str, list[Record]] = {}
     for record in records:
-        groups.setdefault(drop_param(record.case, together).key, []).append(record)
+        groups.setdefault(record.case.without(together).key, []).append(record)
     weights = {
         key: [_multiply_by_calls(one, metric) for one in own if metric in one.metrics] for key, own in groups.items()
     }
     most = sorted((key for key in groups if weights[key]), key=lambda key: max(weights[key]), reverse=True)
     return [record for key in most[:top] for record in groups[key]]
-
-
-def drop_param(case: Case, name: str) -> Case:
-    """Return the case without one of its parameters."""
-    kept = {key: value for key, value in case.params.items() if key != name}
-    return Case(feature=case.feature, name=case.name, params=kept)
 
 
 def _multiply_by_calls(record: Record, metric: str) -> float:
@@ -51,7 +45,7 @@ def print_backends(records: Sequence[Record], metric: str, output_format: Output
     rows: dict[str, dict[str, Record]] = {}
     cases: dict[str, Case] = {}
     for record in records:
-        case = drop_param(record.case, "backend")
+        case = record.case.without("backend")
         cases[case.key] = case
         rows.setdefault(case.key, {})[str(record.case.params["backend"])] = record
     varying, fixed = split_params(list(cases.values()))

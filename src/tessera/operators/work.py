@@ -20,12 +20,9 @@ def count_per_input(name: str, count: float = 1.0) -> CountFunction:
     return lambda call: count * math.prod(call.shapes[name])
 
 
-def count_convolution_flops(weight: str) -> CountFunction:
-    """Return a function that counts the FLOPs of a convolution: 2 * outputs * in * kernel elements.
-
-    The weights have the shape (out, in, *kernel).
-    """
-    return lambda call: 2.0 * math.prod(call.outputs[0]) * math.prod(call.shapes[weight][1:])
+def count_convolution_flops(call: OperatorCall) -> float:
+    """Return the FLOPs of a convolution with a `weight` (out, in, *kernel): 2 * outputs * in * kernel elements."""
+    return 2.0 * math.prod(call.outputs[0]) * math.prod(call.shapes["weight"][1:])
 
 
 def count_output_bytes(call: OperatorCall) -> float:

@@ -10,7 +10,7 @@ from tessera.report.blocks import Block, Card, Cards, Cell, Column, Heading, Plo
 from tessera.report.cells import EMPTY_CELL, make_value_cell
 from tessera.report.figures import format_percent
 from tessera.report.naming import CaseNames, name_cases_of_runs
-from tessera.report.plots import make_row_layout
+from tessera.report.plots import make_error_bars, make_row_layout
 from tessera.report.runs import RunView
 from tessera.results.compare import ComparedCase, Comparison, compare
 from tessera.results.judgement import VERDICTS
@@ -200,12 +200,5 @@ def _make_trace(verdict: str, cases: Sequence[ComparedCase], names: CaseNames) -
         "hovertext": [f.why for f in judgements],
         "hovertemplate": "%{y}<br>%{x:+.1%}: %{hovertext}<extra></extra>",
         "marker": {"size": 10, "color": VERDICT_COLOURS[verdict]},
-        "error_x": {
-            "type": "data",
-            "symmetric": False,
-            "array": [f.high - f.ratio if f.high is not None else 0.0 for f in judgements],
-            "arrayminus": [f.ratio - f.low if f.low is not None else 0.0 for f in judgements],
-            "thickness": 1.4,
-            "width": 4,
-        },
+        "error_x": make_error_bars([(f.low, f.ratio, f.high) for f in judgements], thickness=1.4, width=4),
     }

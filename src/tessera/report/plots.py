@@ -5,7 +5,7 @@ The name of a row is printed above its marks, so that long names do not reduce t
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from tessera.report.blocks import Plot
@@ -74,15 +74,23 @@ def _make_trace(name: str, pairs: MeasuredRecords, labels: Sequence[str], colour
         "y": list(labels),
         "hovertext": [f"{r.case.key}: {format_value(m.median, r.unit)}" for r, m in pairs],
         "hovertemplate": "%{hovertext}<extra></extra>",
-        "error_x": {
-            "type": "data",
-            "symmetric": False,
-            "array": [m.high - m.median if m.high is not None else 0.0 for _, m in pairs],
-            "arrayminus": [m.median - m.low if m.low is not None else 0.0 for _, m in pairs],
-            "thickness": 1.2,
-            "width": 3,
-            "color": "var(--ink)" if bars else colour,
-        },
+        "error_x": make_error_bars([(m.low, m.median, m.high) for _, m in pairs])
+        | {"color": "var(--ink)" if bars else colour},
+    }
+
+
+def make_error_bars(
+    intervals: Iterable[tuple[float | None, float, float | None]], *, thickness: float = 1.2, width: int = 3
+) -> dict[str, Any]:
+    """Make error bars from intervals (low, value, high); a missing bound has no bar."""
+    bounds = list(intervals)
+    return {
+        "type": "data",
+        "symmetric": False,
+        "array": [high - value if high is not None else 0.0 for _, value, high in bounds],
+        "arrayminus": [value - low if low is not None else 0.0 for low, value, _ in bounds],
+        "thickness": thickness,
+        "width": width,
     }
 
 

@@ -90,8 +90,7 @@ def _parse_export(document: dict[str, Any]) -> ExportedRun:
     )
     run = document["run"]
     return ExportedRun(
-        **{name: str(run[name]) for name in ("name", "command", "suite", "started", "finished")},
-        records=records,
+        **{name: str(run[name]) for name in ("name", "command", "suite", "started", "finished")}, records=records
     )
 
 
@@ -222,11 +221,7 @@ def is_file_name(text: str) -> bool:
 
 
 def read_source(
-    text: str,
-    store: str | Path | None = None,
-    *,
-    feature: str | None = None,
-    name_glob: str | None = None,
+    text: str, store: str | Path | None = None, *, feature: str | None = None, name_glob: str | None = None
 ) -> RunSource:
     """Read a run from a store or an exported file, restricted to one feature or to names that match a pattern."""
     if is_file_name(text):

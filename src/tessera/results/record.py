@@ -49,6 +49,11 @@ class Case:
         items = ",".join(f"{k}={_format_param_value(v)}" for k, v in sorted(self.params.items()))
         return f"{self.feature}/{self.name}" + (f"[{items}]" if items else "")
 
+    def without(self, *names: str) -> Case:
+        """Return the case without the parameters `names`."""
+        kept = {name: value for name, value in self.params.items() if name not in names}
+        return Case(feature=self.feature, name=self.name, params=kept)
+
 
 _WORD_PATTERN = re.compile(r"[^\W\d][\w.+:/-]*")
 _JSON_CONSTANTS = {"true", "false", "null", "NaN", "Infinity"}
@@ -125,11 +130,7 @@ class Record(Tabular):
     def to_json(self) -> dict[str, Any]:
         """Return all fields as plain values; NaN and infinities stay floats (see `strict_json` for files)."""
         data: dict[str, Any] = {f.name: getattr(self, f.name) for f in fields(self)}
-        data["case"] = {
-            "feature": self.case.feature,
-            "name": self.case.name,
-            "params": dict(self.case.params),
-        }
+        data["case"] = {"feature": self.case.feature, "name": self.case.name, "params": dict(self.case.params)}
         data["launches"] = [samples.to_json() for samples in self.launches]
         for name in ("metrics", "predicted"):
             data[name] = {

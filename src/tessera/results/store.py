@@ -68,13 +68,7 @@ class Store:
                 raise
 
     def start_run(
-        self,
-        name: str | None = None,
-        *,
-        command: str = "",
-        suite: str = "",
-        resume: bool = False,
-        started: str = "",
+        self, name: str | None = None, *, command: str = "", suite: str = "", resume: bool = False, started: str = ""
     ) -> Run:
         """Start a run, or with `resume` continue an unfinished run.
 
@@ -252,8 +246,7 @@ class Store:
     def _store_environment(self, content: str) -> int:
         digest = hashlib.sha256(content.encode()).hexdigest()
         self._db.execute(
-            "INSERT INTO environments (digest, content) VALUES (?, ?) ON CONFLICT DO NOTHING",
-            (digest, content),
+            "INSERT INTO environments (digest, content) VALUES (?, ?) ON CONFLICT DO NOTHING", (digest, content)
         )
         row = self._db.execute("SELECT id FROM environments WHERE digest = ?", (digest,)).fetchone()
         return int(row[0])

@@ -52,9 +52,9 @@ def prepared(name: str, which: str, **axes):
 @pytest.mark.parametrize("name", [*FEW, *(pytest.param(name, marks=pytest.mark.slow) for name in MORE)])
 def test_compiled_operators_match_the_reference(name):
     for which in ("forward", "backward", "both") if OPERATORS[name].differentiable else ("forward",):
-        found = prepared(name, which)
-        found.call()
-        assert bool(found.gradients) == (which != "forward")
+        prepared_pass = prepared(name, which)
+        prepared_pass.call()
+        assert bool(prepared_pass.gradients) == (which != "forward")
 
 
 def test_timed_call_compiles_nothing_and_leaves_no_process():
@@ -62,19 +62,19 @@ def test_timed_call_compiles_nothing_and_leaves_no_process():
     from torch._dynamo.utils import counters
 
     others = set(psutil.Process().children(recursive=True))
-    found = prepared("tanh", "backward")
+    prepared_pass = prepared("tanh", "backward")
     before = counters["stats"]["unique_graphs"]
     assert before
     with torch._dynamo.config.patch(error_on_recompile=True):
-        first, second = found.call(), found.call()
+        first, second = prepared_pass.call(), prepared_pass.call()
     assert torch.equal(*(result[0] for result in (first, second)))
     assert counters["stats"]["unique_graphs"] == before
     assert not set(psutil.Process().children(recursive=True)) - others
 
 
 def test_both_give_the_gradients_of_the_backward_pass():
-    found = cases(["sinh"], backend=["compile"], size=["small"], passes=["backward", "both"])
-    one, other = (prepare_operator(case)[1].gradients["data"] for case in found)
+    both_cases = cases(["sinh"], backend=["compile"], size=["small"], passes=["backward", "both"])
+    one, other = (prepare_operator(case)[1].gradients["data"] for case in both_cases)
     np.testing.assert_allclose(one, other, rtol=1e-6)
 
 

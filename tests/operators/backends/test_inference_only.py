@@ -20,9 +20,9 @@ SHAPES = arrays.array_shapes(min_dims=0, max_dims=3)
 @given(arrays.arrays(np.float32, SHAPES, elements=st.floats(width=32)))
 def test_stored_bfloat16_equals_the_drawn_values(array):
     drawn = round_to_dtype(array, "bfloat16")
-    found = widen_bfloat16(store_array(drawn, "float", "bfloat16"))
-    assert np.array_equal(found, drawn, equal_nan=True)
-    assert found.shape == array.shape
+    widened = widen_bfloat16(store_array(drawn, "float", "bfloat16"))
+    assert np.array_equal(widened, drawn, equal_nan=True)
+    assert widened.shape == array.shape
 
 
 @given(arrays.arrays(np.complex64, SHAPES, elements=st.complex_numbers(width=64, allow_nan=False)))

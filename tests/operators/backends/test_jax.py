@@ -44,9 +44,9 @@ def test_jax_matches_the_reference_forward_and_backward(name):
         with pytest.raises(Refused, match="not implemented"):
             prepared(name, "backward", dtype=dtype)
     elif OPERATORS[name].differentiable:
-        found = prepared(name, "backward", dtype=dtype)
-        assert found.gradients
-        found.call()
+        prepared_pass = prepared(name, "backward", dtype=dtype)
+        assert prepared_pass.gradients
+        prepared_pass.call()
 
 
 @pytest.mark.parametrize("dtype", ["float64", "bfloat16", "float16"])
@@ -55,8 +55,8 @@ def test_it_computes_in_the_dtype_of_the_case(name, dtype):
     for which in ("forward", "backward"):
         import jax
 
-        found = prepared(name, which, dtype=[dtype])
-        assert {str(leaf.dtype) for leaf in jax.tree.leaves(found.call()) if leaf.dtype.kind != "i"} == {dtype}
+        prepared_pass = prepared(name, which, dtype=[dtype])
+        assert {str(leaf.dtype) for leaf in jax.tree.leaves(prepared_pass.call()) if leaf.dtype.kind != "i"} == {dtype}
 
 
 @pytest.mark.parametrize("name", ["multiply", "topk", "linalg_vecdot", "matmul_complex"])

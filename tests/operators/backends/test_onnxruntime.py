@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import random
 import re
-import subprocess
-import sys
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -14,17 +11,13 @@ import numpy as np
 import pytest
 
 from tessera.errors import Refused
-from tessera.launch import LaunchConfig
-from tessera.launch.worker import RunContext
-from tessera.measure.samples import Sampling
 from tessera.operators.backends.backend import PreparedOperator
 from tessera.operators.backends.onnx_expressions import list_onnx_expressions
 from tessera.operators.cases import cases
 from tessera.operators.catalogue import OPERATORS
 from tessera.operators.preparation import prepare_operator
 from tessera.results.record import Case
-from tessera.suites.features import get_feature
-from tessera.suites.worker_pools import WorkerPools
+from tests.operators.backends.launches import check_forked_launches, count_threads_after_preload
 
 onnx = pytest.importorskip("onnx")
 if find_spec("onnxruntime") is None:
@@ -73,9 +66,9 @@ def test_every_operator_matches_the_reference_and_is_not_optimised_away(name, tm
     ],
 )
 def test_fused_operators_are_fused(name, gone, tmp_path):
-    found = list_optimized_nodes(prepare_operator(one(name))[1], tmp_path)
-    assert gone not in found
-    assert len(found) == 1
+    nodes = list_optimized_nodes(prepare_operator(one(name))[1], tmp_path)
+    assert gone not in nodes
+    assert len(nodes) == 1
 
 
 def test_weights_are_inputs_of_the_graph_unless_fused():
@@ -114,25 +107,10 @@ def test_other_dtypes(name, dtype):
 
 
 def test_importing_it_starts_no_thread():
-    program = (
-        "import os; from tessera.operators import backends; backends.load_backend('onnxruntime').preload();"
-        " print(len(os.listdir('/proc/self/task')))"
-    )
-    alone = {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
-    told = subprocess.run([sys.executable, "-c", program], env=alone, capture_output=True, check=True, timeout=60)
-    assert int(told.stdout) == 1
+    assert count_threads_after_preload("onnxruntime") == 1
 
 
 @pytest.mark.timeout(60)
 @pytest.mark.parametrize("threads", [1, 2])
 def test_cases_run_in_processes_forked_after_the_import(threads):
-    doors, sampling = get_feature("ops"), Sampling(warmup=0, iterations=3)
-    with WorkerPools(LaunchConfig(threads=threads)) as crews:
-        for name in ("conv2d", "softmax"):
-            case = one(name)
-            (record,) = crews.get_workers(case).run(
-                "tessera.suites.worker:measure_case", doors, case, sampling, RunContext()
-            )
-            assert record.status == "ok"
-            assert record.environment["threads"] == threads
-            assert len(record.launches[0].values) == 3
+    check_forked_launches([one("conv2d"), one("softmax")], threads)

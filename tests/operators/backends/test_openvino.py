@@ -2,26 +2,19 @@
 
 from __future__ import annotations
 
-import os
 import random
 import re
-import subprocess
-import sys
 from importlib.util import find_spec
 
 import numpy as np
 import pytest
 
 from tessera.errors import Refused
-from tessera.launch import LaunchConfig
-from tessera.launch.worker import RunContext
-from tessera.measure.samples import Sampling
 from tessera.operators.cases import cases
 from tessera.operators.catalogue import OPERATORS
 from tessera.operators.preparation import prepare_operator
 from tessera.results.record import Case
-from tessera.suites.features import get_feature
-from tessera.suites.worker_pools import WorkerPools
+from tests.operators.backends.launches import check_forked_launches, count_threads_after_preload
 
 if find_spec("openvino") is None:
     pytest.skip("openvino is not installed", allow_module_level=True)
@@ -49,8 +42,8 @@ def prepare_call(name: str, **axes) -> OpenvinoCall:
 
 def list_executed_nodes(run: OpenvinoCall) -> list[str]:
     """Return the layer types that OpenVINO executes, without inputs, outputs, constants and layout conversions."""
-    found = [op.get_rt_info()["layerType"].astype(str) for op in run.compiled.get_runtime_model().get_ops()]
-    return [kind for kind in found if kind not in ("Input", "Output", "Const", "Reorder")]
+    nodes = [op.get_rt_info()["layerType"].astype(str) for op in run.compiled.get_runtime_model().get_ops()]
+    return [kind for kind in nodes if kind not in ("Input", "Output", "Const", "Reorder")]
 
 
 def test_the_table_names_operators_of_the_catalogue_and_of_openvino():
@@ -77,8 +70,8 @@ def test_every_operator_matches_the_reference_and_is_not_compiled_away(name):
 
 @pytest.mark.parametrize("name", ["conv2d_relu", "conv2d_batch_norm", "conv2d_batch_norm_relu", "conv2d_add_relu"])
 def test_fused_operators_are_fused(name):
-    found = list_executed_nodes(prepare_call(name))
-    assert [kind for kind in found if kind != "Reshape"] == ["Convolution"]  # a Reshape of the constant bias is allowed
+    nodes = list_executed_nodes(prepare_call(name))
+    assert [kind for kind in nodes if kind != "Reshape"] == ["Convolution"]  # a Reshape of the constant bias is allowed
 
 
 def test_weights_are_parameters_unless_fused():
@@ -121,25 +114,10 @@ def test_other_dtypes(name, dtype):
 
 
 def test_importing_it_starts_no_thread():
-    program = (
-        "import os; from tessera.operators import backends; backends.load_backend('openvino').preload();"
-        " print(len(os.listdir('/proc/self/task')))"
-    )
-    alone = {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
-    told = subprocess.run([sys.executable, "-c", program], env=alone, capture_output=True, check=True, timeout=60)
-    assert int(told.stdout) == 1
+    assert count_threads_after_preload("openvino") == 1
 
 
 @pytest.mark.timeout(60)
 @pytest.mark.parametrize("threads", [1, 2])
 def test_cases_run_in_processes_forked_after_the_import(threads):
-    doors, sampling = get_feature("ops"), Sampling(warmup=0, iterations=3)
-    with WorkerPools(LaunchConfig(threads=threads)) as crews:
-        for name in ("conv2d", "softmax"):
-            case = one(name)
-            (record,) = crews.get_workers(case).run(
-                "tessera.suites.worker:measure_case", doors, case, sampling, RunContext()
-            )
-            assert record.status == "ok"
-            assert record.environment["threads"] == threads
-            assert len(record.launches[0].values) == 3
+    check_forked_launches([one("conv2d"), one("softmax")], threads)

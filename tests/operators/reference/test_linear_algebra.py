@@ -13,8 +13,8 @@ seeds = st.integers(0, 2**31)
 sides = st.integers(1, 8)
 
 
-def _same(found, expected):
-    for one, other in zip(found, expected, strict=True):
+def _same(result, expected):
+    for one, other in zip(result, expected, strict=True):
         np.testing.assert_allclose(one, other, atol=1e-9)
 
 

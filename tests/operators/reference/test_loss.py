@@ -24,16 +24,16 @@ def _labelled(seed, space=()):
     return rng.standard_normal((5, 7, *space)), rng.integers(0, 7, (5, *space)), rng.uniform(0.5, 1.5, 7)
 
 
-def _same(found, function, *arrays, **given):
-    np.testing.assert_allclose(found, function(*map(torch.from_numpy, arrays), **given), rtol=1e-10)
+def _same(result, function, *arrays, **given):
+    np.testing.assert_allclose(result, function(*map(torch.from_numpy, arrays), **given), rtol=1e-10)
 
 
 @given(seeds, st.sampled_from([(), (3,), (3, 4)]), st.floats(0.0, 0.5))
 @settings(max_examples=40, deadline=None)
 def test_cross_entropy_matches_torch(seed, space, smoothing):
     data, target, weight = _labelled(seed, space)
-    found = ref.cross_entropy(data, target, label_smoothing=smoothing)
-    _same(found, F.cross_entropy, data, target, label_smoothing=smoothing)
+    result = ref.cross_entropy(data, target, label_smoothing=smoothing)
+    _same(result, F.cross_entropy, data, target, label_smoothing=smoothing)
     _same(ref.cross_entropy(data, target, weight), F.cross_entropy, data, target, weight)
     _same(ref.nll_loss(data, target, weight), F.nll_loss, data, target, weight)
     likely = np.abs(data[::-1]) / np.abs(data[::-1]).sum(axis=1, keepdims=True)
@@ -54,11 +54,11 @@ def test_margins_match_torch(seed, margin):
     data, target, _ = _labelled(seed)
     _same(ref.multi_margin_loss(data, target, margin), F.multi_margin_loss, data, target, margin=margin)
     anchor, positive, negative = _rows(seed, 3)
-    found = ref.triplet_margin_loss(anchor, positive, negative, margin)
-    _same(found, F.triplet_margin_loss, anchor, positive, negative, margin=margin)
+    result = ref.triplet_margin_loss(anchor, positive, negative, margin)
+    _same(result, F.triplet_margin_loss, anchor, positive, negative, margin=margin)
     together = np.random.default_rng(seed).integers(0, 2, 5) * 2 - 1
-    found = ref.cosine_embedding_loss(anchor, positive, together, margin / 4)
-    _same(found, F.cosine_embedding_loss, anchor, positive, together, margin=margin / 4)
+    result = ref.cosine_embedding_loss(anchor, positive, together, margin / 4)
+    _same(result, F.cosine_embedding_loss, anchor, positive, together, margin=margin / 4)
 
 
 @given(seeds)

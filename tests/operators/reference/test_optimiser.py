@@ -158,6 +158,6 @@ def test_averaged_descent_matches_torch(seed, mu):
     torch.optim._functional.asgd(
         *([one] for one in (*tensors, *rates)), foreach=False, lambd=0.1, lr=0.05, t0=10.0, alpha=0.75, weight_decay=0.0
     )
-    found = ref.asgd(param, gradient, average, np.float64(mu), np.float64(0.05), lambd=0.1)
-    np.testing.assert_allclose(found[0], tensors[0], atol=1e-12)
-    np.testing.assert_allclose(found[1], tensors[2], atol=1e-12)
+    result = ref.asgd(param, gradient, average, np.float64(mu), np.float64(0.05), lambd=0.1)
+    np.testing.assert_allclose(result[0], tensors[0], atol=1e-12)
+    np.testing.assert_allclose(result[1], tensors[2], atol=1e-12)

@@ -36,9 +36,9 @@ def test_max_pooling_and_its_indices_match_torch(window, dilation):
     function = (F.max_pool1d, F.max_pool2d, F.max_pool3d)[data.ndim - 3]
     given = {"stride": stride, "padding": padding, "dilation": dilation}
     values, places = function(torch.from_numpy(data), kernel, **given, return_indices=True)
-    found = ref.max_pool_with_indices(data, kernel, **given)
-    np.testing.assert_array_equal(found[0], values)
-    np.testing.assert_array_equal(found[1], places)
+    result = ref.max_pool_with_indices(data, kernel, **given)
+    np.testing.assert_array_equal(result[0], values)
+    np.testing.assert_array_equal(result[1], places)
     np.testing.assert_array_equal(ref.max_pool(data, kernel, **given), values)
 
 

@@ -33,8 +33,8 @@ def test_layers_match_torch(seed, kind, layers, both, projected):
         out, last = module(data, tuple(states) if kind == "LSTM" else states[0])
     weights = [weight.detach().numpy() for weight in module.parameters()]
     arrays = tuple(state.numpy() for state in states)
-    found = ref.recurrent(CELLS[kind], data.numpy(), arrays, weights, directions=1 + both)
-    for one, other in zip(found, (out, *(last if kind == "LSTM" else (last,))), strict=True):
+    result = ref.recurrent(CELLS[kind], data.numpy(), arrays, weights, directions=1 + both)
+    for one, other in zip(result, (out, *(last if kind == "LSTM" else (last,))), strict=True):
         np.testing.assert_allclose(one, other, atol=1e-12)
 
 
@@ -50,6 +50,6 @@ def test_cells_match_torch(seed, kind):
     expected = function(
         torch.from_numpy(data), tensors if kind == "lstm" else tensors[0], *map(torch.from_numpy, weights)
     )
-    found = getattr(ref, f"{kind}_cell")(data, *states, *weights)
-    for one, other in zip(found, expected if kind == "lstm" else (expected,), strict=True):
+    result = getattr(ref, f"{kind}_cell")(data, *states, *weights)
+    for one, other in zip(result, expected if kind == "lstm" else (expected,), strict=True):
         np.testing.assert_allclose(one, other, atol=1e-12)

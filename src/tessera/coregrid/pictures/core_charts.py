@@ -17,10 +17,10 @@ MIN_BUFFER_HEIGHT = 3.0  # pixels
 LABEL_SPACING = 17.0
 
 
-def draw_timeline(timeline: CoreTimeline, title: str = "", *, standalone: bool = True) -> str:
+def draw_timeline(timeline: CoreTimeline, *, standalone: bool = True) -> str:
     """Draw the timeline of a core as SVG: one row per lane, one bar per span."""
     whole = timeline.seconds or 1.0
-    drawn = [draw_text(16, 24, title or "busiest core", font_size=15, font_weight=650)]
+    drawn = [draw_text(16, 24, "busiest core", font_size=15, font_weight=650)]
     busy = {lane: timeline.compute_busy_seconds(lane) for lane in LANES}
     for number, lane in enumerate(LANES):
         y = TIMELINE_TOP + number * (LANE_HEIGHT + LANE_GAP)

@@ -111,11 +111,7 @@ def time_operators(module: nn.Module, image: Tensor, repeats: int = TIMED_PASSES
     assert all(len(seconds) == len(calls) for seconds in passes), "the network must make the same calls in every pass"
     return [
         TimedOperator(
-            layer=call.layer,
-            kind=call.kind,
-            seconds=statistics.median(times),
-            flops=call.flops,
-            moved=call.moved,
+            layer=call.layer, kind=call.kind, seconds=statistics.median(times), flops=call.flops, moved=call.moved
         )
         for call, times in zip(calls, zip(*passes, strict=True), strict=True)
     ]

@@ -21,9 +21,9 @@ TINT_GRID, COARSE_GRID, FINE_GRID = (1, 40.0), (3, 45.0), (12, 30.0)
 CONTRAST_VARIATION, BRIGHTNESS_VARIATION, PIXEL_NOISE = 0.05, 4.0, 3.0
 
 
-def get_image_kinds(count: int, first: int = 0) -> Array:
-    """Return the kinds of `count` consecutive images from number `first` on; kinds repeat cyclically."""
-    return (first + np.arange(count)) % IMAGE_KINDS
+def get_image_kinds(count: int) -> Array:
+    """Return the kinds of `count` consecutive images; kinds repeat cyclically."""
+    return np.arange(count) % IMAGE_KINDS
 
 
 def generate_images(count: int, shape: tuple[int, int, int], *, seed: int) -> Array:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from tessera.axes import check_fields, collect_params, declare_axis
@@ -18,6 +19,7 @@ MODE_DESCRIPTIONS = {
     "server": "highest rate of randomly arriving images that are answered within --max-latency",
 }
 LOAD_GENERATORS = ("auto", "tessera", "loadgen")
+_declare_load = partial(declare_axis, group="load")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,36 +33,29 @@ class Load:
     {'mode': 'server', 'max_latency': 0.1}
     """
 
-    mode: str = declare_axis(
+    mode: str = _declare_load(
         "offline",
         choices=tuple(MODE_DESCRIPTIONS),
-        group="load",
         help="offline (throughput), single-stream (latency) or server (random arrivals)",
     )
-    target_rate: float = declare_axis(
+    target_rate: float = _declare_load(
         0.0,
         parse=parse_rate,
         minimum=0,
         metavar="RATE",
         default_text="highest rate within --max-latency",
-        group="load",
         help="arrival rate of --mode server in images per second",
     )
-    max_latency: float = declare_axis(
+    max_latency: float = _declare_load(
         0.0,
         parse=parse_latency,
         minimum=0,
         metavar="TIME",
         default_text="none",
-        group="load",
         help="latency bound of --mode server and --tune, for example 50ms",
     )
-    generator: str = declare_axis(
-        "auto",
-        option="--load-generator",
-        choices=LOAD_GENERATORS,
-        group="load",
-        help="generator of the queries in --mode server",
+    generator: str = _declare_load(
+        "auto", option="--load-generator", choices=LOAD_GENERATORS, help="generator of the queries in --mode server"
     )
 
     def __post_init__(self) -> None:

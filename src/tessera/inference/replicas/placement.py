@@ -5,12 +5,15 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from tessera.axes import check_fields, declare_axis
 from tessera.errors import Refused, TesseraError
 from tessera.inference.parsing import parse_sizes
 from tessera.launch import LaunchConfig
+
+_declare_placement = partial(declare_axis, group="replicas")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,36 +26,31 @@ class Placement:
     {'num_replicas': 2, 'cores_per_replica': 1}
     """
 
-    num_replicas: int = declare_axis(
+    num_replicas: int = _declare_placement(
         1,
         in_key="always",
         several=True,
         parse_list=parse_sizes,
         minimum=1,
-        group="replicas",
         help="number of copies of the network, each in its own process",
     )
-    cores_per_replica: int = declare_axis(
+    cores_per_replica: int = _declare_placement(
         1,
         in_key="always",
         aliases=("--ipus-per-replica", "--threads"),
         several=True,
         parse_list=parse_sizes,
         minimum=1,
-        group="replicas",
         help="number of cores that a replica is pinned to, with one thread per core",
     )
-    env: Mapping[str, str] = declare_axis(
+    env: Mapping[str, str] = _declare_placement(
         default_factory=dict,
         option="-x",
         action="append",
         metavar="NAME[=VALUE]",
-        group="replicas",
         help="environment variable of the replicas; repeatable",
     )
-    force: bool = declare_axis(
-        False, action="flag", group="replicas", help="replicas that share cores, if there are too few cores"
-    )
+    force: bool = _declare_placement(False, action="flag", help="replicas that share cores, if there are too few cores")
 
     def __post_init__(self) -> None:
         check_fields(self)

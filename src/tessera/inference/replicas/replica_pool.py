@@ -69,8 +69,7 @@ class LoadedNetwork:
         """Run at least `batches` batches and `seconds` seconds on every replica; with `alone`, on the first only."""
         times = self.pool.run(f"{WORKER_MODULE}:run_window", self.name, batches, seconds, alone)
         return ThroughputWindow(
-            batch=self.settings.batch_size,
-            replicas=tuple(replica for replica in times if replica is not None),
+            batch=self.settings.batch_size, replicas=tuple(replica for replica in times if replica is not None)
         )
 
     def is_ready(self) -> bool:

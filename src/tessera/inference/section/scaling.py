@@ -9,7 +9,7 @@ from tessera.report.blocks import Block, Cell, Column, Heading, Plot, Row, Secti
 from tessera.report.cells import EMPTY_CELL, make_share_cell, make_value_cell
 from tessera.report.figures import format_rate
 from tessera.report.naming import name_cases
-from tessera.results.record import Case, Record
+from tessera.results.record import Record
 
 
 def build_scaling_section(records: Sequence[Record]) -> Section | None:
@@ -83,18 +83,12 @@ def select_throughput_records(records: Sequence[Record]) -> list[Record]:
     ]
 
 
-def drop_params(case: Case, *names: str) -> Case:
-    """Return the case without the parameters `names`."""
-    remaining = {name: value for name, value in case.params.items() if name not in names}
-    return Case(feature=case.feature, name=case.name, params=remaining)
-
-
 def group_curves(records: Sequence[Record], axis: str, *dependent: str) -> dict[str, dict[int, Record]]:
     """Group records whose cases differ only in the parameter `axis`; each group is a curve over the values of `axis`.
 
     `dependent` names parameters that follow from `axis` and do not distinguish curves. Groups of one are omitted.
     """
-    cases = [drop_params(record.case, axis, *dependent) for record in records]
+    cases = [record.case.without(axis, *dependent) for record in records]
     names = name_cases(cases)
     groups: dict[str, dict[int, Record]] = {}
     for record, case in zip(records, cases, strict=True):

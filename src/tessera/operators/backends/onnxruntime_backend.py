@@ -105,10 +105,7 @@ def open_session(model: onnx.ModelProto, *, threads: int, optimized: str = "") -
     if optimized:
         options.optimized_model_filepath = optimized
     return onnxruntime.InferenceSession(
-        model.SerializeToString(),
-        options,
-        providers=["CPUExecutionProvider"],
-        disabled_optimizers=["ConstantFolding"],
+        model.SerializeToString(), options, providers=["CPUExecutionProvider"], disabled_optimizers=["ConstantFolding"]
     )
 
 

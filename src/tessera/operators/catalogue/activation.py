@@ -20,31 +20,47 @@ _ACTIVATION_FAMILY = ElementwiseFamily("activation")
 
 def _define_activation(
     name: str,
-    arguments: str,
-    reference: str,
     draw: Draw = normal,
     *,
     function: str = "",
+    arguments: str = "",
+    reference: str = "",
     flops: float = 1.0,
     **rest: Any,
 ) -> Operator:
-    """Define an activation of `torch.nn.functional`; set `function` if its name there differs from `name`."""
-    torch = f"F.{function or name}({arguments})"
+    """Define an activation of `torch.nn.functional`; set `function` if its name there differs from `name`.
+
+    By default, it is called with `data` and the attributes, and its reference is `ref.NAME` with the same arguments.
+    """
+    arguments = arguments or ", ".join(["data", *rest.get("attributes", ())])
+    torch, reference = f"F.{function or name}({arguments})", reference or f"ref.{name}({arguments})"
     return _ACTIVATION_FAMILY.define_unary(
         name, draw, torch=torch, reference=reference, flops=count_per_output(flops), **rest
     )
 
 
-def _define_inplace(name: str, torch: str, reference: str, draw: Draw, *, flops: float = 1.0, **rest: Any) -> Operator:
-    """Define an activation that overwrites its input."""
-    calls: dict[str, Any] = {"torch": torch, "reference": reference, "flops": count_per_output(flops)}
-    return _ACTIVATION_FAMILY.define_unary(name, draw, inplace=True, **calls, **rest)
+def _define_inplace(
+    name: str,
+    draw: Draw = normal,
+    *,
+    keyword: bool = False,
+    torch: str = "",
+    reference: str = "",
+    flops: float = 1.0,
+    **rest: Any,
+) -> Operator:
+    """Define an activation that overwrites its input: `F.NAME_(data)`; with `keyword`, `F.NAME(data, inplace=True)`."""
+    arguments = ", ".join(["data", *rest.get("attributes", ())])
+    torch = torch or (f"F.{name}({arguments}, inplace=True)" if keyword else f"F.{name}_({arguments})")
+    settings: dict[str, Any] = {"aliases": ()} if keyword else {}
+    settings |= {"torch": torch, "reference": reference or f"ref.{name}({arguments})", "flops": count_per_output(flops)}
+    return _ACTIVATION_FAMILY.define_unary(name, draw, inplace=True, **settings, **rest)
 
 
 def _define_softmax(name: str, reference: str, **rest: Any) -> Operator:
     """Define a softmax-like activation over rows, with five FLOPs per value: maximum, exponentials, sum, scaling."""
     settings = {"flops": 5.0, "backward_flops": 0.8, "attributes": {"dim": -1}, **rest}
-    return _define_activation(name, "data, dim=dim", reference, **settings)
+    return _define_activation(name, arguments="data, dim=dim", reference=reference, **settings)
 
 
 PRELU_OPERATOR = define_operator(
@@ -83,108 +99,72 @@ GUMBEL_SOFTMAX_OPERATOR = define_operator(
 
 OPERATORS = (
     # piecewise linear
-    _define_activation("relu", "data", "np.maximum(data, 0)", BETWEEN_INTEGERS),
-    _define_activation("relu6", "data", "np.clip(data, 0, 6)", between_multiples(-4, 10)),
-    _define_activation(
-        "leaky_relu",
-        "data, negative_slope",
-        "ref.leaky_relu(data, negative_slope)",
-        BETWEEN_INTEGERS,
-        attributes={"negative_slope": 0.01},
-    ),
+    _define_activation("relu", BETWEEN_INTEGERS, reference="np.maximum(data, 0)"),
+    _define_activation("relu6", between_multiples(-4, 10), reference="np.clip(data, 0, 6)"),
+    _define_activation("leaky_relu", BETWEEN_INTEGERS, attributes={"negative_slope": 0.01}),
     PRELU_OPERATOR,
     _define_activation(
         "rrelu",
-        "data, lower, upper, training=False",
-        "ref.leaky_relu(data, (lower + upper) / 2)",
         BETWEEN_INTEGERS,
+        arguments="data, lower, upper, training=False",
+        reference="ref.leaky_relu(data, (lower + upper) / 2)",
         attributes={"lower": 0.125, "upper": 1 / 3},
     ),
     _define_activation(
         "hardtanh",
-        "data, min_val, max_val",
-        "np.clip(data, min_val, max_val)",
         BETWEEN_INTEGERS,
+        reference="np.clip(data, min_val, max_val)",
         attributes={"min_val": -1.0, "max_val": 1.0},
     ),
-    _define_activation("hardsigmoid", "data", "ref.hardsigmoid(data)", BETWEEN_INTEGERS, flops=2.0),
-    _define_activation("hardswish", "data", "ref.hardswish(data)", BETWEEN_INTEGERS, flops=3.0),
-    _define_activation(
-        "hardshrink", "data, lambd", "ref.hardshrink(data, lambd)", BETWEEN_HALVES, attributes={"lambd": 0.5}
-    ),
-    _define_activation(
-        "softshrink", "data, lambd", "ref.softshrink(data, lambd)", BETWEEN_HALVES, attributes={"lambd": 0.5}
-    ),
+    _define_activation("hardsigmoid", BETWEEN_INTEGERS, flops=2.0),
+    _define_activation("hardswish", BETWEEN_INTEGERS, flops=3.0),
+    _define_activation("hardshrink", BETWEEN_HALVES, attributes={"lambd": 0.5}),
+    _define_activation("softshrink", BETWEEN_HALVES, attributes={"lambd": 0.5}),
     _define_activation(
         "threshold",
-        "data, threshold, value",
-        "np.where(data <= threshold, value, data)",
         BETWEEN_INTEGERS,
+        reference="np.where(data <= threshold, value, data)",
         attributes={"threshold": 1.0, "value": 0.1},
     ),
     # with exponentials
+    _define_activation("elu", BETWEEN_INTEGERS, flops=2.0, attributes={"alpha": 1.0}),
+    _define_activation("selu", BETWEEN_INTEGERS, flops=3.0),
+    _define_activation("celu", BETWEEN_INTEGERS, flops=3.0, attributes={"alpha": 1.5}),
+    _define_activation("sigmoid", reference="special.expit(data)", flops=3.0, aliases=("special_expit",)),
+    _define_activation("logsigmoid", reference="special.log_expit(data)", flops=3.0),
+    _define_activation("silu", flops=4.0, aliases=("swish",)),
+    _define_activation("mish", flops=4.0),
+    _define_activation("gelu", flops=5.0),
     _define_activation(
-        "elu", "data, alpha", "ref.elu(data, alpha)", BETWEEN_INTEGERS, flops=2.0, attributes={"alpha": 1.0}
+        "gelu_tanh", arguments="data, approximate='tanh'", reference="ref.gelu_tanh(data)", function="gelu", flops=9.0
     ),
-    _define_activation("selu", "data", "ref.selu(data)", BETWEEN_INTEGERS, flops=3.0),
-    _define_activation(
-        "celu", "data, alpha", "ref.celu(data, alpha)", BETWEEN_INTEGERS, flops=3.0, attributes={"alpha": 1.5}
-    ),
-    _define_activation("sigmoid", "data", "special.expit(data)", flops=3.0, aliases=("special_expit",)),
-    _define_activation("logsigmoid", "data", "special.log_expit(data)", flops=3.0),
-    _define_activation("silu", "data", "ref.silu(data)", flops=4.0, aliases=("swish",)),
-    _define_activation("mish", "data", "ref.mish(data)", flops=4.0),
-    _define_activation("gelu", "data", "ref.gelu(data)", flops=5.0),
-    _define_activation("gelu_tanh", "data, approximate='tanh'", "ref.gelu_tanh(data)", function="gelu", flops=9.0),
-    _define_activation("softplus", "data, beta", "ref.softplus(data, beta)", flops=4.0, attributes={"beta": 1.0}),
-    _define_activation("softsign", "data", "ref.softsign(data)", flops=3.0),
-    _define_activation("tanhshrink", "data", "data - np.tanh(data)", flops=2.0),
+    _define_activation("softplus", flops=4.0, attributes={"beta": 1.0}),
+    _define_activation("softsign", flops=3.0),
+    _define_activation("tanhshrink", reference="data - np.tanh(data)", flops=2.0),
     # over rows
-    _define_activation(
-        "glu", "data, dim", "ref.glu(data, dim)", flops=4.0, attributes={"dim": -1}, backward_bytes=5 / 3
-    ),
+    _define_activation("glu", flops=4.0, attributes={"dim": -1}, backward_bytes=5 / 3),
     _define_softmax("softmax", "special.softmax(data, axis=dim)", aliases=("special_softmax",)),
     _define_softmax("log_softmax", "special.log_softmax(data, axis=dim)", aliases=("special_log_softmax",)),
     _define_softmax("softmin", "special.softmax(-data, axis=dim)", flops=6.0),
     GUMBEL_SOFTMAX_OPERATOR,
     # in place: repeated calls change nothing, or approach a limit without denormals
-    _define_inplace("relu", "F.relu_(data)", "np.maximum(data, 0, out=data)", normal),
-    _define_inplace("relu6", "F.relu6(data, inplace=True)", "np.clip(data, 0, 6, out=data)", normal, aliases=()),
+    _define_inplace("relu", reference="np.maximum(data, 0, out=data)"),
+    _define_inplace("relu6", keyword=True, reference="np.clip(data, 0, 6, out=data)"),
+    _define_inplace("leaky_relu", POSITIVE_VALUES, attributes={"negative_slope": 0.01}),
     _define_inplace(
-        "leaky_relu",
-        "F.leaky_relu_(data, negative_slope)",
-        "ref.leaky_relu(data, negative_slope)",
-        POSITIVE_VALUES,
-        attributes={"negative_slope": 0.01},
+        "hardtanh", reference="np.clip(data, min_val, max_val, out=data)", attributes={"min_val": -1.0, "max_val": 1.0}
     ),
-    _define_inplace(
-        "hardtanh",
-        "F.hardtanh_(data, min_val, max_val)",
-        "np.clip(data, min_val, max_val, out=data)",
-        normal,
-        attributes={"min_val": -1.0, "max_val": 1.0},
-    ),
-    _define_inplace(
-        "hardsigmoid", "F.hardsigmoid(data, inplace=True)", "ref.hardsigmoid(data)", normal, flops=2.0, aliases=()
-    ),
-    _define_inplace(
-        "hardswish", "F.hardswish(data, inplace=True)", "ref.hardswish(data)", uniform(4.0, 8.0), flops=3.0, aliases=()
-    ),
+    _define_inplace("hardsigmoid", keyword=True, flops=2.0),
+    _define_inplace("hardswish", uniform(4.0, 8.0), keyword=True, flops=3.0),
     _define_inplace(
         "threshold",
-        "F.threshold_(data, threshold, value)",
-        "np.copyto(data, value, where=data <= threshold) or data",
-        normal,
+        reference="np.copyto(data, value, where=data <= threshold) or data",
         attributes={"threshold": 1.0, "value": 0.1},
     ),
-    _define_inplace(
-        "elu", "F.elu_(data, alpha)", "ref.elu(data, alpha)", NEGATIVE_VALUES, flops=2.0, attributes={"alpha": 1.0}
-    ),
-    _define_inplace("selu", "F.selu_(data)", "ref.selu(data)", NEGATIVE_VALUES, flops=3.0),
-    _define_inplace(
-        "celu", "F.celu_(data, alpha)", "ref.celu(data, alpha)", NEGATIVE_VALUES, flops=3.0, attributes={"alpha": 1.0}
-    ),
-    _define_inplace("sigmoid", "torch.sigmoid_(data)", "special.expit(data)", normal, flops=3.0),
-    _define_inplace("silu", "F.silu(data, inplace=True)", "ref.silu(data)", LARGE_VALUES, flops=4.0, aliases=()),
-    _define_inplace("mish", "F.mish(data, inplace=True)", "ref.mish(data)", LARGE_VALUES, flops=4.0, aliases=()),
+    _define_inplace("elu", NEGATIVE_VALUES, flops=2.0, attributes={"alpha": 1.0}),
+    _define_inplace("selu", NEGATIVE_VALUES, flops=3.0),
+    _define_inplace("celu", NEGATIVE_VALUES, flops=3.0, attributes={"alpha": 1.0}),
+    _define_inplace("sigmoid", torch="torch.sigmoid_(data)", reference="special.expit(data)", flops=3.0),
+    _define_inplace("silu", LARGE_VALUES, keyword=True, flops=4.0),
+    _define_inplace("mish", LARGE_VALUES, keyword=True, flops=4.0),
 )

@@ -6,6 +6,7 @@ is compared with the unrounded value, with the tolerance of the 16-bit dtype.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from tessera.operators.catalogue.families import (
@@ -49,6 +50,10 @@ def _define_quantisation(name: str, torch: str, reference: str, sizes: Sizes, **
         **NO_GRADIENT,
         **rest,
     )
+
+
+# a quantisation that returns float32
+_define_round_trip = partial(_define_conversion, flops=count_per_output(5), dtypes=("float32",), **NO_GRADIENT)
 
 
 def _define_cast_to_integer(end: str, draw: Draw = WIDE_NORMAL_VALUES) -> Operator:
@@ -197,33 +202,24 @@ OPERATORS = (
         "ref.quantised(data, scales[:, None], zero_points[:, None])",
         _PER_CHANNEL_INPUTS,
     ),
-    _define_conversion(
+    _define_round_trip(
         "quantize_dequantize",
         "torch.quantize_per_tensor(data, scale, zero_point, torch.qint8).dequantize()",
         "ref.quantised(data, scale, zero_point)",
         make_square(NEAR_STEP_VALUES),
         attributes=_QUANTISATION_STEP,
-        flops=count_per_output(5),
-        dtypes=("float32",),
-        **NO_GRADIENT,
     ),
-    _define_conversion(
+    _define_round_trip(
         "fake_quantize_per_tensor_affine",
         "torch.fake_quantize_per_tensor_affine(data, scale, zero_point, -128, 127)",
         "ref.quantised(data, scale, zero_point)",
         make_square(NEAR_STEP_VALUES),
         attributes=_QUANTISATION_STEP,
-        flops=count_per_output(5),
-        dtypes=("float32",),
-        **NO_GRADIENT,
     ),
-    _define_conversion(
+    _define_round_trip(
         "fake_quantize_per_channel_affine",
         "torch.fake_quantize_per_channel_affine(data, scales, zero_points.int(), 0, -128, 127)",
         "ref.quantised(data, scales[:, None], zero_points[:, None])",
         _PER_CHANNEL_INPUTS,
-        flops=count_per_output(5),
-        dtypes=("float32",),
-        **NO_GRADIENT,
     ),
 )

@@ -75,7 +75,7 @@ def _define_conv(
         reference=f"ref.{'transposed_' if transposed else ''}convolution({arguments})",
         sizes=sizes,
         attributes=(lambda shapes: {**attributes, "groups": shapes["data"][1]}) if depthwise else attributes,
-        flops=_count_transposed_flops if transposed else count_convolution_flops("weight"),
+        flops=_count_transposed_flops if transposed else count_convolution_flops,
     )
 
 

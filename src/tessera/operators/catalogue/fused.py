@@ -115,7 +115,7 @@ FUSED_LAYERS = (
             kept=f"{CONV_TORCH}.relu_()",
             library=f"torch.ops.mkldnn._convolution_pointwise(data, weight, bias, {UNIT_WINDOW}, 'relu', [], '')",
         ),
-        count_convolution_flops("weight"),
+        count_convolution_flops,
         gradient_tolerance=KINK_TOLERANCE,
     ),
     _define_fused(
@@ -133,7 +133,7 @@ FUSED_LAYERS = (
                 "b": "shift.reshape(-1, 1, 1)",
             },
         ),
-        count_convolution_flops("weight"),
+        count_convolution_flops,
     ),
     _define_fused(
         "conv2d_batch_norm_relu",
@@ -146,7 +146,7 @@ FUSED_LAYERS = (
             f"data, folded_weight, folded_bias, {UNIT_WINDOW}, 'relu', [], '')",
             buffers=FOLDED_BUFFERS,
         ),
-        count_convolution_flops("weight"),
+        count_convolution_flops,
         gradient_tolerance=KINK_TOLERANCE,
     ),
     _define_fused(
@@ -159,7 +159,7 @@ FUSED_LAYERS = (
             library="torch.ops.mkldnn._convolution_pointwise.binary("
             f"data, residual, weight, bias, {UNIT_WINDOW}, 'add', 1.0, 'relu', [], '')",
         ),
-        count_convolution_flops("weight"),
+        count_convolution_flops,
         gradient_tolerance=KINK_TOLERANCE,
     ),
     _define_fused(
@@ -171,7 +171,7 @@ FUSED_LAYERS = (
             kept=f"F.silu({CONV_TORCH}, inplace=True)",
             library=f"torch.ops.mkldnn._convolution_pointwise(data, weight, bias, {UNIT_WINDOW}, 'swish', [], '')",
         ),
-        count_convolution_flops("weight"),
+        count_convolution_flops,
     ),
     _define_fused(
         "linear_gelu",

@@ -9,14 +9,7 @@ import numpy as np
 from tessera.operators.arrays import Array
 
 
-def attention(
-    query: Array,
-    key: Array,
-    value: Array,
-    mask: Array | None = None,
-    *,
-    causal: bool = False,
-) -> Array:
+def attention(query: Array, key: Array, value: Array, mask: Array | None = None, *, causal: bool = False) -> Array:
     """Return scaled dot-product attention over (..., heads, length, features).
 
     A boolean mask is true where a query may attend to a key; any other mask is added to the scores. If keys and values

@@ -10,14 +10,7 @@ Affine = Array | None
 
 
 def batch_norm(
-    data: Array,
-    running_mean: Array,
-    running_var: Array,
-    weight: Array,
-    bias: Array,
-    *,
-    training: bool,
-    eps: float,
+    data: Array, running_mean: Array, running_var: Array, weight: Array, bias: Array, *, training: bool, eps: float
 ) -> Array:
     """Normalise each channel over batch and space or, if not `training`, by the running mean and variance."""
     if training:

@@ -159,14 +159,7 @@ def rmsprop_momentum(
 
 
 def adagrad(
-    param: Array,
-    grad: Array,
-    state_sum: Array,
-    step: Array,
-    *,
-    lr: float,
-    lr_decay: float,
-    eps: float,
+    param: Array, grad: Array, state_sum: Array, step: Array, *, lr: float, lr_decay: float, eps: float
 ) -> Arrays:
     """Run one step of Adagrad: divide the gradient by the root of the sum of all squared gradients."""
     total = state_sum + grad**2
@@ -174,14 +167,7 @@ def adagrad(
 
 
 def adadelta(
-    param: Array,
-    grad: Array,
-    square_avg: Array,
-    acc_delta: Array,
-    *,
-    lr: float,
-    rho: float,
-    eps: float,
+    param: Array, grad: Array, square_avg: Array, acc_delta: Array, *, lr: float, rho: float, eps: float
 ) -> Arrays:
     """Run one step of Adadelta: scale the gradient by the ratio of the running RMS of updates and of gradients."""
     square = rho * square_avg + (1.0 - rho) * grad**2
@@ -211,15 +197,7 @@ def rprop(
     return param - np.sign(used) * length, used, length
 
 
-def asgd(
-    param: Array,
-    grad: Array,
-    average: Array,
-    mu: Array,
-    eta: Array,
-    *,
-    lambd: float,
-) -> Arrays:
+def asgd(param: Array, grad: Array, average: Array, mu: Array, eta: Array, *, lambd: float) -> Arrays:
     """Run one step of averaged gradient descent (ASGD): update the parameter and its running average."""
     after = param * (1.0 - lambd * eta) - eta * grad
     return after, average + mu * (after - average)

@@ -38,14 +38,7 @@ def lstm_cell(
     return (shown if projection is None else shown @ projection.T), after
 
 
-def gru_cell(
-    data: Array,
-    hidden: Array,
-    weight_ih: Array,
-    weight_hh: Array,
-    bias_ih: Array,
-    bias_hh: Array,
-) -> State:
+def gru_cell(data: Array, hidden: Array, weight_ih: Array, weight_hh: Array, bias_ih: Array, bias_hh: Array) -> State:
     """Run one step of a gated recurrent unit (GRU); return its hidden state."""
     reset, update, new = np.split(data @ weight_ih.T + bias_ih, 3, axis=-1)
     reset_h, update_h, new_h = np.split(hidden @ weight_hh.T + bias_hh, 3, axis=-1)
@@ -54,24 +47,14 @@ def gru_cell(
 
 
 def rnn_tanh_cell(
-    data: Array,
-    hidden: Array,
-    weight_ih: Array,
-    weight_hh: Array,
-    bias_ih: Array,
-    bias_hh: Array,
+    data: Array, hidden: Array, weight_ih: Array, weight_hh: Array, bias_ih: Array, bias_hh: Array
 ) -> State:
     """Run one step of a plain recurrent unit with tanh; return its hidden state."""
     return (np.tanh(data @ weight_ih.T + bias_ih + hidden @ weight_hh.T + bias_hh),)
 
 
 def rnn_relu_cell(
-    data: Array,
-    hidden: Array,
-    weight_ih: Array,
-    weight_hh: Array,
-    bias_ih: Array,
-    bias_hh: Array,
+    data: Array, hidden: Array, weight_ih: Array, weight_hh: Array, bias_ih: Array, bias_hh: Array
 ) -> State:
     """Run one step of a plain recurrent unit with ReLU; return its hidden state."""
     return (np.maximum(data @ weight_ih.T + bias_ih + hidden @ weight_hh.T + bias_hh, 0.0),)

@@ -46,8 +46,7 @@ def _group_by_backend(records: Sequence[Record]) -> tuple[RecordsByBackend, dict
     cases = {}
     for record in records:
         if record.status == "ok" and "backend" in record.case.params and "time" in record.metrics:
-            kept = {name: value for name, value in record.case.params.items() if name != "backend"}
-            case = Case(feature=record.case.feature, name=record.case.name, params=kept)
+            case = record.case.without("backend")
             cases[case.key] = case
             by_backend.setdefault(case.key, {})[str(record.case.params["backend"])] = record
     return by_backend, cases

@@ -9,7 +9,7 @@ from tessera.measure.statistics import summarize
 from tessera.operators.catalogue import OPERATORS, group_by_category
 from tessera.report.blocks import Block, Cell, Column, Heading, Plot, Row, Section, Table, Text
 from tessera.report.cells import EMPTY_CELL, format_case_label, make_count_cell, make_share_cell, make_value_cell
-from tessera.report.plots import make_row_layout
+from tessera.report.plots import make_error_bars, make_row_layout
 from tessera.report.runs import RunView
 from tessera.results.record import Case, Record
 
@@ -79,15 +79,8 @@ def _build_plot(groups: dict[str, dict[str, list[Record]]]) -> Plot | None:
                 "textposition": "none",
                 "hovertemplate": "%{y}: %{x:.0%}<br>%{text}<extra></extra>",
                 "marker": {"color": f"var(--series-{place % 6 + 1})", "cornerradius": 3},
-                "error_x": {
-                    "type": "data",
-                    "symmetric": False,
-                    "array": [summary.p75 - summary.median for summary in summaries],
-                    "arrayminus": [summary.median - summary.p25 for summary in summaries],
-                    "thickness": 1.2,
-                    "width": 3,
-                    "color": "var(--ink)",
-                },
+                "error_x": make_error_bars([(each.p25, each.median, each.p75) for each in summaries])
+                | {"color": "var(--ink)"},
             }
         )
     if not rows:

@@ -10,7 +10,7 @@ from tessera.operators.section.plots import format_times, make_even_line, make_r
 from tessera.report.blocks import Cell, Column, Heading, Plot, Row, Section, Table, Tone
 from tessera.report.cells import EMPTY_CELL, make_share_cell, make_value_cell
 from tessera.report.naming import CaseNames, name_cases
-from tessera.report.plots import make_row_layout
+from tessera.report.plots import make_error_bars, make_row_layout
 from tessera.results.record import Metric, Record
 
 MAX_PLOT_ROWS = 20
@@ -64,14 +64,7 @@ def _build_plot(records: Sequence[Record], names: CaseNames, of: int) -> Plot:
             "y": rows,
             "hovertemplate": "%{y}: %{x:.2f}x fused<extra></extra>",
             "marker": {"size": 10, "color": "var(--series-1)"},
-            "error_x": {
-                "type": "data",
-                "symmetric": False,
-                "array": [high - value for (_, high), value in zip(bounds, gain, strict=True)],
-                "arrayminus": [value - low for (low, _), value in zip(bounds, gain, strict=True)],
-                "thickness": 1.2,
-                "width": 3,
-            },
+            "error_x": make_error_bars([(low, value, high) for (low, high), value in zip(bounds, gain, strict=True)]),
         },
     ]
     layout = make_row_layout(rows, 1, legend=True)

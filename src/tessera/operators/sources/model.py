@@ -118,12 +118,7 @@ def prepare_case(case: Case) -> PreparedPass:
     flops, moved = torch_call.count_flops(prepared.call), torch_call.count_moved_bytes(call, prepared, pass_name)
     restore()
     return PreparedPass(
-        call=prepared.call,
-        dtype=dtype,
-        flops=flops,
-        moved=moved,
-        before=restore if originals else None,
-        notes=(note,),
+        call=prepared.call, dtype=dtype, flops=flops, moved=moved, before=restore if originals else None, notes=(note,)
     )
 
 
