@@ -10,7 +10,7 @@ import pytest
 from tessera.errors import TesseraError
 from tessera.launch import LaunchConfig
 from tessera.spatial import cases as module
-from tessera.spatial.cases import AXES, BENCHMARKS, cases, launch
+from tessera.spatial.cases import AXES, BENCHMARKS, PLAN, cases, launch
 from tessera.spatial.distribution import OVERLAPS
 from tessera.spatial.problem import ExchangeVolume, HaloProblem
 from tessera.transport.registry import get_spawn
@@ -124,7 +124,7 @@ def test_invalid_options_are_refused(names, axes, says):
 
 
 def test_axes_apply_to_benchmarks():
-    assert all(set(axis.applies_to) <= set(BENCHMARKS) for axis in AXES)
+    assert all(set(axis.applies_to) <= {*BENCHMARKS, PLAN} for axis in AXES)
 
 
 def test_every_part_gets_a_rank_and_an_unsplit_image_a_process():

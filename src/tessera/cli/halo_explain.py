@@ -2,13 +2,14 @@
 
 The network runs on shapes alone, so that images of any size are possible. A network that needs values runs on ranks
 that are threads of this process. Operators that compute on their own tile and receive nothing are summarised, unless
---all lists them.
+--all lists them. -o page.html or -o picture.svg draws all modules.
 """
 
 from __future__ import annotations
 
 import argparse
 from math import prod
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tessera.axes import Option, parse_dims, parse_int
@@ -24,6 +25,7 @@ EPILOG = """\
 examples:
   tessera halo explain resnet50 --image-size 224 --mesh 2x2
   tessera halo explain efficientnet_b0 --image-size 512 --mesh 1x4 --all
+  tessera halo explain resnet18 --image-size 128 -o page.html
   tessera halo explain mypackage.nets:make_unet --image-size 256 --in-channels 1 --json
   tessera halo explain nets.py:make_unet3d --image-size 96x96x96 --mesh 2x1x2 --in-channels 1
 
@@ -53,6 +55,10 @@ OPTIONS = (
 def run(args: argparse.Namespace) -> int:
     explanation = _explain(args)
     rows = explanation.to_rows()
+    suffix = Path(args.output).suffix if args.output else ""
+    if args.output_format == "terminal" and suffix in (".svg", ".html"):
+        _write_picture(explanation, args, Path(args.output))
+        return EXIT_OK
     shown = rows if args.all else [row for row in rows if row["received_bytes"] or row["computed"] != "split"]
     _write(explanation, shown, args.output_format, args.output)
     return EXIT_OK
@@ -100,6 +106,22 @@ def _explain_with_values(model: str, shape: tuple[int, ...], mesh: tuple[int, ..
         return run_ranks(prod(mesh), run_rank)[0]
     except (RuntimeError, ValueError, TypeError, IndexError):
         raise reason from None
+
+
+def _write_picture(explanation: Explanation, args: argparse.Namespace, path: Path) -> None:
+    from tessera.geometry.box import format_sizes
+    from tessera.report.figures import format_bytes
+    from tessera.report.page import write_page
+    from tessera.spatial.picture.explanation import build_explanation_page, draw_explanation
+
+    size = format_sizes((args.in_channels, *fill_image_size(args.image_size, explanation.mesh)))
+    title = f"{args.model} on {args.mesh} ranks, {size} image"
+    rows, summary = explanation.to_rows(), explanation.summarise(format_bytes)
+    if path.suffix == ".html":
+        write_page(build_explanation_page(rows, title=title, summary=summary), path)
+    else:
+        write_page(draw_explanation(rows, label=title), path)
+    print(f"{summary}\npicture: {path}")
 
 
 def _write(

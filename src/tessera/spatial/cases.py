@@ -12,15 +12,18 @@ from tessera.geometry.halo import PADDING_MODES
 from tessera.geometry.partition import SLICE_METHODS
 from tessera.launch import LaunchConfig
 from tessera.results.record import Case
-from tessera.spatial.problem import DTYPES, HaloProblem, parse_dim_sizes, parse_image_size
+from tessera.spatial.problem import DTYPES, HaloProblem, NetworkProblem, parse_dim_sizes, parse_image_size
 from tessera.transport.registry import TRANSPORTS, get_spawn
 
 BENCHMARKS = {
     "exchange": "time of exchanging the halos",
     "compute": "times of exchange, convolution, both in turn, and both overlapped",
+    "network": "time of a whole network on a split image, compared with the unsplit network",
     "validate": "comparison of every received pixel, the output and all gradients with the unsplit convolution",
 }
 PLAN = "plan"  # benchmark name: list and draw an exchange without running it
+NETWORK = "network"
+CONVOLUTION_BENCHMARKS = ("exchange", "compute", "validate", PLAN)
 OVERLAPS = ("none", "split", "recompute", "auto")
 LAYOUTS = ("auto", "contiguous", "channels_last")
 MIN_ROUNDS = 3  # the third round detects stale data of the two rounds before
@@ -56,12 +59,26 @@ AXES = Axes(
             name="image_size",
             parse=parse_dims,
             default=8,
-            defaults={PLAN: 64},
+            defaults={PLAN: 64, NETWORK: 128},
             group=IMAGE,
             help="size of the whole image or volume in pixels",
         ),
         Axis(name="batch_size", parse=parse_int, default=1, group=IMAGE, help="images per batch"),
-        Axis(name="in_channels", parse=parse_int, default=1, group=IMAGE, help="channels of the image"),
+        Axis(
+            name="in_channels",
+            parse=parse_int,
+            default=1,
+            defaults={NETWORK: 3},
+            group=IMAGE,
+            help="channels of the image",
+        ),
+        Axis(
+            name="model",
+            default="resnet18",
+            applies_to=(NETWORK,),
+            group="network",
+            help="network: a registered model or module:callable",
+        ),
         Axis(
             name="out_channels",
             parse=parse_int,
@@ -78,15 +95,23 @@ AXES = Axes(
             minimum=0,
             in_key="never",
             group=CONVOLUTION,
+            applies_to=CONVOLUTION_BENCHMARKS,
             help="halo width N in pixels, for a kernel of 2 N + 1",
         ),
-        Axis(name="kernel", parse=parse_dims, group=CONVOLUTION, help="kernel size in pixels, in place of --halo-len"),
+        Axis(
+            name="kernel",
+            parse=parse_dims,
+            applies_to=CONVOLUTION_BENCHMARKS,
+            group=CONVOLUTION,
+            help="kernel size in pixels, in place of --halo-len",
+        ),
         Axis(
             name="stride",
             parse=parse_dims,
             default=1,
             in_key="unless_default",
             group=CONVOLUTION,
+            applies_to=CONVOLUTION_BENCHMARKS,
             help="convolution stride",
         ),
         Axis(
@@ -95,12 +120,14 @@ AXES = Axes(
             default=1,
             in_key="unless_default",
             group=CONVOLUTION,
+            applies_to=CONVOLUTION_BENCHMARKS,
             help="convolution dilation",
         ),
         Axis(
             name="padding",
             parse=parse_dims,
             group=CONVOLUTION,
+            applies_to=CONVOLUTION_BENCHMARKS,
             help="padding of every side in pixels",
             default_text="keeps the image size for odd kernels",
         ),
@@ -110,6 +137,7 @@ AXES = Axes(
             default="zeros",
             in_key="unless_default",
             group=CONVOLUTION,
+            applies_to=CONVOLUTION_BENCHMARKS,
             help="values of padded pixels",
         ),
         Axis(name="dtype", choices=tuple(DTYPES), default="float32", group=IMAGE, help="element type"),
@@ -117,7 +145,7 @@ AXES = Axes(
             name="layout",
             choices=LAYOUTS,
             default="auto",
-            applies_to=tuple(BENCHMARKS),
+            applies_to=("exchange", "compute", "validate"),
             exclusive="layout",
             group=IMAGE,
             help="memory layout of the tiles",
@@ -138,7 +166,7 @@ AXES = Axes(
             choices=(False, True),
             action="flag",
             in_key="unless_default",
-            applies_to=("exchange", "compute"),
+            applies_to=("exchange", "compute", NETWORK),
             group=CONVOLUTION,
             help="backward pass as well",
         ),
@@ -209,10 +237,22 @@ def expand_params(benchmark: str, values: Mapping[str, Sequence[Any]]) -> list[d
     if values.get("kernel") and values.get("halo_len"):
         raise TesseraError("--kernel and --halo-len both set the kernel size", do="set only one of them")
     axes = AXES.select(benchmark)
+    if benchmark == NETWORK:
+        return [_check_network(axes.omit_defaults(params)) for params in axes.expand(values)]
     expanded = [axes.omit_defaults(_complete(params)) for params in axes.expand(values)]
     for params in expanded:
         HaloProblem.of(params).plan()
     return expanded
+
+
+def _check_network(params: dict[str, Any]) -> dict[str, Any]:
+    """Return the parameters of a network case with the image size in its short form; refuse impossible splits."""
+    image = NetworkProblem.of(params).image
+    return params | {"image_size": _shorten(image) if len(image) == 2 else list(image)}
+
+
+def _shorten(size: tuple[int, ...]) -> int | list[int]:
+    return size[0] if len(set(size)) == 1 else list(size)
 
 
 def _complete(params: dict[str, Any]) -> dict[str, Any]:
@@ -230,10 +270,8 @@ def _complete(params: dict[str, Any]) -> dict[str, Any]:
     if "padding" not in params:
         sizes = zip(parse("kernel", 1), parse("dilation", 1), strict=True)
         params["padding"] = [(kernel - 1) * dilation // 2 for kernel, dilation in sizes]
-    equal = {name: parse(name, 0) for name in ("kernel", "stride", "dilation", "padding")}
-    shortened = {name: size[0] if len(set(size)) == 1 else list(size) for name, size in equal.items()}
-    image_size = image[0] if dims == 2 and len(set(image)) == 1 else list(image)
-    return params | shortened | {"image_size": image_size}
+    shortened = {name: _shorten(parse(name, 0)) for name in ("kernel", "stride", "dilation", "padding")}
+    return params | shortened | {"image_size": _shorten(image) if dims == 2 else list(image)}
 
 
 def launch(case: Case, base: LaunchConfig) -> LaunchConfig:

@@ -123,6 +123,35 @@ class HaloProblem:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class NetworkProblem:
+    """A network, its image and a split; see `HaloProblem` for the sizes."""
+
+    model: str
+    image: tuple[int, ...]
+    batch: int
+    in_channels: int
+    mesh: tuple[int, ...]
+    dtype: str
+
+    @classmethod
+    def of(cls, params: Mapping[str, Any]) -> NetworkProblem:
+        """Parse the parameters of a case. Refuse images that cannot be split."""
+        one_pixel = HaloProblem.of({**params, "kernel": 1, "padding": 0})
+        return cls(
+            model=str(params["model"]),
+            image=one_pixel.image,
+            batch=one_pixel.batch,
+            in_channels=one_pixel.in_channels,
+            mesh=one_pixel.mesh,
+            dtype=one_pixel.dtype,
+        )
+
+    @property
+    def parts(self) -> int:
+        return prod(self.mesh)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ExchangeVolume:
     """The amount of data that one exchange moves.
 

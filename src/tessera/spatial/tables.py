@@ -43,6 +43,15 @@ TABLES = {
         make_metric_column("efficiency", format="whole percent", bounds=True),
         make_metric_column("gflops", "compute"),
     ),
+    "network": (
+        *make_time_columns(),
+        make_metric_column("uncut"),
+        make_metric_column("efficiency", format="whole percent", bounds=True),
+        make_metric_column("bytes"),
+        make_metric_column("error_output", "output"),
+        make_metric_column("error_weight_gradient", "weight gradient"),
+        make_metric_column("tolerance"),
+    ),
     "validate": (
         make_metric_column("error_pixels", "pixels"),
         make_metric_column("error_output", "output"),

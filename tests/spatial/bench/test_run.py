@@ -55,6 +55,15 @@ def test_the_time_of_an_exchange_is_that_of_the_slowest_rank(two_ranks: Workers,
     assert any(note.startswith(f"layout {chosen['layout']}: takes ") for note in record.notes)
 
 
+def test_a_network_is_exact_on_two_ranks(two_ranks: Workers) -> None:
+    model = "tests.spatial.bench.test_network:make_network"
+    record = run_case(two_ranks, "network", model=[model], in_channels=[3], image_size=[12], backward=[True])
+    assert record.status == "ok", record.reason
+    assert record.metrics["error_weight_gradient"].value <= 1e-9
+    assert record.metrics["bytes"].value > 0
+    assert len(record.launches[0].ranks) == 2
+
+
 @pytest.mark.parametrize("overlap", ["none", "split", "recompute", "auto"])
 def test_a_convolution_is_timed_in_parts_as_a_whole_and_unsplit(two_ranks: Workers, overlap: str) -> None:
     several = Sampling(warmup=1, iterations=8)  # enough for an interval

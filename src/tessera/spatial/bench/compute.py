@@ -55,7 +55,7 @@ def measure_compute(
         functions["sequential"] = steps.make_split("none")
     samples = sample_rounds(functions, replace(sampling, budget=sampling.budget * (1 - UNSPLIT_SHARE)), worker)
     unsplit_sampling = replace(sampling, budget=sampling.budget * UNSPLIT_SHARE)
-    unsplit, unsplit_notes = measure_unsplit(worker, problem, steps.make_unsplit, unsplit_sampling)
+    unsplit, unsplit_notes = measure_unsplit(worker, problem.footprint, steps.make_unsplit, unsplit_sampling)
     return HaloMeasurement(
         samples=samples["split"],
         metrics=_compute_metrics(problem, samples, unsplit, passes=3 if backward else 1),

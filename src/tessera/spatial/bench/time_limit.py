@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from tessera.measure.samples import Sampling
 from tessera.results.record import Case
+from tessera.spatial.cases import NETWORK
 from tessera.spatial.problem import ExchangeVolume, HaloProblem, count_directions
 
 # The limits are generous: a slow case must not fail, but a case that never ends must be stopped.
 START_SECONDS = 600.0  # to start ranks and to allocate buffers and connections on a busy machine
 MIN_FLOPS_PER_SECOND = 1e9  # lower bound of a core's rate in a convolution
 MIN_BYTES_PER_SECOND = 1e7  # lower bound of a network's rate
+MAX_STEP_SECONDS = 60.0  # of a network, split and unsplit
 MAX_TURN_SECONDS = 1.0  # delay of a round if ranks share a core
 
 
@@ -27,6 +29,8 @@ def compute_time_limit(case: Case, sampling: Sampling) -> float | None:
         rounds = (sampling.warmup or 0) + sampling.iterations
     else:
         return None
+    if case.name == NETWORK:
+        return START_SECONDS + rounds * MAX_STEP_SECONDS
     problem = HaloProblem.of(case.params)
     seconds = count_directions(case.params) * ExchangeVolume.of(problem).total / MIN_BYTES_PER_SECOND
     if case.name != "exchange":

@@ -19,7 +19,6 @@ from tessera.measure.memory_limits import get_available_bytes
 from tessera.measure.sampler import Fn, sample
 from tessera.measure.samples import Samples, Sampling
 from tessera.spatial.bench.rounds import gather_values
-from tessera.spatial.problem import HaloProblem
 
 POLL_SECONDS = 0.005  # seconds between two checks whether rank 0 is done
 MEMORY_SHARE = 0.5  # share of the free memory for the image, its output and the workspace of the convolution
@@ -27,10 +26,13 @@ WORKSPACE_FACTOR = 3.0  # memory per byte of image, output and weights: gradient
 
 
 def measure_unsplit(
-    worker: Worker, problem: HaloProblem, make: Callable[[], Fn], sampling: Sampling
+    worker: Worker, footprint: int, make: Callable[[], Fn], sampling: Sampling
 ) -> tuple[Samples | None, tuple[str, ...]]:
-    """Time the callable `make()` on rank 0. Return on every rank: its samples (None if not measured), and notes."""
-    obstacle = _find_obstacle(worker, problem)
+    """Time the callable `make()` on rank 0. Return on every rank: its samples (None if not measured), and notes.
+
+    `footprint` is the number of bytes of the tensors that the callable uses.
+    """
+    obstacle = _find_obstacle(worker, footprint)
     if obstacle:
         return None, (f"no unsplit baseline: {obstacle}",)
     cpus = sorted({cpu for rank_cpus in gather_values(worker, worker.cpus) for cpu in rank_cpus})
@@ -43,11 +45,11 @@ def measure_unsplit(
     return gather_values(worker, samples)[0], (f"unsplit on {threads} thread{'s' * (threads > 1)}",)
 
 
-def _find_obstacle(worker: Worker, problem: HaloProblem) -> str:
+def _find_obstacle(worker: Worker, footprint: int) -> str:
     job = get_current_job()
     if job is not None and job.local_size < job.size:
         return "the ranks are on several hosts"
-    needed = WORKSPACE_FACTOR * problem.footprint
+    needed = WORKSPACE_FACTOR * footprint
     if worker.sync.agree(needed > MEMORY_SHARE * get_available_bytes()):
         return f"the whole image needs {needed / 2**30:.1f} GiB"
     return ""

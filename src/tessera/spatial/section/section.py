@@ -14,6 +14,7 @@ from tessera.spatial.picture.plan import describe_plan, draw_plan
 from tessera.spatial.problem import HaloProblem
 from tessera.spatial.section.compute import build_compute_section
 from tessera.spatial.section.exchange import build_exchange_section
+from tessera.spatial.section.network import build_network_section
 from tessera.spatial.section.scaling import build_scaling_section
 from tessera.spatial.section.validation import build_validation_section
 
@@ -32,6 +33,7 @@ def section(runs: Sequence[RunView]) -> Section:
         build_exchange_section(records),
         build_compute_section(records),
         build_scaling_section(records),
+        build_network_section(records),
         build_validation_section(records),
         _build_picture(records),
     )
@@ -47,7 +49,7 @@ def _build_cards(records: Sequence[Record]) -> list[Card]:
     times = [r.metrics["time"].value for r in records if r.case.name == "exchange" and "time" in r.metrics]
     if times:
         cards.append(Card("Shortest exchange", format_seconds(min(times)), "of the slowest rank"))
-    shares = [r.metrics["efficiency"].value for r in records if "efficiency" in r.metrics]
+    shares = [r.metrics["efficiency"].value for r in records if r.case.name == "compute" and "efficiency" in r.metrics]
     if shares:
         cards.append(Card("Best efficiency", format_percent(max(shares)), "of the unsplit convolution, same cores"))
     verdicts = [r.metrics["failed_ranks"].value for r in records if "failed_ranks" in r.metrics]
