@@ -5,6 +5,7 @@
     python benchmarks/phased.py --only streaming    one row: compared with the fastest plain reader of the same file
     python benchmarks/phased.py --only computing    many rows: compared with all weights in memory
     python benchmarks/phased.py --only offload      stacks of linear layers and ResNets: accelerate's disk_offload
+    python benchmarks/phased.py --only zoo          public networks under every schedule: exactness, no times
     python benchmarks/phased.py --only limit        weights of four times the memory limit of the process
     python benchmarks/phased.py --small             all parts with small sizes, to check that they run
 
@@ -19,7 +20,7 @@ from pathlib import Path
 
 from parts import log, make_parser, parse_arguments, run_modules
 
-PARTS = ("overlap", "streaming", "computing", "offload", "limit")
+PARTS = ("overlap", "streaming", "computing", "offload", "limit", "zoo")
 
 
 def main() -> None:

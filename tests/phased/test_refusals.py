@@ -21,11 +21,21 @@ def check_refused(match, model=None, **options):
 
 def test_a_budget_smaller_than_the_largest_layer_is_an_error():
     check_refused(
-        r"phase 0 \(layers.0\).*2 buffers of 4.00 KiB.*raise the budget to 8192 bytes", budget=5000, keep=False
+        r"phase 0 \(layers.0\).*4.00 KiB for the largest phase.*raise the budget to 4096 bytes.*8192 to load ahead",
+        budget=4000,
+        keep=False,
     )
-    check_refused(r"1 buffer of 4.00 KiB", budget=4000, schedule="sequential")
-    check_refused("for weights widened to float32", budget=8192, dtype="float16", keep=False)
-    check_refused("begin phases at more of its modules: layers.2", budget=9000, phases=["layers.1"])
+    check_refused("for weights converted after loading", budget=4096, dtype="float16", keep=False)
+    check_refused("begin phases at more of its modules: layers.2", budget=5000, phases=["layers.1"])
+
+
+@pytest.mark.parametrize("schedule", ["sequential", "overlapped", "phased", "data-parallel"])
+def test_a_budget_of_the_largest_layer_suffices(schedule):
+    model, x = build_chain(), torch.randn(2, 32, 32)
+    with PhasedModel(model, budget=4096, schedule=schedule, threads=1) as phased:
+        assert phased.working_bytes == 4096
+        for _ in range(2):
+            assert torch.equal(phased(x), model(x)) or schedule == "data-parallel"
 
 
 @pytest.mark.parametrize(
@@ -59,17 +69,6 @@ def test_networks_that_cannot_be_streamed_are_errors():
     with pytest.raises(TesseraError, match="num_layers"):
         MatrixChain(num_layers=0)
     check_refused("no weights to stream", nn.ReLU())
-    check_refused("evaluation mode.*eval", nn.Sequential(nn.Linear(2, 2), nn.Dropout()))
-
-    class Branches(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.layer = nn.Linear(2, 2)
-
-        def forward(self, x):
-            return self.layer(x) if x.sum() > 0 else x
-
-    check_refused("torch.fx cannot trace Branches", Branches())
 
 
 def test_a_file_of_another_model_is_refused(tmp_path):
@@ -97,12 +96,7 @@ def test_a_call_of_a_closed_model_is_an_error():
         phased(torch.randn(1, 32, 32))
 
 
-def test_arguments_are_bound_as_python_would():
-    with PhasedModel(build_chain()) as phased, pytest.raises(TesseraError, match="missing a required argument"):
-        phased()
-
-
-def test_an_error_inside_a_phase_is_reported():
+def test_errors_of_the_network_are_raised_as_they_are():
     class Asks(nn.Module):
         def __init__(self):
             super().__init__()
@@ -112,16 +106,12 @@ def test_an_error_inside_a_phase_is_reported():
             return self.layer(x) * table["scale"].value
 
     with PhasedModel(Asks()) as phased:
-        for table, says in (({}, "'scale'"), ({"scale": 2.0}, "no attribute 'value'")):
-            with pytest.raises(TesseraError, match=f"phase 0 does not run on this input: .*{says}"):
-                phased(torch.randn(2, 4), table)
-
-
-@pytest.mark.filterwarnings("ignore:.*weight_norm.*is deprecated")
-def test_a_model_that_cannot_be_copied_is_an_error():
-    check_refused(
-        "Sequential cannot be copied.*remove_weight_norm", nn.Sequential(nn.utils.weight_norm(nn.Linear(4, 4)))
-    )
+        with pytest.raises(TypeError, match="missing 2 required positional arguments"):
+            phased()
+        with pytest.raises(KeyError):
+            phased(torch.randn(2, 4), {})
+        with pytest.raises(AttributeError, match="no attribute 'value'"):
+            phased(torch.randn(2, 4), {"scale": 2.0})
 
 
 def test_samples_that_a_network_mixes_are_not_split():
@@ -136,11 +126,8 @@ def test_samples_that_a_network_mixes_are_not_split():
     model = Mixes().eval()
     with PhasedModel(model, schedule="data-parallel") as phased, torch.no_grad():
         x = torch.randn(4, 4)
-        with pytest.raises(
-            TesseraError,
-            match=r"cannot split the samples of a batch over 2 devices: softmax \(softmax\) may mix samples",
-        ):
-            phased(x)
+        for _ in range(2):
+            assert torch.equal(phased(x), model(x))
         for output, expected in zip(phased.run([x, x + 1]), [model(x), model(x + 1)], strict=True):
             assert torch.equal(output, expected)
 
@@ -186,21 +173,21 @@ class Two(nn.Module):
 
 
 @pytest.mark.parametrize(
-    ("model", "shapes", "says"),
+    ("model", "shapes"),
     [
-        (BatchStatisticsNorm(), [(4, 4)], r"norm \(BatchNorm1d\) may mix samples"),
-        (Product(2, 4, 4), [(4, 4)], "matmul combines values of 2 and 3 dims"),
-        (Product(4), [(4, 4)], "matmul combines values of 1 and 2 dims"),
-        (Sum(2, 1, 4), [(4, 4)], "add combines values of 2 and 3 dims"),
-        (Two(), [(4, 4), (4,)], "add combines values of 1 and 2 dims"),
+        (BatchStatisticsNorm(), [(4, 4)]),
+        (Product(2, 4, 4), [(4, 4)]),
+        (Product(4), [(4, 4)]),
+        (Sum(2, 1, 4), [(4, 4)]),
+        (Two(), [(4, 4), (4,)]),
     ],
     ids=lambda value: type(value).__name__,
 )
-def test_dependent_samples_are_not_split(model, shapes, says):
+def test_dependent_samples_give_the_right_result(model, shapes):
     inputs = tuple(torch.randn(shape) for shape in shapes)
     with PhasedModel(model.eval(), schedule="data-parallel", threads=1) as phased, torch.no_grad():
-        with pytest.raises(TesseraError, match=f"cannot split the samples of a batch over 2 devices: {says}"):
-            phased(*inputs)
+        for _ in range(2):
+            torch.testing.assert_close(phased(*inputs), model(*inputs))
         for output in phased.run([inputs, inputs]):
             torch.testing.assert_close(output, model(*inputs))
 
@@ -215,9 +202,9 @@ def test_independent_samples_are_split(model, shapes, dtype):
     inputs = tuple(torch.randn(shape) for shape in shapes)
     with torch.no_grad():
         expected = model(*inputs)
-    converted = [x.to(getattr(torch, dtype)) for x in inputs]
-    with PhasedModel(model, schedule="data-parallel", threads=1, dtype=dtype) as phased:
-        torch.testing.assert_close(phased(*converted).float(), expected)
+    with torch.no_grad(), PhasedModel(model, schedule="data-parallel", threads=1, dtype=dtype) as phased:
+        for _ in range(2):
+            torch.testing.assert_close(phased(*inputs), expected)
         assert {event.device for event in phased.events} == {0, 1}
 
 
@@ -231,18 +218,19 @@ class Narrowing(nn.Module):
             return self.layer(x)
 
 
-def test_autocast_works_within_a_network_and_is_an_error_around_it():
-    check_refused("uses torch.autocast", Narrowing().eval())
+@pytest.mark.parametrize("schedule", ["sequential", "phased"])
+def test_autocast_works_within_a_network_and_around_it(schedule):
+    model, x = Narrowing().eval(), torch.randn(2, 4)
+    with PhasedModel(model, schedule=schedule, threads=1) as phased, torch.no_grad():
+        assert torch.equal(phased(x), model(x))
+    model = nn.Linear(4, 4)
     with (
-        PhasedModel(build_chain(), schedule="sequential") as phased,
+        PhasedModel(model, schedule=schedule, threads=1) as phased,
+        torch.no_grad(),
         torch.autocast("cpu", torch.bfloat16),
-        pytest.raises(TesseraError, match=r"does not support torch\.autocast"),
     ):
-        phased(torch.randn(2, 32, 32))
-
-
-def test_a_layer_that_writes_into_its_own_weight_is_an_error():
-    check_refused("writes into its weight", nn.Sequential(nn.Embedding(8, 4, max_norm=1.0), nn.Linear(4, 4)).eval())
+        assert phased(x).dtype == torch.bfloat16
+        assert torch.equal(phased(x), model(x))
 
 
 def test_data_dependent_control_flow_is_an_error_when_flops_are_counted():
@@ -260,7 +248,7 @@ def test_data_dependent_control_flow_is_an_error_when_flops_are_counted():
         assert torch.equal(phased(x), model(x))
 
 
-def test_a_result_without_a_sample_dim_cannot_be_split():
+def test_a_result_without_a_sample_dim_is_right():
     class Scaled(nn.Module):
         def __init__(self):
             super().__init__()
@@ -271,7 +259,7 @@ def test_a_result_without_a_sample_dim_cannot_be_split():
 
     model, x = Scaled().eval(), torch.rand(4, 4)
     with torch.no_grad(), PhasedModel(model, schedule="data-parallel", devices=2) as phased:
-        with pytest.raises(TesseraError, match="does not depend on the samples"):
-            phased(x)
+        for output, expected in zip(phased(x), model(x), strict=True):
+            torch.testing.assert_close(output, expected)
         for output, expected in zip(phased.run([x, x]), [model(x)] * 2, strict=True):
             assert all(map(torch.equal, output, expected))

@@ -2,67 +2,88 @@
 
 from __future__ import annotations
 
-import gc
+import functools
 import os
 import threading
 import weakref
-from collections.abc import Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from pkgutil import resolve_name
 from types import TracebackType
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from tessera.errors import TesseraError
 from tessera.launch import LaunchConfig
+from tessera.launch.placement import get_available_cpus, place_workers, read_numa_nodes
 from tessera.measure.allocator import DEFAULT_ALLOCATOR
+from tessera.measure.memory_limits import get_available_bytes
 from tessera.phased.choices import SCHEDULES, choose_schedule, get_store_traits, get_worker_traits, parse_bytes
-from tessera.phased.devices.process_pool import open_processes
 from tessera.phased.events import Event, EventTimeline
 from tessera.phased.memory.activations import ScratchSpace
 from tessera.phased.memory.mapped import open_reader
-from tessera.phased.memory.working import WorkingMemory
-from tessera.phased.network.programs import PhasedNetwork
 from tessera.phased.network.skeleton import build_skeleton
-from tessera.phased.plan import Phase, PhasePlan, PhasingRequest, compute_min_budget, plan_memory
-from tessera.phased.schedules.schedule import PhaseSchedule, ScheduleSetup
-from tessera.phased.store.reader import ReadConfig
-from tessera.phased.store.weights_file import describe_arithmetic, get_compute_dtype, read_tensor_table
+from tessera.phased.paging.checkpoints import (
+    adapt_names,
+    build_checkpoint_model,
+    list_extra_tensors,
+    open_checkpoint,
+)
+from tessera.phased.paging.explanation import MeasuredTimes, format_explanation
+from tessera.phased.paging.independence import SampleSplitter, StateObserver
+from tessera.phased.paging.lockstep import Lockstep
+from tessera.phased.paging.network_copy import NetworkCopy, copy_network
+from tessera.phased.paging.pager import Pager
+from tessera.phased.paging.phasing import PagingPlan, compute_least_budget, match_tensors, plan_phases, plan_unit_file
+from tessera.phased.paging.rehearsal import rehearse
+from tessera.phased.paging.verification import compare_with_reference
+from tessera.phased.paging.weight_store import open_network_store
+from tessera.phased.paging.weight_table import StreamedModule
+from tessera.phased.plan import Phase, PhasingRequest, compute_min_budget
+from tessera.phased.store.reader import PhaseReader, ReadConfig
+from tessera.phased.store.stores import WeightStore
+from tessera.phased.store.weights_file import read_tensor_table
+from tessera.phased.traced_engine import TracedEngine
 from tessera.phased.traits import ScheduleTraits, WeightStoreTraits, WorkerTraits
-from tessera.phased.weights import open_weights
 
 Shape = Sequence[int] | Sequence[Sequence[int]]
+AUTO_BUDGET_DIVISOR = 2  # budget="auto" takes this part of the available memory
+Call = tuple[tuple[Any, ...], Mapping[str, Any]]
 
 
-class PhasedModel:
+class PhasedModel(StreamedModule):
     """A network that runs in phases: the weights of a phase are loaded while another phase is computed.
 
+    The network runs its own Python. Its weights are loaded when it reads them, in groups of modules (phases); the order
+    is learnt in the first pass, and later passes load ahead. Another order in a later pass gives the same result, and
+    loads on demand. Attributes and methods of the network (`generate`, `config`, ...) are available as attributes.
+
     Either `model` holds its weights, which are then written to a store phase by phase; or `model` is on the meta device
-    and `path` names a safetensors file of its weights, which are then never in memory as a whole. Outputs equal the
-    outputs of `model` in evaluation mode. Weights stored in 16 bits (`dtype`) are widened to float32 to compute.
-    `weight_bytes` is the size of the stored weights, tied weights counted once; `working_bytes` is the working memory
-    for weights.
+    and `path` names a safetensors file of its weights, which are then never in memory as a whole (see also
+    `from_pretrained`). Outputs equal the outputs of `model`, in its mode (training or evaluation) and dtype. Weights
+    get no gradients. `weight_bytes` is the size of the stored weights, tied weights counted once;
+    `working_bytes` is the working memory for weights.
 
     Args:
-        budget: limit of the working memory for weights. Budget left over after the load buffers keeps some phases
-            resident, unless `keep` is False or devices are processes. Schedules that hold all weights ignore the
-            budget.
-        phases: modules at which phases begin, or their numbers (calls of layers with weights, counted from 0).
-            By default, phases are chosen by the budget and, if `input_shape` is given, by the balance of loading and
-            computing.
+        budget: limit of the working memory for weights, or "auto": half of the available memory. Budget left over after
+            the stream area keeps some phases resident, unless `keep` is False or devices are processes. Schedules that
+            hold all weights ignore the budget.
+        phases: modules at which phases begin, or their numbers (modules with weights, counted from 0 in the order of
+            registration). By default, phases are chosen by the budget and, if `input_shape` is given, by the balance of
+            loading and computing.
         input_shape: shape of one batch, or of each input.
         store: "disk", "host" (memory) or "mapped". Without a `path`, the file on disk has no name, is in `directory`
             and is removed with the process.
         cold: read past the page cache of the system.
         checksums: verify checksums on every load.
-        workers: "threads" or "processes".
+        workers: "threads" or "processes". Processes run a network that torch.fx can trace.
         pin: give every device cores of its own.
         allocator: malloc setting of device processes (None: the setting of all workers).
         activations: bytes of activations that stay in memory between phases (None: all of them); the rest goes through
-            a scratch file.
+            a scratch file. Requires a network that torch.fx can trace.
+        verify: compare the first pass with the plain network, which holds all weights in memory meanwhile.
 
     Close a model by `close()` or by the end of a `with` block.
     """
@@ -88,15 +109,18 @@ class PhasedModel:
         keep: bool = True,
         activations: str | int | None = None,
         directory: Path | str | None = None,
+        verify: bool = False,
+        weights: WeightStore | None = None,
     ) -> None:
-        self.budget = parse_bytes(budget)
+        super().__init__()
+        self.budget = parse_budget(budget)
         self.traits, self.devices = choose_schedule(schedule, devices)
         self.store, self.workers = store, workers
-        processes = get_worker_traits(workers).separate_processes
+        worker_traits = get_worker_traits(workers)
         _check_options(
             self.traits,
             get_store_traits(store),
-            get_worker_traits(workers),
+            worker_traits,
             cold=cold,
             activations=activations,
             allocator=allocator,
@@ -106,124 +130,293 @@ class PhasedModel:
         folder = None if directory is None else Path(directory)
         self._scratch = ScratchSpace(None if activations is None else parse_bytes(activations), folder)
         self._timeline = EventTimeline()
-        self._one_call = threading.Lock()
+        self._one_call = threading.RLock()
         self.events: list[Event] = []
-        per_device = _choose_threads(threads, self.devices)
-        cores = per_device * self.traits.count_computing_devices(self.devices, batches=2)
-        request = PhasingRequest(
+        self._threads = _choose_threads(threads, self.devices)
+        self._request = PhasingRequest(
             schedule=self.traits,
             store=get_store_traits(store),
             devices=self.devices,
-            cores=cores,
-            areas=get_worker_traits(workers).count_widening_areas(self.devices),
+            cores=self._threads * self.traits.count_computing_devices(self.devices, batches=2),
+            areas=worker_traits.count_widening_areas(self.devices),
             budget=self.budget,
             dtype=dtype,
-            keep=keep and not processes,
+            keep=keep and not worker_traits.separate_processes,
             cold=cold,
             starts=phases,
             shapes=None if input_shape is None else _normalize_shapes(input_shape),
         )
+        self._engine: TracedEngine | None = None
+        self._reference: nn.Module | None = None
+        self._closed, self._process = False, os.getpid()
         with ExitStack() as resources:
-            weights_path = None if path is None else Path(path)
-            self._store, partition = open_weights(
-                model, request, path=weights_path, directory=folder, checksums=checksums
-            )
-            resources.callback(self._store.close)
-            plan = plan_memory(partition, request, self._store.file.tensors)
-            stored = {tensor.name: tensor for layout in plan.layouts for tensor, _ in layout.places}
-            dtypes = [tensor.dtype for tensor in stored.values()]
-            self.plan = plan
-            self.phases: tuple[Phase, ...] = plan.phases
-            self.weight_bytes = sum(tensor.nbytes for tensor in stored.values())
-            self.working_bytes = plan.division.nbytes
-            self.arithmetic = describe_arithmetic(dtypes)
-            self._network = PhasedNetwork(
-                skeleton=partition.skeleton,
-                graph=partition.graph,
-                parts=tuple(partition.parts),
-                widen=any(get_compute_dtype(dtype) != dtype for dtype in dtypes),
-            )
-            gc.collect(1)  # tracing leaves reference cycles of several megabytes
-            config = ReadConfig(
-                file=self._store.file,
-                direct=cold,
-                checksums=checksums,
-                mapped=request.store.mapped,
-                compute_cores=cores,
-                largest_phase=max(layout.nbytes for layout in plan.layouts),
-            )
-            if processes:
-                launch = LaunchConfig(
-                    workers=self.devices, threads=per_device, pin=pin, allocator=allocator or DEFAULT_ALLOCATOR
+            if worker_traits.separate_processes or activations is not None:
+                launch = None
+                if worker_traits.separate_processes:
+                    launch = LaunchConfig(
+                        workers=self.devices,
+                        threads=self._threads,
+                        pin=pin,
+                        allocator=allocator or DEFAULT_ALLOCATOR,
+                    )
+                engine = TracedEngine(
+                    model,
+                    self._request,
+                    self._timeline,
+                    self._scratch,
+                    resources,
+                    path=None if path is None else Path(path),
+                    directory=folder,
+                    checksums=checksums,
+                    threads=self._threads,
+                    pin=pin,
+                    launch=launch,
                 )
-                self._schedule: PhaseSchedule | None = self._open_processes(plan, config, launch)
+                self._engine, self._store = engine, engine.store
+                self.weight_bytes, self.arithmetic = engine.weight_bytes, engine.arithmetic
             else:
-                self._schedule = self._open_threads(plan, config, per_device, pin, resources)
-            resources.callback(self._schedule.close)
+                self._open_network(
+                    model, resources, weights, path=path, directory=folder, checksums=checksums, pin=pin, verify=verify
+                )
             self._closing = weakref.finalize(self, resources.pop_all().close)
 
-    def _open_processes(self, plan: PhasePlan, config: ReadConfig, launch: LaunchConfig) -> PhaseSchedule:
-        run_step = resolve_name(str(self.traits.process_step))
-        return open_processes(self._network, plan, run_step, config=config, timeline=self._timeline, launch=launch)
-
-    def _open_threads(
-        self, plan: PhasePlan, config: ReadConfig, threads: int, pin: bool, resources: ExitStack
-    ) -> PhaseSchedule:
-        reader = open_reader(config)
-        resources.callback(reader.close)
-        memory = WorkingMemory(plan.division, plan.layouts, plan.names, reader)
-        memory.load_resident()
-        setup = ScheduleSetup(
-            network=self._network,
-            layouts=plan.layouts,
-            memory=memory,
-            reader=reader,
-            timeline=self._timeline,
-            devices=self.devices,
-            threads=threads,
-            scratch=self._scratch,
-            pin=pin,
+    def _open_network(
+        self,
+        model: nn.Module,
+        resources: ExitStack,
+        weights: WeightStore | None,
+        *,
+        path: Path | str | None,
+        directory: Path | None,
+        checksums: bool,
+        pin: bool,
+        verify: bool,
+    ) -> None:
+        request = self._request
+        network = copy_network(model)
+        rehearsed = None if request.shapes is None else rehearse(model, request.shapes)
+        self._flops = None if rehearsed is None else rehearsed.flops
+        order = None if rehearsed is None or request.starts is not None else rehearsed.order
+        self._store = open_network_store(
+            network,
+            request,
+            path=None if path is None else Path(path),
+            directory=directory,
+            checksums=checksums,
+            order=order,
+            weights=weights,
         )
-        schedule: PhaseSchedule = resolve_name(self.traits.implementation)(setup)
-        return schedule
+        resources.callback(self._store.close)
+        self._tensors = match_tensors(network, self._store.file.tensors, request.dtype, self._store.file.unsupported)
+        plan = plan_phases(network, self._tensors, request, order=order, flops=self._flops)
+        self.weight_bytes = sum(tensor.nbytes for tensor in self._tensors.values())
+        self.arithmetic = _describe_arithmetic(network, self._tensors)
+        self.__dict__["_reference"] = model if verify else None  # not registered as a module
+        reader = open_reader(
+            ReadConfig(
+                file=self._store.file,
+                direct=request.cold,
+                checksums=checksums,
+                mapped=request.store.mapped,
+                compute_cores=request.cores,
+                largest_phase=max(layout.nbytes for layout in plan.layouts),
+            )
+        )
+        resources.callback(reader.close)
+        self._reader: PhaseReader = reader
+        self._copy: NetworkCopy = network
+        self._pager = self._open_pager(plan)
+        pagers = self._pagers = [self._pager]
+        resources.callback(lambda: pagers[0].close())
+        self._pager.learning = request.starts is None and not self.traits.holds_all_weights
+        self._depth = 0
+        self._times = MeasuredTimes()
+        self._stateless: bool | None = None
+        self._splitter = SampleSplitter(self.devices)
+        self.__dict__["network"] = network.model  # not registered: names of weights stay as they are
+        self.training = network.model.training
+        _bracket_forward(network.model, self._run_bracketed)
+        cpus = get_available_cpus()
+        several = self.traits.several_devices
+        self._lockstep = Lockstep(
+            self._pager,
+            self._timeline,
+            devices=self.devices,
+            threads=self._threads,
+            parallel=self.devices if self.traits.computes_together != "never" else 1,
+            by_phase=self.traits.holds_all_weights and several,
+            alternate=self.traits.buffers_per_device,
+            cpus=place_workers(self.devices, self._threads, cpus, read_numa_nodes()) if pin and several else (),
+        )
+
+    def _open_pager(self, plan: PagingPlan) -> Pager:
+        keep = self._request.keep and self.traits.keeps_phases
+        return Pager(self._copy, plan, self._reader, self._timeline, ahead=self.traits.overlaps_loads, reload=not keep)
+
+    # running
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """Return the network's output for one batch."""
+        self._check_open()
+        if self._engine is not None or self.traits.several_devices or self._reference is not None:
+            return self._run_pass([(args, kwargs)])[0]
+        return self.__dict__["network"](*args, **kwargs)
+
+    def run(self, batches: Sequence[Any]) -> list[Any]:
+        """Return the outputs for several mini-batches, which all pass through a phase before the next phase is loaded.
+
+        A mini-batch is one input, a tuple of inputs, or a dict of keyword arguments. A network with state (values that
+        it keeps on its modules, or random numbers) computes one mini-batch after the other.
+        """
+        self._check_open()
+        return self._run_pass([_as_call(batch) for batch in batches])
+
+    run_many = run
+
+    def _run_pass(self, calls: list[Call]) -> list[Any]:
+        if not calls:
+            return []
+        with self._one_call:
+            self._check_open()
+            if self._engine is not None:
+                try:
+                    return self._engine.run(calls)
+                finally:
+                    self.events = self._timeline.drain()
+            if self._reference is not None:
+                reference, self.__dict__["_reference"] = self._reference, None
+                return [
+                    compare_with_reference(self.__dict__["network"], reference, self._copy.slots, *calls[0]),
+                    *(self._run_pass(calls[1:]) if calls[1:] else ()),
+                ]
+            with self._bracket():
+                return self._run_calls(calls)
+
+    def _run_calls(self, calls: list[Call]) -> list[Any]:
+        """Run mini-batches together if that is exact, otherwise one after the other."""
+        results: list[Any] = []
+        if self._stateless is None and (len(calls) > 1 or self.traits.computes_together == "always"):
+            results.append(self._observe(calls[0]))
+        rest = calls[len(results) :]
+        if not rest:
+            return results
+        if not self._stateless and (len(calls) > 1 or self.traits.computes_together == "always"):
+            return results + [self._call(call) for call in rest]
+        if self.traits.computes_together == "always" and len(calls) % self.devices:
+            split = self._splitter.split_calls(rest, self._call)
+            if split is not None:
+                return results + self._splitter.join(split, self._run_together(split.calls))
+        return results + self._run_together(rest)
+
+    def _run_together(self, calls: Sequence[Call]) -> list[Any]:
+        if len(calls) == 1 and not self.traits.several_devices:
+            return [self._call(calls[0])]
+        return self._lockstep.run([functools.partial(self._call, call) for call in calls], self._pager)
+
+    def _call(self, call: Call) -> Any:
+        return self.__dict__["network"](*call[0], **call[1])
+
+    def _observe(self, call: Call) -> Any:
+        """Run one mini-batch, and find out whether the network keeps state in its modules or draws random numbers."""
+        observer = StateObserver(self.__dict__["network"])
+        self._pager.observer = observer.compare
+        try:
+            result = self._call(call)
+        finally:
+            self._pager.observer = None
+        observer.compare()
+        self._stateless = not observer.changed
+        return result
+
+    def _run_bracketed(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if self._lockstep.includes_this_thread():
+            return function(*args, **kwargs)
+        with self._bracket():
+            return function(*args, **kwargs)
+
+    @contextmanager
+    def _bracket(self) -> Iterator[None]:
+        """Mark the begin and the end of a pass."""
+        with self._one_call:
+            self._check_open()
+            self._depth += 1
+            before = torch.get_num_threads()
+            if self._depth == 1 and not self.traits.several_devices and before != self._threads:
+                torch.set_num_threads(self._threads)
+            finished = False
+            try:
+                yield
+                finished = True
+            finally:
+                self._depth -= 1
+                if self._depth == 0:
+                    if torch.get_num_threads() != before:
+                        torch.set_num_threads(before)
+                    self._pager.end_pass()
+                    self.events = self._timeline.drain()
+                    self._times.add(self.events)
+                    if finished and self._pager.learning:
+                        self._apply_learnt_order()
+
+    def _apply_learnt_order(self) -> None:
+        """Split the network into phases again, if it used its modules in another order than they are registered."""
+        self._pager.learning = False
+        order = list(self._pager.unit_order)
+        planned = [unit for group in self._pager.plan.groups for unit in group]
+        if order == planned[: len(order)]:
+            return
+        try:
+            plan = plan_phases(self._copy, self._tensors, self._request, order=order, flops=self._flops)
+        except TesseraError:  # the budget is too small for phases in this order
+            return
+        self._pager.capture_written()
+        self._pager.close()
+        self._pager = self._pagers[0] = self._open_pager(plan)
+        self._times = MeasuredTimes()
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise TesseraError("this model is closed", do="create a new PhasedModel")
+        if os.getpid() != self._process:  # threads do not exist in a forked process
+            raise TesseraError(
+                "a PhasedModel cannot be used in a forked process", do="create the PhasedModel in the new process"
+            )
+
+    # description
 
     @property
     def schedule(self) -> str:
         """The name of the schedule."""
         return self.traits.name
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Return the network's output for one batch."""
-        return self._run_pass([self._network.bind_arguments(args, kwargs)])[0]
+    @property
+    def plan(self) -> Any:
+        """The phases, their layouts in the store, and the division of the working memory."""
+        return self._pager.plan if self._engine is None else self._engine.plan
 
-    def run(self, batches: Sequence[Any]) -> list[Any]:
-        """Return the outputs for several mini-batches, which all pass through a phase before the next phase is loaded.
+    @property
+    def phases(self) -> tuple[Phase, ...]:
+        """The phases in the order of their use."""
+        phases: tuple[Phase, ...] = self.plan.phases
+        return phases
 
-        A network with several inputs takes a tuple for each mini-batch.
-        """
-        return self._run_pass([self._network.bind_arguments(b if isinstance(b, tuple) else (b,), {}) for b in batches])
+    @property
+    def working_bytes(self) -> int:
+        """Bytes of the working memory for weights."""
+        nbytes: int = self._pager.plan.shares.nbytes if self._engine is None else self._engine.plan.division.nbytes
+        return nbytes
 
-    def _run_pass(self, batches: list[dict[str, Any]]) -> list[Any]:
-        if not batches:
-            return []
-        if torch.is_autocast_enabled("cpu"):  # autocast would affect the devices of some schedules only
-            raise TesseraError(
-                "PhasedModel does not support torch.autocast",
-                do="disable autocast, or store weights in 16 bits: dtype='bfloat16'",
-            )
-        with self._one_call:
-            if self._schedule is None:
-                raise TesseraError("this model is closed", do="create a new PhasedModel")
-            try:
-                outputs = self._schedule.run(batches)
-            finally:
-                self.events = self._timeline.drain()
-        return [self._network.build_result(values) for values in outputs]
+    @property
+    def misses(self) -> int:
+        """Number of phases that were loaded on demand, because the network took another way than before."""
+        return 0 if self._engine is not None else self._pager.counts.misses
 
     @property
     def widens_weights(self) -> bool:
-        """Whether weights are stored in 16 bits and widened to float32 to compute."""
-        return self._network.widen
+        """Whether weights are stored in another dtype than they are computed in."""
+        if self._engine is not None:
+            return self._engine.network.widen
+        return any(tensor.dtype != self._copy.slots[name].dtype for name, tensor in self._tensors.items())
 
     @property
     def stream_bytes(self) -> int:
@@ -234,6 +427,12 @@ class PhasedModel:
     def scratch_bytes(self) -> int:
         """Bytes of activations written to the scratch file so far, beyond the limit in memory."""
         return self._scratch.streamed_bytes
+
+    def explain(self) -> str:
+        """Return a table of the phases: modules, bytes, resident or streamed, and the times of the last passes."""
+        if self._engine is not None:
+            raise TesseraError("explain() requires workers='threads' without `activations`")
+        return format_explanation(self.phases, self._times, self._pager.counts, self.working_bytes, self.budget)
 
     @classmethod
     def compute_min_budget(
@@ -252,14 +451,100 @@ class PhasedModel:
         program may need a larger budget.
         """
         traits, devices = choose_schedule(schedule, devices)
-        return compute_min_budget(
-            build_skeleton(model),
-            None if path is None else read_tensor_table(Path(path)),
-            dtype=dtype,
-            schedule=traits,
-            devices=devices,
-            areas=get_worker_traits(workers).count_widening_areas(devices),
+        worker_traits = get_worker_traits(workers)
+        if worker_traits.separate_processes:
+            return compute_min_budget(
+                build_skeleton(model),
+                None if path is None else read_tensor_table(Path(path)),
+                dtype=dtype,
+                schedule=traits,
+                devices=devices,
+                areas=worker_traits.count_widening_areas(devices),
+            )
+        request = PhasingRequest(
+            schedule=traits, store=get_store_traits("disk"), devices=devices, cores=1, areas=1, budget=0, dtype=dtype
         )
+        network = copy_network(model)
+        table = plan_unit_file(network, dtype) if path is None else read_tensor_table(Path(path))
+        return compute_least_budget(network, match_tensors(network, table, dtype), request)
+
+    @classmethod
+    def from_pretrained(
+        cls,
+        path: Path | str,
+        *,
+        model: nn.Module | Callable[[], nn.Module] | None = None,
+        allow_extra: bool = True,
+        **options: Any,
+    ) -> PhasedModel:
+        """Open a checkpoint with its weights where they are; they are never in memory as a whole.
+
+        `path` is a safetensors file, a torch file (.pt, .pth, .bin; loaded with `weights_only=True`), or a folder with
+        config.json and its files of weights (transformers, diffusers, timm). `model` is the network (on the meta
+        device, or with values that are not used), or a function that builds it; None to build it from config.json.
+        Missing and mismatched tensors are errors before anything runs; extra tensors are an error if `allow_extra` is
+        False. `options` are those of `PhasedModel`.
+        """
+        place = Path(path)
+        network = build_checkpoint_model(place, model)
+        store = open_checkpoint(place)
+        try:
+            adapt_names(store, network)
+            extra = list_extra_tensors(store, set(network.state_dict(keep_vars=True)))
+            if extra and not allow_extra:
+                raise TesseraError(
+                    "the checkpoint has tensors that the model does not use",
+                    got=", ".join(extra[:5]),
+                    do="check `model`",
+                )
+            return cls(network, weights=store, **options)
+        except BaseException:
+            store.close()
+            raise
+
+    # nn.Module
+
+    def __getattr__(self, name: str) -> Any:
+        network = self.__dict__.get("network")
+        if network is None or name.startswith("__"):
+            return super().__getattr__(name)
+        return getattr(network, name)
+
+    def named_modules(self, memo: set[Any] | None = None, prefix: str = "", remove_duplicate: bool = True) -> Any:
+        yield from super().named_modules(memo, prefix, remove_duplicate)
+        if "network" in self.__dict__:
+            yield from self.__dict__["network"].named_modules(memo, prefix, remove_duplicate)
+
+    def state_dict(self, *args: Any, **kwargs: Any) -> Any:
+        """Return the weights by name; a weight is loaded by the first operation on it."""
+        network = self.__dict__.get("network")
+        return super().state_dict(*args, **kwargs) if network is None else network.state_dict(*args, **kwargs)
+
+    def load_state_dict(self, *args: Any, **kwargs: Any) -> Any:
+        raise TesseraError("the weights of a PhasedModel cannot be replaced", do="create a new PhasedModel")
+
+    def train(self, mode: bool = True) -> PhasedModel:
+        if self.__dict__.get("network") is not None and mode != self.training:
+            if mode:
+                raise TesseraError(
+                    "a PhasedModel cannot change to training mode", do="create it from a model in training mode"
+                )
+            self.__dict__["network"].train(mode)
+        self.training = mode
+        return self
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> PhasedModel:
+        dtypes = {parameter.dtype for parameter in self.parameters()}
+        for dtype in dtypes:
+            probe = torch.zeros(0, dtype=dtype)
+            changed = fn(probe)
+            if changed.dtype != dtype or changed.device != probe.device:
+                raise TesseraError(
+                    "the weights of a PhasedModel cannot be converted or moved",
+                    got=f"{changed.dtype}, {changed.device}",
+                    do="convert the model before, or pass `dtype`",
+                )
+        return self
 
     def drop_cache(self) -> None:
         """Drop the weights file from the page cache, so that the next loads are cold."""
@@ -268,8 +553,15 @@ class PhasedModel:
     def close(self) -> None:
         """End threads and processes, free the memory, and remove unnamed files."""
         with self._one_call:
+            self._closed = True
             self._closing()
-            self._schedule = None  # frees the working memory
+            if self._engine is None and "_pagers" in self.__dict__:
+                for slot in self._copy.slots.values():
+                    slot.tensor = None
+                    slot.owner = None
+                self._pager.free()
+            elif self._engine is not None:
+                self._engine.release()
 
     def __enter__(self) -> PhasedModel:
         return self
@@ -278,6 +570,42 @@ class PhasedModel:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def parse_budget(budget: str | int) -> int:
+    """Return a budget in bytes; "auto" is a part of the memory that is available now."""
+    return get_available_bytes() // AUTO_BUDGET_DIVISOR if budget == "auto" else parse_bytes(budget)
+
+
+def _bracket_forward(network: nn.Module, run: Callable[..., Any]) -> None:
+    """Mark the calls of a network as passes; other methods of the network may call it as well (`generate`)."""
+    forward = network.forward
+
+    @functools.wraps(forward)
+    def run_forward(*args: Any, **kwargs: Any) -> Any:
+        return run(forward, args, kwargs)
+
+    network.__dict__["forward"] = run_forward
+
+
+def _as_call(batch: Any) -> Call:
+    if isinstance(batch, tuple):
+        return batch, {}
+    return ((), batch) if isinstance(batch, dict) else ((batch,), {})
+
+
+def _describe_arithmetic(network: NetworkCopy, tensors: Mapping[str, Any]) -> str:
+    """Describe the stored dtypes and the dtypes of computation, for a record."""
+    pairs = {
+        (tensor.dtype, network.slots[name].dtype): None
+        for name, tensor in tensors.items()
+        if tensor.dtype.is_floating_point
+    }
+    texts = []
+    for stored, computed in pairs:
+        names = [str(dtype).removeprefix("torch.") for dtype in (stored, computed)]
+        texts.append(names[0] if stored == computed else f"{names[0]} stored and streamed, {names[1]} computed")
+    return "; ".join(texts)
 
 
 def _check_options(

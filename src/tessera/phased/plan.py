@@ -34,7 +34,8 @@ class PhasingRequest:
 
     `areas` is how many phases may be widened at the same time. With `keep`, phases stay resident in the memory left by
     the buffers. `starts` names the modules at which phases begin, or the numbers of units; None to choose them by
-    size, and by FLOPs if the `shapes` of the inputs are known. `cores` is the number of cores that compute.
+    size, and by FLOPs if the `shapes` of the inputs are known. `cores` is the number of cores that compute. With
+    `fine`, every unit is a phase.
     """
 
     schedule: ScheduleTraits
@@ -48,6 +49,7 @@ class PhasingRequest:
     cold: bool = False
     starts: Sequence[str | int] | None = None
     shapes: Sequence[Sequence[int]] | None = None
+    fine: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,9 +101,9 @@ class Phase:
     bytes: int
     working_bytes: int
     flops: int | None
-    inputs: tuple[str, ...]
-    outputs: tuple[str, ...]
     resident: bool
+    inputs: tuple[str, ...] = ()
+    outputs: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,7 +142,7 @@ def partition_model(
     units = split_units(skeleton, graph)
     flops = None if request.shapes is None else count_unit_flops(skeleton, graph, units, request.shapes)
     if request.starts is not None:
-        starts = find_phase_starts(units, request.starts)
+        starts = find_phase_starts([unit.module for unit in units], request.starts)
     else:
         stored = plan_unit_file(skeleton, units, request.dtype) if tensors is None else tensors
         sizes = compute_max_unit_sizes(skeleton, units, stored, request.dtype)

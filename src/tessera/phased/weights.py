@@ -89,7 +89,9 @@ def _list_groups(model: nn.Module, phases: Sequence[str | int] | None, dtype: st
     """Return the tensors to write, phase by phase."""
     skeleton = build_skeleton(model)
     units = split_units(skeleton, trace_model(skeleton))
-    starts = set(range(len(units))) if phases is None else set(find_phase_starts(units, phases))
+    starts = (
+        set(range(len(units))) if phases is None else set(find_phase_starts([unit.module for unit in units], phases))
+    )
     groups: list[list[WeightEntry]] = []
     for number, unit in enumerate(units):
         if number in starts:

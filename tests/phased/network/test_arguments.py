@@ -27,7 +27,7 @@ class Optional(nn.Module):
 @pytest.fixture
 def models():
     model = Optional()
-    with PhasedModel(model, threads=1) as phased:
+    with PhasedModel(model, threads=1, activations="1GB") as phased:  # traced
         yield model, phased
 
 

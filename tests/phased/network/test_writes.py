@@ -95,7 +95,27 @@ def test_a_network_that_writes_to_its_own_tensors_is_refused(forward):
 
     Holds.forward = forward
     with pytest.raises(TesseraError, match=r"Holds writes into its tensor (count|layer.weight|_tensor_constant0)"):
-        PhasedModel(Holds())
+        PhasedModel(Holds(), activations="1GB")  # traced
+
+
+@pytest.mark.parametrize("forward", WRITES[:5], ids=lambda forward: forward.__name__)
+def test_writes_of_a_network_to_its_own_tensors_are_kept(forward):
+    class Holds(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer, self.gate = nn.Linear(4, 4), nn.ReLU(inplace=True)
+            self.more = nn.Linear(4, 4)
+            self.register_buffer("count", torch.zeros(4))
+
+        def forward(self, x):
+            return forward(self, x) + self.more(x)
+
+    model, x = Holds().eval(), torch.rand(3, 4)
+    with PhasedModel(model, budget=4096, keep=False, threads=1) as phased, use_one_thread(), torch.no_grad():
+        for _ in range(3):
+            assert torch.equal(phased(x), model(x))
+        for name, value in model.state_dict().items():
+            assert torch.equal(phased.state_dict()[name], value)
 
 
 def test_values_computed_from_a_weight_may_be_written_to():

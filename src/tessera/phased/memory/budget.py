@@ -84,7 +84,7 @@ def divide_budget(
     fitting = [n for n in range(least, most + 1) if n * buffer + areas * wide <= budget]
     if not fitting:
         raise _build_budget_error(needs, least, areas, budget)
-    resident = _choose_resident(needs, budget - fitting[-1] * buffer - areas * wide) if keep else ()
+    resident = choose_resident(needs, budget - fitting[-1] * buffer - areas * wide) if keep else ()
     streamed = [need for index, need in enumerate(needs) if index not in resident]
     buffered = [need for index, need in enumerate(needs) if index not in resident or need.wide]
     return MemoryDivision(
@@ -97,7 +97,7 @@ def divide_budget(
     )
 
 
-def _choose_resident(needs: Sequence[PhaseNeed], free: int) -> tuple[int, ...]:
+def choose_resident(needs: Sequence[PhaseNeed], free: int) -> tuple[int, ...]:
     """Choose resident phases of at most `free` bytes, evenly spread, so that streamed phases load between them."""
     total, share = sum(need.resident for need in needs), free
     chosen: list[int] = []

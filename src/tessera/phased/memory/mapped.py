@@ -37,10 +37,12 @@ class MappedReader(PhaseReader):
     block = 64 << 20  # bytes mapped by one system call: large, so that the interpreter lock is taken rarely
 
     def __init__(self, config: ReadConfig) -> None:
+        if len(config.file.list_parts()) > 1:
+            raise TesseraError("weights in several files cannot be mapped", do="use store='disk'")
         super().__init__(config)
         try:
             # private: a network that writes into its weights changes a copy of the page, never the file
-            self._map = mmap.mmap(self._fd, 0, access=mmap.ACCESS_COPY)
+            self._map = mmap.mmap(self._fds[0], 0, access=mmap.ACCESS_COPY)
         except (OSError, ValueError, MemoryError) as error:
             super().close()
             raise TesseraError(
@@ -55,7 +57,7 @@ class MappedReader(PhaseReader):
         self._madvise.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
         self._mapped_phases: dict[int, PhaseLayout] = {}
         self._leaving: deque[PhaseLayout] = deque()  # phases that the next load unmaps
-        self._lease = FileLease(config.file, self._fd)
+        self._lease = FileLease(config.file, self._fds[0])
         self._maps_fast = False  # whether the previous phase was mapped within INLINE_LIMIT_SECONDS
         self._advised: set[int] = set()  # starts of the blocks for which huge pages were enabled
         self._advise(0, self._data.nbytes, mmap.MADV_NOHUGEPAGE)  # fails harmlessly on kernels without huge pages

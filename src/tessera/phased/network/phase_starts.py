@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tessera.errors import TesseraError, suggest_similar
-from tessera.phased.network.graph import Unit
 
 TARGET_PHASE_BYTES = 16 << 20  # bytes: reaches full read bandwidth, and leaves memory for resident phases
 PHASE_OVERHEAD_BYTES = 256 << 10  # overhead of starting a phase, as the bytes that could be loaded in the same time
@@ -58,22 +57,21 @@ def choose_phase_starts(costs: Sequence[UnitCost], limit: int, balance: float) -
     return starts[::-1]
 
 
-def find_phase_starts(units: Sequence[Unit], names: Sequence[str | int]) -> list[int]:
-    """Return the units at which phases begin, from names of modules or numbers of units; unit 0 is always included."""
+def find_phase_starts(modules: Sequence[str], names: Sequence[str | int]) -> list[int]:
+    """Return the units at which phases begin, from names or numbers; `modules` are the modules of all units."""
     if not names:
         raise TesseraError("`phases` is empty", do="leave `phases` out to choose phases automatically")
     starts = {0}
     for name in names:
         if isinstance(name, int):
-            if not 0 <= name < len(units):
+            if not 0 <= name < len(modules):
                 raise TesseraError(
-                    "`phases` contains an invalid layer number", got=name, allowed=f"0 to {len(units) - 1}"
+                    "`phases` contains an invalid layer number", got=name, allowed=f"0 to {len(modules) - 1}"
                 )
             starts.add(name)
             continue
-        first = next((i for i, u in enumerate(units) if u.module == name or u.module.startswith(f"{name}.")), None)
+        first = next((i for i, m in enumerate(modules) if m == name or m.startswith(f"{name}.")), None)
         if first is None:
-            known = [unit.module for unit in units]
-            raise TesseraError("`phases` names no module with weights", got=name, do=suggest_similar(name, known))
+            raise TesseraError("`phases` names no module with weights", got=name, do=suggest_similar(name, modules))
         starts.add(first)
     return sorted(starts)

@@ -6,6 +6,7 @@ the storage device writes into the buffer; through the page cache the kernel cop
 
 from __future__ import annotations
 
+import bisect
 import contextlib
 import fcntl
 import os
@@ -107,11 +108,20 @@ class PhaseReader:
     def __init__(self, config: ReadConfig) -> None:
         self._file = config.file
         self._checksums: Mapping[str, int] = config.file.read_checksums() if config.checksums else {}
-        self._fd = config.file.open_descriptor()
-        self.direct = config.direct and _enable_direct_io(self._fd)
+        self._parts = config.file.list_parts()
+        self._starts = [base for base, _ in self._parts]
+        self._fds: list[int] = []
+        try:
+            for _, file in self._parts:
+                self._fds.append(file.open_descriptor())
+        except BaseException:
+            self._close_files()
+            raise
+        self.direct = config.direct and all(map(_enable_direct_io, self._fds))
         self._forget = config.direct and not self.direct
         if not self.direct:  # increases the read-ahead of the kernel
-            os.posix_fadvise(self._fd, 0, 0, os.POSIX_FADV_SEQUENTIAL)
+            for fd in self._fds:
+                os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_SEQUENTIAL)
         cores = os.sched_getaffinity(0)
         self._lanes = choose_reads_in_flight(self.direct, len(cores), config.compute_cores, config.largest_phase)
         # Threads inherit the affinity of the thread that starts them; a pinned device would pin them to its own core.
@@ -143,9 +153,12 @@ class PhaseReader:
     def close(self) -> None:
         """End the reading threads; reads that have not started are dropped."""
         self._pool.shutdown(wait=True, cancel_futures=True)
-        if self._fd >= 0:
-            os.close(self._fd)
-            self._fd = -1
+        self._close_files()
+
+    def _close_files(self) -> None:
+        for fd in self._fds:
+            os.close(fd)
+        self._fds = []
 
     def _run_lane(self, loading: PhaseLoad) -> None:
         """Read the remaining blocks of a phase, one after the other, in a reading thread."""
@@ -161,19 +174,22 @@ class PhaseReader:
 
     def _read(self, block: ReadBlock) -> None:
         done = 0
+        number = bisect.bisect_right(self._starts, block.start) - 1
+        base, file = self._parts[number]
+        fd = self._fds[number]
         while done < block.wanted:
             try:
-                count = os.preadv(self._fd, [block.into[done:]], block.start + done)
+                count = os.preadv(fd, [block.into[done:]], block.start - base + done)
             except OSError as error:
-                raise TesseraError(f"cannot read weights: {error.strerror}", got=str(self._file.path)) from None
+                raise TesseraError(f"cannot read weights: {error.strerror}", got=str(file.path)) from None
             if count == 0:
                 break
             done += count
-        self._file.check_unchanged()
+        file.check_unchanged()
         if done < block.wanted:
-            raise TesseraError("the weights file is truncated", got=str(self._file.path))
+            raise TesseraError("the weights file is truncated", got=str(file.path))
         if self._forget:
-            os.posix_fadvise(self._fd, block.start, len(block.into), os.POSIX_FADV_DONTNEED)
+            os.posix_fadvise(fd, block.start - base, len(block.into), os.POSIX_FADV_DONTNEED)
 
     def _verify(self, loading: PhaseLoad) -> None:
         with self.hold():

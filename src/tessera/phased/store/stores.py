@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tessera.errors import TesseraError
-from tessera.phased.store.weights_file import WeightsFile
+from tessera.phased.store.weights_file import CombinedFile, WeightsFile
 from tessera.phased.store.weights_writer import ValueSource, WeightEntry, write_tensors, write_weights_file
 
 COPY_CHUNK_BYTES = 1 << 24
@@ -21,10 +21,11 @@ COPY_CHUNK_BYTES = 1 << 24
 class WeightStore:
     """An open file of weights; `fd` is the descriptor of an unnamed file, which exists as long as it is open."""
 
-    def __init__(self, path: Path, fd: int = -1, *, in_memory: bool = False) -> None:
+    def __init__(self, path: Path, fd: int = -1, *, in_memory: bool = False, file: WeightsFile | None = None) -> None:
         self._fd, self._in_memory = fd, in_memory
+        self._others: list[WeightStore] = []
         try:
-            self.file = WeightsFile(path)
+            self.file = file or WeightsFile(path)
         except BaseException:
             self._close_unnamed_file()
             raise
@@ -33,12 +34,20 @@ class WeightStore:
         """Drop the weights file from the page cache, so that the next read is cold."""
         if self._in_memory:
             raise TesseraError("weights in host memory cannot be read cold", do="use store='disk'")
-        os.fsync(self.file.fd)  # dirty pages cannot be dropped
-        os.posix_fadvise(self.file.fd, 0, 0, os.POSIX_FADV_DONTNEED)
+        for _, file in self.file.list_parts():
+            os.fsync(file.fd)  # dirty pages cannot be dropped
+            os.posix_fadvise(file.fd, 0, 0, os.POSIX_FADV_DONTNEED)
+
+    def combine(self, other: WeightStore) -> None:
+        """Add the tensors of another store, which is closed with this one."""
+        self.file = CombinedFile([*(file for _, file in self.file.list_parts()), other.file])
+        self._others.append(other)
 
     def close(self) -> None:
         self.file.close()
         self._close_unnamed_file()
+        for other in self._others:
+            other.close()
 
     def _close_unnamed_file(self) -> None:
         if self._fd >= 0:

@@ -12,13 +12,13 @@ import os
 import stat
 from collections.abc import Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NoReturn
 
 import torch
 
-from tessera.errors import TesseraError
+from tessera.errors import TesseraError, get_first_line
 from tessera.models.weights import PADDING_PREFIX
 
 SAFETENSORS_DTYPES = {
@@ -32,6 +32,13 @@ SAFETENSORS_DTYPES = {
     "I8": torch.int8,
     "U8": torch.uint8,
     "BOOL": torch.bool,
+    "U16": torch.uint16,
+    "U32": torch.uint32,
+    "U64": torch.uint64,
+    "C64": torch.complex64,
+    "C128": torch.complex128,  # not in the format; only in files that this process removes
+    "F8_E4M3": torch.float8_e4m3fn,
+    "F8_E5M2": torch.float8_e5m2,
 }
 DTYPE_CODES = {dtype: code for code, dtype in SAFETENSORS_DTYPES.items()}
 HEADER_LENGTH_BYTES = 8  # the length of the header, little-endian, precedes the header
@@ -60,6 +67,7 @@ class WeightsFile:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self.unsupported: dict[str, str] = {}  # tensors of a dtype that torch does not have, with its code
         try:
             # without O_NONBLOCK, opening a pipe would wait for a writer
             self.fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
@@ -88,6 +96,10 @@ class WeightsFile:
             return os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
         except OSError:
             raise self.build_changed_error() from None
+
+    def list_parts(self) -> list[tuple[int, WeightsFile]]:
+        """Return the files that hold the tensors, each with the offset at which it begins: this file only."""
+        return [(0, self)]
 
     def check_unchanged(self) -> None:
         """Raise an error if the file was replaced, rewritten, truncated or removed since it was opened."""
@@ -134,23 +146,29 @@ class WeightsFile:
             name: self._parse_tensor(name, entry, HEADER_LENGTH_BYTES + length) for name, entry in header.items()
         }
         self._check_offsets(tensors, HEADER_LENGTH_BYTES + length)
-        return {name: t for name, t in tensors.items() if not name.startswith(PADDING_PREFIX)}, metadata
+        usable = {
+            name: tensor
+            for name, tensor in tensors.items()
+            if not name.startswith(PADDING_PREFIX) and name not in self.unsupported
+        }
+        return usable, metadata
 
     def _parse_tensor(self, name: str, entry: Any, base: int) -> StoredTensor:
         try:
             code, shape, (start, stop) = entry["dtype"], entry["shape"], entry["data_offsets"]
         except (KeyError, TypeError, ValueError):
             self._raise_invalid(f"the header entry of {name} is incomplete")
-        if code not in SAFETENSORS_DTYPES:
-            raise TesseraError(
-                f"{self.path}: {name} has a dtype that cannot be streamed", got=code, allowed=SAFETENSORS_DTYPES
-            )
         if not isinstance(shape, list) or not all(type(n) is int and n >= 0 for n in (*shape, start, stop)):
             self._raise_invalid(f"the shape or the offsets of {name} are not non-negative integers")
-        if stop - start != math.prod(shape) * SAFETENSORS_DTYPES[code].itemsize:
+        dtype = SAFETENSORS_DTYPES.get(code) if isinstance(code, str) else None
+        if dtype is None:  # a weight of the model with another dtype is an error when the weights are matched
+            self.unsupported[name] = str(code)
+            if stop < start:
+                self._raise_invalid(f"{name} ends before it begins")
+        elif stop - start != math.prod(shape) * dtype.itemsize:
             self._raise_invalid(f"{name} has {stop - start} bytes, which do not match shape {shape} of {code}")
         return StoredTensor(
-            name=name, dtype=SAFETENSORS_DTYPES[code], shape=tuple(shape), start=base + start, stop=base + stop
+            name=name, dtype=dtype or torch.uint8, shape=tuple(shape), start=base + start, stop=base + stop
         )
 
     def _check_offsets(self, tensors: Mapping[str, StoredTensor], base: int) -> None:
@@ -173,6 +191,94 @@ class WeightsFile:
 
     def _raise_invalid(self, reason: str) -> NoReturn:
         raise TesseraError(f"{self.path} is not a valid weights file: {reason}", do="write or download it again")
+
+
+class CombinedFile(WeightsFile):
+    """Several files of weights as one: the offsets of a file begin where the file before it ends.
+
+    A later file does not replace a tensor of an earlier file. Closing it closes all files.
+    """
+
+    def __init__(self, files: Sequence[WeightsFile]) -> None:
+        self._parts: list[tuple[int, WeightsFile]] = []
+        self.tensors, self.metadata, self.unsupported = {}, {}, {}
+        self.path, self.fd = files[0].path, files[0].fd
+        base = 0
+        for file in files:
+            self._parts.append((base, file))
+            for name, tensor in file.tensors.items():
+                moved = replace(tensor, start=base + tensor.start, stop=base + tensor.stop)
+                self.tensors.setdefault(name, moved)
+            self.unsupported |= file.unsupported
+            base += file.size + -file.size % PAGE_BYTES + PAGE_BYTES  # a page apart, so that no read spans two files
+        self.size = base
+
+    def close(self) -> None:
+        for _, file in self._parts:
+            file.close()
+
+    def check_unchanged(self) -> None:
+        for _, file in self._parts:
+            file.check_unchanged()
+
+    def read_checksums(self) -> Mapping[str, int]:
+        return {name: code for _, file in self._parts for name, code in file.read_checksums().items()}
+
+    def list_parts(self) -> list[tuple[int, WeightsFile]]:
+        return self._parts
+
+
+class TorchFile(WeightsFile):
+    """A file of torch.save (a zip archive), read with `weights_only=True`; its tensors are not compressed.
+
+    A nested dict of weights (`state_dict`, `model`) is found by its name.
+    """
+
+    def _read_header(self) -> tuple[dict[str, StoredTensor], dict[str, str]]:
+        try:
+            content = torch.load(self.path, map_location="cpu", mmap=True, weights_only=True)
+        except Exception as error:  # torch raises errors of many kinds for damaged files
+            self._raise_invalid(f"torch cannot load it: {get_first_line(error)}")
+        for key in ("state_dict", "model", "module"):
+            if isinstance(content, dict) and isinstance(content.get(key), dict):
+                content = content[key]
+        if not isinstance(content, dict):
+            self._raise_invalid("it holds no dict of tensors")
+        maps = _list_mappings(self.path)
+        tensors = {}
+        for name, value in content.items():
+            if isinstance(value, torch.Tensor) and value.is_contiguous() and value.layout == torch.strided:
+                start = _find_offset(maps, value.data_ptr())
+                if start is not None and start + value.nbytes <= self.size:
+                    tensors[str(name)] = StoredTensor(
+                        name=str(name),
+                        dtype=value.dtype,
+                        shape=tuple(value.shape),
+                        start=start,
+                        stop=start + value.nbytes,
+                    )
+            elif isinstance(value, torch.Tensor):
+                self.unsupported[str(name)] = f"{value.layout} with strides {tuple(value.stride())}"
+        return tensors, {}
+
+
+def _list_mappings(path: Path) -> list[tuple[int, int, int]]:
+    """Return first address, last address and file offset of every mapping of a file in this process."""
+    status = os.stat(path)
+    mappings = []
+    for line in Path("/proc/self/maps").read_text().splitlines():
+        words = line.split(maxsplit=5)
+        if len(words) == 6 and int(words[4]) == status.st_ino:
+            start, stop = (int(word, 16) for word in words[0].split("-"))
+            mappings.append((start, stop, int(words[2], 16)))
+    return mappings
+
+
+def _find_offset(mappings: Sequence[tuple[int, int, int]], address: int) -> int | None:
+    for start, stop, offset in mappings:
+        if start <= address < stop:
+            return offset + address - start
+    return None
 
 
 def read_tensor_table(path: Path) -> dict[str, StoredTensor]:

@@ -1,0 +1,405 @@
+"""The pager: phases of weights in working memory, loaded when the network reads them, and ahead of that.
+
+The network runs its own Python. When it reads a weight of another phase than the current one, the pager switches to
+that phase: it waits for its load, and starts to load the phases that followed it in earlier passes. A pass that takes
+another way loads its phases on demand, which is counted as a miss. The memory of a phase is reused only when no tensor
+of the network uses it any more, so an expression with weights of several phases is exact as well.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from tessera.errors import TesseraError
+from tessera.phased.events import Event, EventTimeline
+from tessera.phased.memory.arena import MemoryRegion, WorkingArena
+from tessera.phased.memory.mapped import MappedReader
+from tessera.phased.memory.stream_area import AreaBlock, StreamArea, view_as
+from tessera.phased.paging.network_copy import NetworkCopy
+from tessera.phased.paging.phasing import PagingPlan, get_converted_bytes, needs_conversion
+from tessera.phased.paging.weight_table import WeightSlot
+from tessera.phased.store.layout import PhaseLayout
+from tessera.phased.store.reader import PhaseLoad, PhaseReader
+from tessera.phased.store.weights_file import StoredTensor
+
+
+class PagedPhase:
+    """A phase, and its state: not in memory, being loaded (`loading`), or loaded (`loaded`)."""
+
+    __slots__ = ("block", "converted", "index", "layout", "loaded", "loading", "places", "recorded", "resident")
+
+    def __init__(self, index: int, layout: PhaseLayout, slots: Sequence[WeightSlot], *, resident: bool) -> None:
+        self.index, self.layout, self.resident = index, layout, resident
+        self.places: list[tuple[WeightSlot, StoredTensor, int]] = [
+            (slot, tensor, at) for slot, (tensor, at) in zip(slots, layout.places, strict=True)
+        ]
+        converted = any(needs_conversion(slot, tensor) for slot, tensor, _ in self.places)
+        self.converted = sum(get_converted_bytes(slot) for slot, _, _ in self.places) if converted else 0
+        self.block: AreaBlock | None = None
+        self.loading: PhaseLoad | None = None
+        self.loaded = self.recorded = False
+
+
+@dataclass(slots=True)
+class PagerCounts:
+    """Counts of a pager: phases loaded on demand (`misses`), all loads, and passes."""
+
+    misses: int = 0
+    loads: int = 0
+    passes: int = 0
+
+
+class BatchCoordinator(Protocol):
+    """The protocol of an object that runs several mini-batches, and decides which of them enters a phase."""
+
+    def arrive(self, phase: PagedPhase) -> None:
+        """Wait until the mini-batch of this thread may enter a phase, and enter it."""
+
+    def includes_this_thread(self) -> bool:
+        """Return whether this thread runs one of the mini-batches."""
+
+
+class Pager:
+    """Loads the weights of a network; `active` is the phase whose weights the network reads now.
+
+    `current` is the phase whose weights are read without a call of the pager: the active one, unless it is `learning`
+    the order in which the network uses its units, or several mini-batches run together.
+
+    With `ahead`, phases that are expected next are loaded in the background. With `reload`, a streamed phase is dropped
+    when the network leaves it, even if its memory is not needed.
+    """
+
+    def __init__(
+        self,
+        network: NetworkCopy,
+        plan: PagingPlan,
+        reader: PhaseReader,
+        timeline: EventTimeline,
+        *,
+        ahead: bool,
+        reload: bool = False,
+    ) -> None:
+        self._reader, self._timeline, self._ahead, self._reload = reader, timeline, ahead, reload
+        self.plan = plan
+        mapped = reader if isinstance(reader, MappedReader) else None
+        self._mapped = mapped
+        shares = plan.shares
+        self._area = StreamArea(shares.stream, mapped, shares.regions)
+        self._converted = [WorkingArena([shares.converted]).regions[0]] if shares.converted else []
+        self.active: PagedPhase | None = None
+        self.current: PagedPhase | None = None
+        self.learning = False
+        self.unit_order: dict[int, None] = {}  # units in the order of their first use, while `learning`
+        self.counts = PagerCounts()
+        self.device = 0
+        self.coordinator: BatchCoordinator | None = None
+        self.observer: Callable[[], None] | None = None  # called before every switch to another phase
+        self._lock = threading.RLock()
+        self._process = os.getpid()
+        self._closed = False
+        self._hold: AbstractContextManager[None] | None = None
+        self._entered = 0.0
+        self._last: tuple[int, int] = (-1, -1)  # the two phases before the current one, by number
+        self.phases: list[PagedPhase] = []
+        for index, (units, layout) in enumerate(zip(plan.groups, plan.layouts, strict=True)):
+            slots = [network.slots[name] for unit in units for name in network.units[unit].weights]
+            phase = PagedPhase(index, layout, slots, resident=index in shares.resident)
+            self.phases.append(phase)
+            for slot in slots:
+                if slot.owner is not None or slot.tensor is None:  # not a weight that the network has written into
+                    slot.owner, slot.phase, slot.tensor = self, phase, None
+        count = len(self.phases)
+        self._next: dict[int, int] = {index: (index + 1) % count for index in range(count)}
+        self._next_after: dict[tuple[int, int], int] = {}
+        try:
+            self._load_resident()
+            with self._lock:
+                self._load_ahead(0)
+        except BaseException:
+            self.close()
+            raise
+
+    def fetch(self, slot: WeightSlot) -> Tensor:
+        """Switch to the phase of a weight, and return the weight."""
+        if os.getpid() != self._process:
+            raise TesseraError(
+                "a PhasedModel cannot be used in a forked process", do="create the PhasedModel in the new process"
+            )
+        if self.learning:
+            self.unit_order.setdefault(slot.unit)
+        while True:
+            phase = slot.phase
+            if slot.owner is not self:  # the network wrote into the weight, or the phases changed
+                return slot.fetch()
+            assert isinstance(phase, PagedPhase)
+            if self.coordinator is not None and self.coordinator.includes_this_thread():
+                self.coordinator.arrive(phase)
+            elif phase is not self.active:
+                self.enter(phase)
+            if (tensor := slot.tensor) is not None:
+                return tensor
+            with self._lock:
+                if phase is self.active and slot.owner is self and slot.tensor is None:
+                    self.active = self.current = None  # another thread dropped the phase
+
+    def enter(self, phase: PagedPhase) -> None:
+        """Make a phase the current one: wait until it is loaded, and start to load the phases after it."""
+        with self._lock:
+            if self._closed:
+                raise TesseraError("this model is closed", do="create a new PhasedModel")
+            if phase is self.active:
+                return
+            if self.observer is not None:
+                self.observer()
+            now = time.perf_counter()
+            self.leave(now)
+            self._learn(phase)
+            if phase.resident:
+                self._take_hold()
+            else:
+                self._finish_load(phase, now)
+            self.active, self._entered = phase, time.perf_counter()
+            self.current = None if self.learning or self.coordinator is not None else phase
+            if self._ahead:
+                self._load_ahead(self._predict(phase.index))
+
+    def leave(self, now: float | None = None) -> None:
+        """End the current phase, if there is one."""
+        with self._lock:
+            if self.active is None:
+                return
+            if self.coordinator is None:
+                stop = time.perf_counter() if now is None else now
+                self._timeline.add(
+                    Event(device=self.device, phase=self.active.index, kind="compute", start=self._entered, stop=stop)
+                )
+            phase, self.active, self.current = self.active, None, None
+            self._drop_hold()
+            if self._reload and not phase.resident:
+                self._drop(phase)
+
+    def end_pass(self) -> None:
+        """End a pass: start to load the first phases of the next one."""
+        with self._lock:
+            self.leave()
+            self.counts.passes += 1
+            if self._ahead and not self._closed:
+                self._load_ahead(self._predict(self._last[1]))
+
+    def hold(self) -> AbstractContextManager[None]:
+        """Return a context in which resident weights stay valid."""
+        return self._reader.hold()
+
+    def capture_written(self) -> None:
+        """Keep every weight that the network wrote into, before the phases change."""
+        with self._lock:
+            for phase in self.phases:
+                self._keep_written(phase)
+
+    def close(self) -> None:
+        """Stop loading and drop all weights. After the return, nothing is written into memory."""
+        with self._lock:
+            self._closed = True
+            self._drop_hold()
+            for phase in self.phases:
+                if phase.loading is not None:
+                    phase.loading.cancel()
+                for slot, _, _ in phase.places:
+                    if slot.owner is self:
+                        slot.tensor = None
+            self.active = self.current = None
+
+    def free(self) -> None:
+        """Free the working memory of a closed pager."""
+        self.phases, self._converted = [], []
+        self._area = StreamArea(0)
+
+    # loading
+
+    def _learn(self, phase: PagedPhase) -> None:
+        before, last = self._last
+        if last >= 0:
+            self._next[last] = self._next_after[before, last] = phase.index
+        self._last = (last, phase.index)
+
+    def _predict(self, index: int) -> int:
+        """Return the number of the phase that is expected after a phase."""
+        return self._next_after.get((self._last[0], index), self._next.get(index, 0))
+
+    def _list_expected(self, first: int) -> Iterator[PagedPhase]:
+        """Yield the phases that are expected to be used, from phase number `first` on, each once."""
+        before, at = self._last[1], first
+        seen: set[int] = set()
+        while at not in seen:
+            seen.add(at)
+            yield self.phases[at]
+            before, at = at, self._next_after.get((before, at), self._next[at])
+
+    def _load_ahead(self, first: int) -> None:
+        """Start to load the phases that are expected next, while there is memory for them."""
+        needed: list[PagedPhase] = [] if self.active is None else [self.active]
+        for phase in self._list_expected(first):
+            if len(needed) > 4:
+                break
+            if not phase.resident and phase.block is None and not self._start_load(phase, needed):
+                break
+            if not phase.resident:
+                needed.append(phase)
+
+    def _start_load(self, phase: PagedPhase, needed: Sequence[PagedPhase]) -> bool:
+        """Start to load a phase into memory that the `needed` phases do not use; return False if there is none."""
+        apart = needed[0].block if needed else None
+        block = self._area.allocate(phase.layout.nbytes, apart_from=apart)
+        if block is None:
+            for other in self._list_droppable(needed):
+                self._drop(other)
+                block = self._area.allocate(phase.layout.nbytes, apart_from=apart)
+                if block is not None:
+                    break
+        if block is None:
+            return False
+        self._read_into(phase, block)
+        return True
+
+    def _list_droppable(self, needed: Sequence[PagedPhase]) -> list[PagedPhase]:
+        """Return the streamed phases in memory that are not needed; the phase that is used last comes first."""
+        rank = {phase.index: number for number, phase in enumerate(self._list_expected(self._predict(self._last[1])))}
+        held = [p for p in self.phases if p.block is not None and not p.resident and p not in needed]
+        return sorted(held, key=lambda p: -rank.get(p.index, len(self.phases)))
+
+    def _read_into(self, phase: PagedPhase, block: AreaBlock) -> None:
+        phase.block, phase.recorded, phase.loaded = block, False, False
+        self.counts.loads += 1
+        try:
+            phase.loading = self._reader.start_read(phase.layout, block.region.memory)
+        except BaseException:
+            phase.block = None
+            self._area.release(block)
+            raise
+
+    def _finish_load(self, phase: PagedPhase, requested: float) -> None:
+        """Wait until a phase is loaded, and give its weights to the network."""
+        if phase.block is None:
+            if self._ahead and self._last[0] >= 0:
+                self.counts.misses += 1
+            if not self._start_load(phase, []):
+                self._read_into(phase, self._area.allocate_extra(phase.layout.nbytes))
+        loading = phase.loading
+        assert loading is not None
+        assert phase.block is not None
+        try:
+            loading.wait()
+            self._take_hold()
+        except Exception:  # an interrupt (Ctrl-C) leaves the load as it is
+            loading.cancel()
+            self._drop(phase)
+            raise
+        if not phase.recorded:
+            phase.recorded = True
+            self._timeline.add(
+                Event(
+                    device=self.device,
+                    phase=phase.index,
+                    kind="load",
+                    start=loading.start,
+                    stop=loading.stop,
+                    bytes=loading.nbytes,
+                )
+            )
+            if self._ahead and loading.stop > requested:
+                now = time.perf_counter()
+                self._timeline.add(Event(device=self.device, phase=phase.index, kind="wait", start=requested, stop=now))
+        if not phase.loaded or phase.converted:
+            into = self._choose_conversion_region(phase) if phase.converted else None
+            self._give_weights(phase, phase.block.region, into)
+            phase.loaded = True
+
+    def _load_resident(self) -> None:
+        """Load the resident phases, each into memory of its own."""
+        resident = [phase for phase in self.phases if phase.resident]
+        sizes = [phase.converted or (0 if self._mapped else phase.layout.nbytes) for phase in resident]
+        regions = WorkingArena(sizes).regions if resident else []
+        for phase, region in zip(resident, regions, strict=True):
+            if phase.converted or self._mapped is not None:
+                block = None if self._mapped is not None else self._area.allocate(phase.layout.nbytes)
+                if block is None:
+                    block = self._area.allocate_extra(phase.layout.nbytes)
+                self._reader.read(phase.layout, block.region.memory)
+                with self._reader.hold():
+                    self._give_weights(phase, block.region, region if phase.converted else None)
+                if phase.converted:
+                    self._area.release(block)
+            else:
+                self._reader.read(phase.layout, region.memory)
+                self._give_weights(phase, region, None)
+            phase.loaded = True
+
+    def _give_weights(self, phase: PagedPhase, source: MemoryRegion, into: MemoryRegion | None) -> None:
+        at = 0
+        with torch.inference_mode(False), torch.no_grad():
+            for slot, tensor, place in phase.places:
+                if slot.owner is not self:
+                    continue
+                value = view_as(source, place, tensor.dtype, tensor.shape)
+                if into is not None:
+                    wide = into.view(at, slot.dtype, (slot.nbytes // slot.dtype.itemsize,))
+                    wide = wide.view(slot.shape) if slot.strides is None else wide.as_strided(slot.shape, slot.strides)
+                    value = wide.copy_(value)
+                    at += get_converted_bytes(slot)
+                slot.set_tensor(value)
+
+    def _choose_conversion_region(self, phase: PagedPhase) -> MemoryRegion:
+        """Return the memory for converted weights; new memory while the network still uses the last ones."""
+        for other in self.phases:
+            if other.converted and not other.resident and other.loaded:
+                self._keep_written(other)
+                self._clear_slots(other)
+                other.loaded = False
+        region = self._converted[0]
+        if torch._C._storage_Use_Count(region.data.untyped_storage()._cdata) > 2:
+            region = self._converted[0] = WorkingArena([self.plan.shares.converted]).regions[0]
+        return region
+
+    def _drop(self, phase: PagedPhase) -> None:
+        """Free the memory of a phase."""
+        if phase.loading is not None and not phase.loaded:
+            phase.loading.cancel()
+        self._keep_written(phase)
+        self._clear_slots(phase)
+        block, phase.block, phase.loading, phase.loaded = phase.block, None, None, False
+        if block is not None:
+            self._area.release(block)
+
+    def _clear_slots(self, phase: PagedPhase) -> None:
+        for slot, _, _ in phase.places:
+            if slot.owner is self:
+                slot.tensor = None
+
+    def _keep_written(self, phase: PagedPhase) -> None:
+        """Keep the weights in memory that the network wrote into (buffers, embeddings with `max_norm`)."""
+        for slot, _, _ in phase.places:
+            if slot.owner is self and slot.is_written:
+                assert slot.tensor is not None
+                with torch.inference_mode(False), torch.no_grad():
+                    slot.set_tensor(slot.tensor.detach().clone())
+                slot.owner = None
+
+    def _take_hold(self) -> None:
+        self._drop_hold()
+        hold = self._reader.hold()
+        hold.__enter__()
+        self._hold = hold
+
+    def _drop_hold(self) -> None:
+        if self._hold is not None:
+            hold, self._hold = self._hold, None
+            hold.__exit__(None, None, None)

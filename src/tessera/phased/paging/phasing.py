@@ -1,0 +1,307 @@
+"""Phases of a network from its units: their boundaries, their layout in the store, and the division of the budget."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import torch
+
+from tessera.errors import TesseraError, suggest_similar
+from tessera.phased.memory.budget import ALIGNMENT_BYTES, PhaseNeed, choose_resident, compute_max_phase_bytes
+from tessera.phased.network.phase_starts import TARGET_PHASE_BYTES, UnitCost, choose_phase_starts, find_phase_starts
+from tessera.phased.paging.network_copy import NetworkCopy, WeightUnit
+from tessera.phased.paging.weight_table import WeightSlot
+from tessera.phased.plan import MIN_PHASES, Phase, PhasingRequest, get_host_balance
+from tessera.phased.store.layout import PhaseLayout, lay_out_phase
+from tessera.phased.store.weights_file import DTYPE_CODES, SAFETENSORS_DTYPES, StoredTensor
+from tessera.phased.store.weights_writer import WeightEntry, plan_file
+from tessera.phased.traits import WEIGHT_DTYPES
+from tessera.report.figures import format_bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryShares:
+    """A divided budget: bytes of the stream area, of the area for converted weights, and of resident phases.
+
+    `pinned` bytes are weights of the network that always stay in memory. `regions` is the number of phases that a
+    mapped file holds at the same time.
+    """
+
+    stream: int
+    converted: int
+    resident: tuple[int, ...]
+    resident_bytes: int
+    pinned: int
+    regions: int
+
+    @property
+    def nbytes(self) -> int:
+        return self.stream + self.converted + self.resident_bytes + self.pinned
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PagingPlan:
+    """The phases of a network in the order of their use, their layouts, and the division of the working memory."""
+
+    phases: tuple[Phase, ...]
+    groups: tuple[tuple[int, ...], ...]
+    layouts: tuple[PhaseLayout, ...]
+    shares: MemoryShares
+
+
+def build_entries(network: NetworkCopy, names: Sequence[str], dtype: str | None) -> list[WeightEntry]:
+    """Return the entries of weights in a new file; `dtype` applies to floating-point weights only."""
+    if dtype is not None and dtype not in WEIGHT_DTYPES:
+        raise TesseraError("unknown dtype for stored weights", got=dtype, allowed=WEIGHT_DTYPES)
+    entries = []
+    for name in names:
+        slot = network.slots[name]
+        stored = getattr(torch, dtype) if dtype is not None and slot.dtype.is_floating_point else slot.dtype
+        if stored not in DTYPE_CODES:
+            raise TesseraError(
+                f"{name} has a dtype that cannot be stored", got=str(stored), allowed=map(str, DTYPE_CODES)
+            )
+        entries.append(WeightEntry(name=name, dtype=stored, shape=slot.shape))
+    return entries
+
+
+def match_tensors(
+    network: NetworkCopy,
+    tensors: Mapping[str, StoredTensor],
+    dtype: str | None,
+    unsupported: Mapping[str, str] | None = None,
+) -> dict[str, StoredTensor]:
+    """Return the stored tensor of every weight, or raise an error that names weights that do not match.
+
+    `unsupported` are tensors of the file with a dtype that torch does not have, which the network must not need.
+    """
+    matches: dict[str, StoredTensor] = {}
+    missing = []
+    for name, slot in network.slots.items():
+        tensor = next((tensors[alias] for alias in slot.names if alias in tensors), None)
+        if tensor is None:
+            if code := next((unsupported[alias] for alias in slot.names if alias in (unsupported or {})), ""):  # type: ignore[index]
+                raise TesseraError(f"{name} has a dtype that cannot be streamed", got=code, allowed=SAFETENSORS_DTYPES)
+            missing.append(name)
+            continue
+        if tensor.shape != slot.shape:
+            raise TesseraError(
+                f"the file does not match the model: the shape of {name} differs",
+                got=tensor.shape,
+                allowed=str(slot.shape),
+            )
+        wanted = getattr(torch, dtype, None) if dtype is not None and slot.dtype.is_floating_point else slot.dtype
+        convertible = dtype is None and tensor.dtype.is_floating_point and slot.dtype.is_floating_point
+        if tensor.dtype != wanted and not convertible:
+            raise TesseraError(
+                f"the file does not match the model: the dtype of {name} differs",
+                got=str(tensor.dtype),
+                allowed=str(wanted),
+                do="convert the model or the file",
+            )
+        matches[name] = tensor
+    if missing:
+        more = f" and {len(missing) - 1} others are" if len(missing) > 1 else " is"
+        raise TesseraError(
+            f"the file does not match the model: {missing[0]}{more} missing", do=suggest_similar(missing[0], tensors)
+        )
+    return matches
+
+
+def needs_conversion(slot: WeightSlot, tensor: StoredTensor) -> bool:
+    """Return whether a weight is copied after it is loaded: to another dtype, memory format or alignment."""
+    return tensor.dtype != slot.dtype or slot.strides is not None or tensor.start % tensor.dtype.itemsize != 0
+
+
+def get_converted_bytes(slot: WeightSlot) -> int:
+    """Return the bytes of a converted weight in its area."""
+    return slot.nbytes + -slot.nbytes % ALIGNMENT_BYTES
+
+
+def plan_phases(
+    network: NetworkCopy,
+    tensors: Mapping[str, StoredTensor],
+    request: PhasingRequest,
+    *,
+    order: Sequence[int] | None = None,
+    flops: Sequence[int] | None = None,
+) -> PagingPlan:
+    """Group the units of a network into phases, in the order of their use, and divide the budget among them."""
+    order = list(range(len(network.units))) if order is None else list(order)
+    order += [unit for unit in range(len(network.units)) if unit not in set(order)]
+    units = [network.units[number] for number in order]
+    alone = [_measure_units(network, tensors, [unit], request) for unit in units]
+    if request.starts is not None:
+        starts = find_phase_starts([unit.module for unit in units], request.starts)
+    else:
+        largest = max(need.buffer for need in alone)
+        widening = max((need.wide / need.buffer for need in alone if need.buffer), default=0.0)
+        limit = compute_max_phase_bytes(
+            request.schedule,
+            request.devices,
+            max(1, request.budget - network.pinned_bytes),
+            largest_unit=largest,
+            widening=widening,
+        )
+        target = min(TARGET_PHASE_BYTES, sum(need.buffer for need in alone) // MIN_PHASES)
+        if request.fine:
+            limit = 0
+        costs = [
+            UnitCost(bytes=need.buffer, flops=None if flops is None else flops[order[number]])
+            for number, need in enumerate(alone)
+        ]
+        balance = 1.0 if flops is None else get_host_balance(request.store, request.cold, "float32", request.cores)
+        most = target if flops is None else max(largest, target)
+        starts = choose_phase_starts(costs, min(limit, most), balance)
+    spans = list(zip(starts, [*starts[1:], len(units)], strict=True))
+    groups = [units[start:stop] for start, stop in spans]
+    needs = [_measure_units(network, tensors, group, request) for group in groups]
+    if request.starts is None and not request.fine and not _fits(needs, request, network.pinned_bytes):
+        return plan_phases(network, tensors, replace(request, fine=True), order=order, flops=flops)
+    shares = divide_memory(needs, request, network.pinned_bytes)
+    layouts = [
+        lay_out_phase([tensors[name] for unit in group for name in unit.weights], mapped=request.store.mapped)
+        for group in groups
+    ]
+    numbers = [tuple(order[start:stop]) for start, stop in spans]
+    phases = tuple(
+        _build_phase(index, group, layout, network, index in shares.resident, _sum_flops(flops, numbers[index]))
+        for index, (group, layout) in enumerate(zip(groups, layouts, strict=True))
+    )
+    return PagingPlan(phases=phases, groups=tuple(numbers), layouts=tuple(layouts), shares=shares)
+
+
+def _sum_flops(flops: Sequence[int] | None, units: Sequence[int]) -> int | None:
+    return None if flops is None else sum(flops[unit] for unit in units)
+
+
+def plan_unit_file(network: NetworkCopy, dtype: str | None) -> dict[str, StoredTensor]:
+    """Return the layout of a file in which every unit begins at a page."""
+    return plan_file([build_entries(network, unit.weights, dtype) for unit in network.units])
+
+
+def compute_least_budget(network: NetworkCopy, tensors: Mapping[str, StoredTensor], request: PhasingRequest) -> int:
+    """Return the smallest budget in bytes with which a schedule can run a network, with every unit as a phase."""
+    needs = [_measure_units(network, tensors, [unit], request) for unit in network.units]
+    if request.schedule.holds_all_weights:
+        return sum(need.resident for need in needs) + network.pinned_bytes
+    least = request.schedule.limit_buffers(request.schedule.count_buffers(request.devices)[0], len(needs))
+    return compute_window(needs, least) + max(need.wide for need in needs) + network.pinned_bytes
+
+
+def compute_window(needs: Sequence[PhaseNeed], count: int) -> int:
+    """Return the largest sum of `count` phases that follow each other; the first phase follows the last.
+
+    >>> needs = [PhaseNeed(name="", units=(), buffer=size, wide=0) for size in (4, 1, 3)]
+    >>> compute_window(needs, 1), compute_window(needs, 2), compute_window(needs, 5)
+    (4, 7, 8)
+    """
+    count = min(count, len(needs))
+    sizes = [need.buffer for need in needs]
+    return max(sum(sizes[(start + step) % len(sizes)] for step in range(count)) for start in range(len(sizes)))
+
+
+def _fits(needs: Sequence[PhaseNeed], request: PhasingRequest, pinned: int) -> bool:
+    """Return whether the budget holds as many phases in a row as the schedule needs to load ahead."""
+    if request.schedule.holds_all_weights:
+        return True
+    least = request.schedule.count_buffers(request.devices)[0]
+    return compute_window(needs, least) + max(need.wide for need in needs) + pinned <= request.budget
+
+
+def divide_memory(needs: Sequence[PhaseNeed], request: PhasingRequest, pinned: int) -> MemoryShares:
+    """Divide the budget among phases, or raise an error that names the phase that is too large.
+
+    A budget for one phase suffices for every schedule. A phase is loaded ahead only if there is memory for two.
+    """
+    schedule, budget = request.schedule, request.budget - pinned
+    keep = request.keep and schedule.keeps_phases
+    everything = sum(need.resident for need in needs)
+    staging = max((need.buffer for need in needs if need.wide), default=0)  # resident phases are converted from here
+    if schedule.holds_all_weights or (keep and everything + staging <= budget):
+        return MemoryShares(
+            stream=staging,
+            converted=0,
+            resident=tuple(range(len(needs))),
+            resident_bytes=everything,
+            pinned=pinned,
+            regions=1,
+        )
+    least, most = (schedule.limit_buffers(count, len(needs)) for count in schedule.count_buffers(request.devices))
+    converted = max(need.wide for need in needs)
+    windows = {count: compute_window(needs, count) for count in range(1, most + 1)}
+    fitting = [count for count, size in windows.items() if size + converted <= budget]
+    if not fitting:
+        raise _build_budget_error(needs, windows[1], windows[least], converted, pinned, request.budget)
+    resident = choose_resident(needs, budget - windows[fitting[-1]] - converted) if keep else ()
+    streamed = [need for index, need in enumerate(needs) if index not in resident]
+    regions = min(fitting[-1], len(streamed))
+    # If few phases remain between resident ones, other phases follow each other.
+    stream = min(compute_window(streamed, regions), windows[fitting[-1]])
+    stream = max(stream, max(need.buffer for need in streamed), staging if resident else 0)
+    return MemoryShares(
+        stream=stream,
+        converted=max(need.wide for need in streamed),
+        resident=resident,
+        resident_bytes=sum(needs[index].resident for index in resident),
+        pinned=pinned,
+        regions=regions,
+    )
+
+
+def _build_budget_error(
+    needs: Sequence[PhaseNeed], alone: int, window: int, converted: int, pinned: int, budget: int
+) -> TesseraError:
+    index, need = max(enumerate(needs), key=lambda item: item[1].buffer + item[1].wide)
+    parts = [f"{format_bytes(alone)} for the largest phase"]
+    parts += [f"{format_bytes(converted)} for weights converted after loading"] if converted else []
+    parts += [f"{format_bytes(pinned)} for weights that always stay in memory"] if pinned else []
+    remedies = [f"raise the budget to {alone + converted + pinned} bytes or more"]
+    if window > alone:
+        remedies[0] += f" ({window + converted + pinned} to load ahead)"
+    if len(need.units) > 1:
+        remedies.append(f"begin phases at more of its modules: {', '.join(need.units[1:6])}")
+    return TesseraError(
+        f"phase {index} ({need.name or 'the network itself'}) does not fit into the budget: "
+        f"the phases require {' and '.join(parts)}",
+        got=format_bytes(budget),
+        do=", or ".join(remedies),
+    )
+
+
+def _measure_units(
+    network: NetworkCopy, tensors: Mapping[str, StoredTensor], units: Sequence[WeightUnit], request: PhasingRequest
+) -> PhaseNeed:
+    names = [name for unit in units for name in unit.weights]
+    converted = [name for name in names if needs_conversion(network.slots[name], tensors[name])]
+    # If one weight of a phase is converted, all of them are in the area of converted weights.
+    wide = sum(get_converted_bytes(network.slots[name]) for name in names) if converted else 0
+    return PhaseNeed(
+        name=units[0].module,
+        units=tuple(unit.module for unit in units),
+        buffer=lay_out_phase([tensors[name] for name in names]).nbytes,
+        wide=wide,
+    )
+
+
+def _build_phase(
+    index: int,
+    units: Sequence[WeightUnit],
+    layout: PhaseLayout,
+    network: NetworkCopy,
+    resident: bool,
+    flops: int | None,
+) -> Phase:
+    modules = tuple(unit.module for unit in units)
+    names = tuple(name for unit in units for name in unit.weights)
+    return Phase(
+        index=index,
+        name=modules[0] if len(modules) == 1 else f"{modules[0]} … {modules[-1]}",
+        modules=modules,
+        tensors=names,
+        bytes=layout.stored_bytes,
+        working_bytes=sum(network.slots[name].nbytes for name in names),
+        flops=flops,
+        resident=resident,
+    )
