@@ -39,7 +39,7 @@ OptionLister = Callable[[GridLayer, ConvSetup], list[LayerOption]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NetworkStep:
+class NetworkPlanStep:
     """One operation of a planned network: seconds of the operation, and seconds to reshard the input."""
 
     name: str
@@ -54,9 +54,9 @@ class PlanPath:
     """The fastest sequence of steps that produces a tensor in a placement, and its time in seconds."""
 
     seconds: float
-    steps: tuple[NetworkStep, ...] = ()
+    steps: tuple[NetworkPlanStep, ...] = ()
 
-    def extend(self, *steps: NetworkStep) -> PlanPath:
+    def extend(self, *steps: NetworkPlanStep) -> PlanPath:
         return PlanPath(self.seconds + sum(step.seconds + step.resharding for step in steps), self.steps + steps)
 
 
@@ -69,7 +69,7 @@ class NetworkPlan:
 
     network: GridNetwork
     machine: Machine
-    steps: tuple[NetworkStep, ...]
+    steps: tuple[NetworkPlanStep, ...]
 
     @property
     def seconds(self) -> float:
@@ -205,7 +205,7 @@ class _NetworkPlanner:
             if option.source not in nearest:
                 nearest[option.source] = self._find_fastest_path(paths, option.source)
             path, resharding = nearest[option.source]
-            step = NetworkStep(
+            step = NetworkPlanStep(
                 name=layer.name, kind=layer.kind, seconds=option.seconds, resharding=resharding, option=option
             )
             _keep_faster_path(extended, option.target, path.extend(step))
@@ -251,7 +251,7 @@ class _NetworkPlanner:
         def add_step(placement: ShardPlacement | None, path: PlanPath) -> PlanPath:
             resharding = self._predict_resharding_seconds(placement, target)
             return path.extend(
-                NetworkStep(
+                NetworkPlanStep(
                     name=name, kind="add", seconds=predict_addition_seconds(target, self.setup), resharding=resharding
                 )
             )
@@ -264,7 +264,7 @@ class _NetworkPlanner:
             assert placement is not None
             target, seconds = plan_global_pool(placement, self.setup, batch)
             _keep_faster_path(
-                extended, target, path.extend(NetworkStep(name=layer.name, kind=layer.kind, seconds=seconds))
+                extended, target, path.extend(NetworkPlanStep(name=layer.name, kind=layer.kind, seconds=seconds))
             )
         return extended
 
