@@ -179,3 +179,28 @@ def compute_volume(worker: Worker, mesh: str) -> Any:
 )
 def test_volumes_are_split_along_any_dims(four_workers: Workers, mesh: str, parts: Any) -> None:
     assert four_workers.run(f"{__name__}:compute_volume", mesh) == parts
+
+
+def draw_in_replicas(worker: Worker) -> tuple[int, Tensor]:
+    """Worker function: dropout in two replicas of two spatial ranks, seeded by replica."""
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.nn.parallel import DistributedDataParallel
+
+    worker.connect()
+    mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("data", "space"))
+    replica = mesh["data"].get_local_rank()
+    parallel = parallelize(nn.Sequential(nn.Conv2d(3, 4, 1), nn.Dropout(0.5)).double(), mesh["space"])
+    model = DistributedDataParallel(parallel, process_group=mesh["data"].get_group())
+    torch.manual_seed(100 * replica + mesh["space"].get_local_rank())  # the second rank takes the state of the first
+    output = parallel.gather(model(make_image()))
+    return replica, output.detach() == 0
+
+
+def test_replicas_draw_different_random_numbers_and_ranks_of_an_image_the_same(four_workers: Workers) -> None:
+    results = four_workers.run(f"{__name__}:draw_in_replicas")
+    masks = dict(results)
+    assert all(torch.equal(mask, masks[replica]) for replica, mask in results)
+    assert not torch.equal(masks[0], masks[1])
+    for replica, mask in masks.items():
+        torch.manual_seed(100 * replica)
+        assert torch.equal(mask, F.dropout(torch.ones(mask.shape, dtype=torch.float64), 0.5) == 0)

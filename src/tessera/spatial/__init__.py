@@ -1,7 +1,7 @@
 """Convolutional networks on images that are split over ranks, with halo exchanges where layers need them.
 
-`parallelize` splits a network; `halo_exchange` is the differentiable exchange that its layers use. torch is imported on
-first use.
+`parallelize` splits a network; `to_dtensor` and `from_dtensor` convert its tensors; `halo_exchange` is the
+differentiable exchange that halo benchmarks use. torch is imported on first use.
 """
 
 from __future__ import annotations
@@ -12,6 +12,8 @@ from importlib import import_module
 EXPORTS = {
     "ParallelModel": "tessera.spatial.parallel_model",
     "parallelize": "tessera.spatial.parallel_model",
+    "from_dtensor": "tessera.spatial.tensor.dtensors",
+    "to_dtensor": "tessera.spatial.tensor.dtensors",
     "halo_exchange": "tessera.spatial.exchange",
 }
 

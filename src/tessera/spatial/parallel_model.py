@@ -32,7 +32,7 @@ from tessera.spatial.tensor.layout import make_plain_layout, split_dims_evenly
 from tessera.spatial.tensor.split_tensor import SplitGroup, SplitTensor
 from tessera.spatial.tensor.weights import broadcast_weights, describe_weights
 from tessera.transport.all_reduce import HalfPrecisionSum
-from tessera.transport.process_groups import get_world_transport
+from tessera.transport.process_groups import get_group_of_ranks, get_world_transport
 from tessera.transport.transport import Transport
 
 IMAGE_DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16)  # ranks send the index of a dtype
@@ -75,11 +75,13 @@ def parallelize(
         raise TesseraError("halo_depth", got=halo_depth, allowed="auto, or a number from 1")
     if isinstance(mesh, DeviceMesh):
         counts = tuple(mesh.mesh.shape)
-        process_group = mesh.get_group() if mesh.ndim == 1 else mesh._flatten().get_group()
+        process_group = mesh.get_group() if mesh.ndim == 1 else get_group_of_ranks(mesh.mesh.flatten().tolist())
     else:
         counts = read_mesh(mesh)
     transport = transport or get_world_transport(prod(counts), process_group)
     group = SplitGroup(transport, counts, strict=strict, halo_depth=halo_depth)
+    if isinstance(mesh, DeviceMesh):
+        group.device_mesh = mesh
     if image_size is not None:
         size = (image_size,) * max(2, len(counts)) if isinstance(image_size, int) else tuple(image_size)
         check_image_size(size, counts)

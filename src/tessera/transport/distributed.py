@@ -25,6 +25,7 @@ class DistributedTransport:
     def __init__(self, group: dist.ProcessGroup | None = None) -> None:
         self._group = group
         self.rank, self.size = dist.get_rank(group), dist.get_world_size(group)
+        self.global_ranks = dist.get_process_group_ranks(group or dist.group.WORLD)
         self.name = str(dist.get_backend(group))
         self.traits = TransportTraits(messages=self.name)
         self._device = torch.device(BACKEND_DEVICES.get(self.name, "cpu"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cache
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -15,6 +16,24 @@ from tessera.transport.transport import Transport
 
 _group_transports: WeakKeyDictionary[Any, Transport] = WeakKeyDictionary()
 _get_single_rank = cache(open_single_rank)
+_groups_of_ranks: WeakKeyDictionary[Any, dict[tuple[int, ...], dist.ProcessGroup]] = WeakKeyDictionary()
+
+
+def get_group_of_ranks(ranks: Sequence[int]) -> dist.ProcessGroup:
+    """Return a process group of some ranks, all of which make this call; repeated calls return the same group.
+
+    `DeviceMesh._flatten` is no alternative: once it was called, torch 2.13 gathers DTensors of that mesh wrongly if two
+    dims of the mesh shard the same dim unevenly.
+    """
+    world = dist.group.WORLD
+    assert world is not None
+    groups = _groups_of_ranks.setdefault(world, {})
+    key = tuple(sorted(ranks))
+    if len(key) == dist.get_world_size():
+        return world
+    if key not in groups:
+        groups[key] = dist.new_group(list(key), use_local_synchronization=True)
+    return groups[key]
 
 
 def get_world_transport(ranks: int, group: dist.ProcessGroup | None = None) -> Transport:

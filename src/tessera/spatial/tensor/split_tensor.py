@@ -19,6 +19,7 @@ from typing import Any, Literal, overload
 
 import torch
 from torch import Tensor
+from torch.distributed.device_mesh import DeviceMesh
 from torch.utils._mode_utils import no_dispatch
 from torch.utils._pytree import tree_flatten, tree_leaves, tree_map_only, tree_unflatten
 
@@ -81,6 +82,7 @@ class SplitGroup:
             )
         self.transport, self.mesh, self.strict, self.halo_depth = transport, tuple(mesh), strict, halo_depth
         self.rank, self.ranks = transport.rank, transport.size
+        self.device_mesh: DeviceMesh | None = None  # of DTensors
         self.log = OperationLog()
         self.add_weights: Callable[[Tensor], object] = transport.all_reduce
         self.plans: dict[Any, Any] = {}  # of the current image size
