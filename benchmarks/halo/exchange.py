@@ -25,6 +25,7 @@ from parts import limit_to_two_cores
 from tessera.errors import BenchmarkFailed
 from tessera.geometry import HaloPlan, Mesh, Partition, Window
 from tessera.launch import LaunchConfig, Worker, Workers
+from tessera.launch.config import SpawnMethod
 from tessera.measure.clock import MACHINE_CLOCK
 from tessera.measure.interleave import estimate_paired_ratio
 from tessera.measure.joins import join_ranks
@@ -37,6 +38,9 @@ from tessera.transport.registry import open_transport
 from tessera.transport.transport import Transport
 
 BORDER_BYTES = {"1 KB": 1 << 10, "16 KB": 1 << 14, "256 KB": 1 << 18, "4 MB": 1 << 22}
+SHARED_TRANSPORTS = {"mpiexec": "shared", "torchrun": "shm"}  # the transport through shared memory of each launcher
+TORCHRUN_VARIANTS = ("copy_", "shm", "gloo")
+TORCHRUN_SIZES = ("1 KB", "256 KB", "4 MB")
 ALL_VARIANTS = ("copy_", "shared", "mpi", "gloo", "written, copy_", "written, shared")
 SECONDS_PER_SIZE = 3.0  # time budget for all variants of one size
 REPEATS, DISCARDED_REPEATS = 10, 3  # samples in a row per variant, and how many of them are discarded
@@ -76,19 +80,36 @@ def run(say: Callable[[str], None]) -> dict[str, Any]:
         results = {f"{name}, in turns": _measure_borders(say, name, 2, ALL_VARIANTS) for name in BORDERS}
         results[REPEATED] = _measure_borders(say, CONTIGUOUS, 2, ALL_VARIANTS, repeats=REPEATS)
         crowded = _measure_borders(say, CONTIGUOUS, 4, ("shared", "mpi"), repeats=REPEATS)
-    verdicts = _judge_targets(results[REPEATED], crowded)
-    lines = _format_lines(results, crowded, verdicts)
-    return {"2 ranks": results, "4 ranks on 2 cores": crowded, "targets": verdicts, "lines": lines}
+        torchrun = {
+            ranks: _measure_borders(say, CONTIGUOUS, ranks, TORCHRUN_VARIANTS, repeats=REPEATS, spawn="torchrun")
+            for ranks in (2, 4)
+        }
+    verdicts = [*_judge_targets(results[REPEATED], crowded), *_judge_torchrun(torchrun)]
+    lines = [*_format_lines(results, crowded), *_format_torchrun(torchrun), *_format_verdicts(verdicts)]
+    return {
+        "2 ranks": results,
+        "4 ranks on 2 cores": crowded,
+        "torchrun": torchrun,
+        "targets": verdicts,
+        "lines": lines,
+    }
 
 
 def _measure_borders(
-    say: Callable[[str], None], border: str, ranks: int, names: Sequence[str], *, repeats: int = 1
+    say: Callable[[str], None],
+    border: str,
+    ranks: int,
+    names: Sequence[str],
+    *,
+    repeats: int = 1,
+    spawn: SpawnMethod = "mpiexec",
 ) -> dict[str, dict[str, Any]]:
     """Return for each size the seconds of every variant, and the ratio of each variant to the copy."""
     results = {}
-    with Workers(LaunchConfig(spawn="mpiexec", workers=ranks, env={"GLOO_SOCKET_IFNAME": "lo"})) as workers:
-        for title, size in BORDER_BYTES.items():
-            say(f"exchange, {ranks} ranks, {border}, {title}")
+    with Workers(LaunchConfig(spawn=spawn, workers=ranks, env={"GLOO_SOCKET_IFNAME": "lo"})) as workers:
+        for title in BORDER_BYTES if spawn == "mpiexec" else TORCHRUN_SIZES:
+            size = BORDER_BYTES[title]
+            say(f"exchange, {ranks} ranks of {spawn}, {border}, {title}")
             by_rank = workers.run("halo.exchange:measure_variants", border, size, names, repeats, time_limit=120.0)
             values = {name: join_ranks([rank_values[name] for rank_values in by_rank]) for name in names}
             results[title] = {name: _summarize_variant(name, values) for name in names}
@@ -127,7 +148,7 @@ def measure_variants(
                         series[name].take()
                         dist.barrier()
                     else:
-                        worker.sync.barrier()
+                        _open_transport(SHARED_TRANSPORTS[worker.spawn], worker).barrier()
                         series[name].take()
     discarded = min(DISCARDED_REPEATS, repeats - 1)
     return {
@@ -142,17 +163,20 @@ def measure_variants(
 
 def _make_functions(worker: Worker, border: Border, size: int, names: Sequence[str]) -> dict[str, Fn]:
     plan = border.plan(size, worker.size)
-    shared, mpi = (_make_exchange(_open_transport(name, worker), border, plan) for name in ("shared", "mpi"))
+    shared_name = SHARED_TRANSPORTS[worker.spawn]
+    shared = _make_exchange(_open_transport(shared_name, worker), border, plan)
     copies, writes = _make_local_copies(shared, border)
     fresh = [torch.full_like(view, worker.rank + 1) for view in _get_sent_views(shared)]
     sent = list(zip(_get_sent_views(shared), fresh, strict=True))
     functions: dict[str, Fn] = {
         "copy_": lambda: _copy_pairs(copies),
-        "shared": lambda: _run_exchange(shared),
-        "mpi": lambda: _run_exchange(mpi),
+        shared_name: lambda: _run_exchange(shared),
         "written, copy_": lambda: (_copy_pairs(writes), _copy_pairs(copies)),
         "written, shared": lambda: (shared.settle(), _copy_pairs(sent), shared.start(), shared.finish()),
     }
+    if "mpi" in names:
+        mpi = _make_exchange(_open_transport("mpi", worker), border, plan)
+        functions["mpi"] = lambda: _run_exchange(mpi)
     if "gloo" in names:
         functions["gloo"] = _make_gloo(worker, size)
     return functions
@@ -267,9 +291,7 @@ def _judge_targets(results: dict[str, dict[str, Any]], crowded: dict[str, dict[s
     ]
 
 
-def _format_lines(
-    results: dict[str, dict[str, dict[str, Any]]], crowded: dict[str, dict[str, Any]], verdicts: list[dict[str, Any]]
-) -> list[str]:
+def _format_lines(results: dict[str, dict[str, dict[str, Any]]], crowded: dict[str, dict[str, Any]]) -> list[str]:
     lines = []
     for border, sizes in results.items():
         border_title = BORDERS[border.split(",")[0]].title
@@ -288,7 +310,45 @@ def _format_lines(
             f"  {title:7} "
             + ", ".join(f"{name} {summary['median'] * US_PER_SECOND:.1f}" for name, summary in summaries.items())
         )
-    lines.append("targets")
+    return lines
+
+
+def _judge_torchrun(results: dict[int, dict[str, dict[str, Any]]]) -> list[dict[str, Any]]:
+    """Compare the shared memory of torchrun's ranks with its targets."""
+    times = {
+        (ranks, title, name): summary["median"] * US_PER_SECOND
+        for ranks, sizes in results.items()
+        for title, summaries in sizes.items()
+        for name, summary in summaries.items()
+    }
+    limits = [
+        ("torchrun, 1 KB under 10 us", times[2, "1 KB", "shm"], 10.0),
+        (
+            "torchrun, 256 KB at most 1.5x copy_ + 6 us",
+            times[2, "256 KB", "shm"],
+            1.5 * times[2, "256 KB", "copy_"] + 6.0,
+        ),
+    ]
+    for title in TORCHRUN_SIZES:
+        crowded = times[4, title, "shm"]
+        limits.append((f"torchrun, 4 ranks, {title}, under 12x of 2 ranks", crowded / times[2, title, "shm"], 12.0))
+        limits.append((f"torchrun, 4 ranks, {title}, at most gloo", crowded / times[4, title, "gloo"], 1.0))
+    return [
+        {"target": target, "reached": value, "limit": limit, "met": value <= limit} for target, value, limit in limits
+    ]
+
+
+def _format_torchrun(results: dict[int, dict[str, dict[str, Any]]]) -> list[str]:
+    lines = ["ranks of torchrun on 2 cores, repeated; microseconds (median)"]
+    for ranks, sizes in results.items():
+        for title, summaries in sizes.items():
+            cells = [f"{name} {summaries[name]['median'] * US_PER_SECOND:.1f}" for name in TORCHRUN_VARIANTS]
+            lines.append(f"  {ranks} ranks, {title:7} {', '.join(cells)}; {_format_ratio(summaries['shm'])}")
+    return lines
+
+
+def _format_verdicts(verdicts: list[dict[str, Any]]) -> list[str]:
+    lines = ["targets"]
     for verdict in verdicts:
         met = "met" if verdict["met"] else "NOT met"
         lines.append(f"  {verdict['target']:48} {verdict['reached']:.3g} (limit {verdict['limit']:.3g}): {met}")

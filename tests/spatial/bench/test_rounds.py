@@ -61,7 +61,7 @@ def test_the_unsplit_convolution_restores_cores_and_threads():
     thread_counts = []
     samples, notes = measure_unsplit(
         SINGLE_WORKER,
-        problem,
+        problem.footprint,
         lambda: lambda: thread_counts.append(torch.get_num_threads()),
         Sampling(warmup=0, iterations=3),
     )
@@ -75,6 +75,6 @@ def test_the_unsplit_convolution_restores_cores_and_threads():
 def test_an_unsplit_image_that_does_not_fit_is_skipped_with_a_note():
     params = {"image_size": 200_000, "in_channels": 64, "out_channels": 64, "kernel": 3, "padding": 1}
     problem = HaloProblem.of({**params, "num_spatial_parts": 1, "slice_method": "square"})
-    samples, (note,) = measure_unsplit(SINGLE_WORKER, problem, lambda: pytest.fail("computed"), Sampling())
+    samples, (note,) = measure_unsplit(SINGLE_WORKER, problem.footprint, lambda: pytest.fail("computed"), Sampling())
     assert samples is None
     assert "GiB" in note

@@ -43,7 +43,11 @@ def measure_compute(
         )
 
     channels_last, notes = choose_layout(
-        str(case.params["layout"]), lambda last: make_steps(last).make_convolution(), sampling, worker
+        str(case.params["layout"]),
+        lambda last: make_steps(last).make_convolution(),
+        sampling,
+        worker,
+        transport.barrier,
     )
     steps = make_steps(channels_last)
     functions = {
@@ -53,7 +57,8 @@ def measure_compute(
     }
     if overlap != "none":
         functions["sequential"] = steps.make_split("none")
-    samples = sample_rounds(functions, replace(sampling, budget=sampling.budget * (1 - UNSPLIT_SHARE)), worker)
+    split_sampling = replace(sampling, budget=sampling.budget * (1 - UNSPLIT_SHARE))
+    samples = sample_rounds(functions, split_sampling, worker, transport.barrier)
     unsplit_sampling = replace(sampling, budget=sampling.budget * UNSPLIT_SHARE)
     unsplit, unsplit_notes = measure_unsplit(worker, problem.footprint, steps.make_unsplit, unsplit_sampling)
     return HaloMeasurement(

@@ -28,13 +28,13 @@ def measure_exchange(
         )
 
     channels_last, notes = choose_layout(
-        str(case.params["layout"]), lambda last: make_calls(last)["exchange"], sampling, worker
+        str(case.params["layout"]), lambda last: make_calls(last)["exchange"], sampling, worker, transport.barrier
     )
     functions = make_calls(channels_last)
     if borders.received:
         source, target = (torch.zeros(borders.received, dtype=torch.uint8) for _ in range(2))
         functions["copy"] = lambda: target.copy_(source)
-    samples = sample_rounds(functions, sampling, worker)
+    samples = sample_rounds(functions, sampling, worker, transport.barrier)
     seconds = get_median(samples["exchange"])
     figures: dict[str, float] = {name: get_median(samples[name]) for name in ("forward", "copy") if name in samples}
     figures |= {"bytes": borders.received, "moved": borders.total, "neighbours": borders.neighbours}

@@ -40,7 +40,7 @@ def get_dtype(name: str) -> torch.dtype:
 
 
 def choose_layout(
-    layout: str, make: Callable[[bool], Fn], sampling: Sampling, worker: Worker
+    layout: str, make: Callable[[bool], Fn], sampling: Sampling, worker: Worker, barrier: Callable[[], None]
 ) -> tuple[bool, tuple[str, ...]]:
     """Choose the memory layout. Return whether it is channels last, and a note with the reason.
 
@@ -50,6 +50,6 @@ def choose_layout(
         return layout == "channels_last", ()
     calls = {name: make(name == "channels_last") for name in ("contiguous", "channels_last")}
     trial = Sampling(budget=LAYOUT_TRIAL_SHARE * sampling.budget, target=LAYOUT_TRIAL_TARGET)
-    times = {name: get_median(samples) for name, samples in sample_rounds(calls, trial, worker).items()}
+    times = {name: get_median(samples) for name, samples in sample_rounds(calls, trial, worker, barrier).items()}
     faster, slower = sorted(times, key=lambda name: times[name])
     return faster == "channels_last", (f"layout {faster}: takes {times[faster] / times[slower]:.2f}x of {slower}",)

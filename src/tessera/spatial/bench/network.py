@@ -50,7 +50,8 @@ def run_network(
     split = parallelize(model, problem.mesh, transport=transport)
     explanation = split.explain(image)
     half = replace(sampling, budget=sampling.budget * (1 - UNSPLIT_SHARE))
-    samples = sample_rounds({"network": _make_split_step(split, image, backward=backward)}, half, worker)["network"]
+    step = _make_split_step(split, image, backward=backward)
+    samples = sample_rounds({"network": step}, half, worker, transport.barrier)["network"]
     unsplit, notes = measure_unsplit(
         worker,
         sum(parameter.nbytes for parameter in model.parameters())
