@@ -4,7 +4,7 @@
     python benchmarks/halo.py --only exchange    borders of four sizes: our transports, a plain copy, gloo
     python benchmarks/halo.py --only compute     a convolution with its exchange on 2 ranks, and unsplit on 2 threads
     python benchmarks/halo.py --only network     ResNet-50, forward and backward: time, and peak memory of a rank
-    python benchmarks/halo.py --only planner     predicted beside measured steps on 1, 2 and 4 ranks, and published figures
+    python benchmarks/halo.py --only planner     predicted beside measured steps on 1, 2 and 4 ranks; published figures
     python benchmarks/halo.py --only zoo         public networks on split images: exactness (an hour)
     python benchmarks/halo.py --two-hosts        two network namespaces with a slow link: the hidden share
 
