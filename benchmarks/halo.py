@@ -5,6 +5,7 @@
     python benchmarks/halo.py --only compute     a convolution with its exchange on 2 ranks, and unsplit on 2 threads
     python benchmarks/halo.py --only network     ResNet-50, forward and backward: time, and peak memory of a rank
     python benchmarks/halo.py --only networks    public networks on 2 ranks and unsplit: time, peak memory, overhead
+    python benchmarks/halo.py --only planner     predicted beside measured steps on 1, 2 and 4 ranks; published figures
     python benchmarks/halo.py --only zoo         public networks on split images: exactness (half an hour)
     python benchmarks/halo.py --two-hosts        two network namespaces with a slow link: the hidden share
 
@@ -16,7 +17,7 @@ from __future__ import annotations
 
 from parts import log, make_parser, parse_arguments, run_modules
 
-PARTS = ("exchange", "compute", "network", "networks", "zoo", "two-hosts")
+PARTS = ("exchange", "compute", "network", "networks", "planner", "zoo", "two-hosts")
 
 
 def main() -> None:

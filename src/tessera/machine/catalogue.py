@@ -27,7 +27,7 @@ def load_machines(fingerprint: str | None = None) -> dict[str, Machine]:
     """Load every shipped machine by name; with the fingerprint of this host, also `host` if it is calibrated.
 
     >>> sorted(load_machines())
-    ['blackhole-p150', 'grayskull-e150', 'ipu-m2000', 'wormhole-n150']
+    ['a100-pcie-80gb', 'blackhole-p150', 'grayskull-e150', 'ipu-m2000', 'wormhole-n150']
     """
     machines = {name: Machine.read_file(path) for name, path in find_shipped_files().items()}
     host = load_host(fingerprint) if fingerprint else None
