@@ -7,6 +7,7 @@
     python benchmarks/halo.py --only networks    public networks on 2 ranks and unsplit: time, peak memory, overhead
     python benchmarks/halo.py --only planner     predicted beside measured steps on 1, 2 and 4 ranks; published figures
     python benchmarks/halo.py --only zoo         public networks on split images: exactness (half an hour)
+    python benchmarks/halo.py --only wide        halos for 1, 2, 4, 8 convolutions, two hosts with 1 ms latency
     python benchmarks/halo.py --two-hosts        two network namespaces with a slow link: the hidden share
 
 Requires the extra `mpi`. Prints tables and writes benchmarks/results/halo.json with the environment. A part that is run
@@ -17,7 +18,7 @@ from __future__ import annotations
 
 from parts import log, make_parser, parse_arguments, run_modules
 
-PARTS = ("exchange", "compute", "network", "networks", "planner", "zoo", "two-hosts")
+PARTS = ("exchange", "compute", "network", "networks", "planner", "zoo", "wide", "two-hosts")
 
 
 def main() -> None:

@@ -204,3 +204,36 @@ def test_replicas_draw_different_random_numbers_and_ranks_of_an_image_the_same(f
     for replica, mask in masks.items():
         torch.manual_seed(100 * replica)
         assert torch.equal(mask, F.dropout(torch.ones(mask.shape, dtype=torch.float64), 0.5) == 0)
+
+
+def make_deep_network() -> nn.Module:
+    torch.manual_seed(SEED)
+    block = [nn.Conv2d(3, 3, 3, padding=1), nn.BatchNorm2d(3), nn.ReLU(inplace=True)]
+    return nn.Sequential(*block, *block, nn.MaxPool2d(3, 2, 1), *block, nn.Conv2d(3, 2, 5, padding=2)).double()
+
+
+def train_with_wide_halos(worker: Worker, depth: Any) -> list[Tensor]:
+    """Worker function: two steps; return outputs, weight gradients and running statistics."""
+    worker.connect()
+    model = parallelize(make_deep_network(), "2x2" if worker.size == 4 else "1x2", halo_depth=depth)
+    results = []
+    for seed in range(2):
+        output = model(make_image(seed))
+        output.square().sum().backward()
+        results.append(model.gather(output).detach())
+    return [*results, *(weight.grad for weight in model.parameters() if weight.grad is not None), *model.buffers()]
+
+
+@pytest.mark.parametrize("depth", [3, "auto"])
+def test_wide_halos_on_real_ranks(four_workers: Workers, workers: Workers, depth: Any) -> None:
+    model, expected = make_deep_network(), []
+    for seed in range(2):
+        output = model(make_image(seed))
+        output.square().sum().backward()
+        expected.append(output.detach())
+    expected += [weight.grad for weight in model.parameters() if weight.grad is not None]
+    expected += list(model.buffers())
+    for started in (workers, four_workers):
+        for results in started.run(f"{__name__}:train_with_wide_halos", depth):
+            for actual, wanted in zip(results, expected, strict=True):
+                torch.testing.assert_close(actual, wanted, rtol=1e-9, atol=1e-9)

@@ -108,6 +108,12 @@ def test_borders_are_counted_per_rank():
         (["exchange"], {"transport": ["pigeon"]}, "unknown transport"),
         (["exchange"], {"layout": ["diagonal"]}, "unknown layout"),
         (["compute"], {"overlap": ["most"]}, "unknown overlap"),
+        (["compute"], {"fused_layers": [0]}, "--fused-layers"),
+        (["compute"], {"halo_depth": [2]}, "--halo-depth requires --fused-layers of 2 or more"),
+        (["compute"], {"fused_layers": [4], "halo_depth": [0]}, "--halo-depth: got"),
+        (["compute"], {"fused_layers": [4], "overlap": ["split"]}, "--fused-layers does not support --overlap"),
+        (["compute"], {"fused_layers": [5], "padding": [0]}, "layer 4 of 5 does not fit"),
+        (["exchange"], {"fused_layers": [2]}, "--fused-layers applies only to compute"),
         (["validate"], {"rounds": [2]}, "3 or more"),
         (["exchange"], {"out_channels": [4]}, "--out-channels applies only to compute and validate: got 'exchange'"),
         (["validate"], {"backward": [True]}, "--backward applies only to exchange and compute"),
@@ -121,6 +127,13 @@ def test_invalid_options_are_refused(names, axes, says):
         cases(names, **axes)
     assert says in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_fused_layers_are_computed_without_overlap():
+    one, four = cases(["compute"], fused_layers=[4], halo_depth=[1, "auto"], out_channels=[2])
+    assert [case.params["overlap"] for case in (one, four)] == ["none", "none"]
+    assert "halo_depth" not in one.params
+    assert (four.params["fused_layers"], four.params["halo_depth"]) == (4, "auto")
 
 
 def test_axes_apply_to_benchmarks():

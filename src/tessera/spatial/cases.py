@@ -28,6 +28,12 @@ OVERLAPS = ("none", "split", "recompute", "auto")
 LAYOUTS = ("auto", "contiguous", "channels_last")
 MIN_ROUNDS = 3  # the third round detects stale data of the two rounds before
 
+
+def parse_halo_depth(text: str) -> int | str:
+    """Parse `auto` or a whole number."""
+    return text if text == "auto" else parse_int(text)
+
+
 IMAGE, CONVOLUTION, DISTRIBUTION = "image", "convolution", "distribution and execution"
 # Axes that determine the launch come first, so that cases with the same launch are consecutive.
 AXES = Axes(
@@ -183,6 +189,26 @@ AXES = Axes(
             help="weight gradients summed in half precision, in compute --backward",
         ),
         Axis(
+            name="fused_layers",
+            parse=parse_int,
+            default=1,
+            minimum=1,
+            in_key="unless_default",
+            applies_to=("compute",),
+            group=CONVOLUTION,
+            help="convolutions in a row, computed by parallelize",
+        ),
+        Axis(
+            name="halo_depth",
+            parse=parse_halo_depth,
+            default=1,
+            metavar="N|auto",
+            in_key="unless_default",
+            applies_to=("compute",),
+            group=DISTRIBUTION,
+            help="convolutions of --fused-layers that one exchange serves, or auto",
+        ),
+        Axis(
             name="rounds",
             option="--iterations",
             aliases=("--iters",),
@@ -227,9 +253,24 @@ padding=1,slice_method="1x2",transport=auto]']
         values = dict(axes)
         if name == "validate":
             values["overlap"] = [list(axes.get("overlap") or AXES["overlap"].default_values)]
+        if name == "compute":
+            values |= _check_stack(axes)
         expanded += [Case(feature="halo", name=name, params=params) for params in expand_params(name, values)]
     expanded.sort(key=lambda case: (str(case.params["transport"]), int(case.params["num_spatial_parts"])))
     return list({case.key: case for case in expanded}.values())
+
+
+def _check_stack(axes: Mapping[str, Sequence[Any]]) -> dict[str, list[str]]:
+    """Check the options of several convolutions in a row. Return the axes that they set: nothing overlaps."""
+    depths, is_stack = axes.get("halo_depth", ()), max(axes.get("fused_layers", ()), default=1) > 1
+    for depth in depths:
+        if depth != "auto" and (not isinstance(depth, int) or depth < 1):
+            raise TesseraError("--halo-depth", got=depth, allowed="auto, or 1 or more")
+    if any(depth != 1 for depth in depths) and not is_stack:
+        raise TesseraError("--halo-depth requires --fused-layers of 2 or more")
+    if is_stack and axes.get("overlap", ["none"]) != ["none"]:
+        raise TesseraError("--fused-layers does not support --overlap", got=axes["overlap"], allowed="none")
+    return {"overlap": ["none"]} if is_stack else {}
 
 
 def expand_params(benchmark: str, values: Mapping[str, Sequence[Any]]) -> list[dict[str, Any]]:
@@ -241,7 +282,9 @@ def expand_params(benchmark: str, values: Mapping[str, Sequence[Any]]) -> list[d
         return [_check_network(axes.omit_defaults(params)) for params in axes.expand(values)]
     expanded = [axes.omit_defaults(_complete(params)) for params in axes.expand(values)]
     for params in expanded:
-        HaloProblem.of(params).plan()
+        problem = HaloProblem.of(params)
+        problem.plan()
+        problem.list_layers(params.get("fused_layers", 1))
     return expanded
 
 

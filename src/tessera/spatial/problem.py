@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
 
@@ -104,6 +104,19 @@ class HaloProblem:
             )
         except ValueError as error:
             raise TesseraError(str(error)) from None
+
+    def list_layers(self, count: int) -> list[HaloProblem]:
+        """Return the convolutions of a stack: this one, and further ones that convolve the output before."""
+        layers = [self]
+        for number in range(2, count + 1):
+            height, width = layers[-1].output
+            layer = replace(layers[-1], image=(height, width), in_channels=self.out_channels)
+            try:
+                layer.window.compute_output_size(layer.image)
+            except ValueError as error:
+                raise TesseraError(f"layer {number} of {count} does not fit: {error}") from None
+            layers.append(layer)
+        return layers
 
     @property
     def pixel_bytes(self) -> int:

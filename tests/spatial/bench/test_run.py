@@ -81,6 +81,18 @@ def test_a_convolution_is_timed_in_parts_as_a_whole_and_unsplit(two_ranks: Worke
     assert (len(settled) == 1 and settled[0] in OVERLAPS) if overlap == "auto" else not settled
 
 
+@pytest.mark.parametrize(("depth", "backward"), [(1, False), (3, True), ("auto", False)])
+def test_a_stack_of_convolutions_is_timed(two_ranks: Workers, depth: object, backward: bool) -> None:
+    stack = {"fused_layers": [3], "halo_depth": [depth], "backward": [backward], "out_channels": [2]}
+    record = run_case(two_ranks, "compute", layout=["contiguous"], **stack)
+    metrics = {name: metric.value for name, metric in record.metrics.items()}
+    flops = 2 * 32 * 32 * 9 * (4 * 2 + 2 * 2 * 2) * (3 if backward else 1)
+    assert metrics["gflops"] == pytest.approx(flops / metrics["time"] / 1e9)
+    assert ("sequential" in metrics) == (depth != 1)
+    assert any(note.startswith("halo_depth auto: exchanges for ") for note in record.notes) == (depth == "auto")
+    assert record.predicted == {}
+
+
 def test_backward_with_compressed_gradients(two_ranks: Workers) -> None:
     plain = run_case(two_ranks, "compute", overlap=["none"], backward=[True], layout=["channels_last"])
     packed = run_case(

@@ -280,6 +280,22 @@ def test_auto_learns_how_many_convolutions_follow(monkeypatch: pytest.MonkeyPatc
         assert notes[1] == ["halo for 3 windows", inside, inside, "halo for 2 windows", inside]
 
 
+def test_auto_learns_the_depths_of_training(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(wide_windows, "measure_link", lambda transport: SLOW)
+
+    def run(transport: InProcessTransport) -> Any:
+        parallel = parallelize(make_stack(8), "1x2", transport=transport, halo_depth="auto")
+        depths = []
+        for _ in range(4):
+            parallel(torch.ones(1, 2, 24, 40)).sum().backward()
+            depths.append([exchange.depth for _, exchange in parallel.group.exchanges])
+        return depths
+
+    for depths in run_ranks(2, run):
+        assert depths[0][0] == 16
+        assert depths[2] == depths[3] == [8, 2, 4, 1]  # nothing follows the last one: the image needs no gradient
+
+
 @pytest.mark.parametrize("mesh", [(1, 2), (2, 2)])
 def test_auto_measures_and_is_exact(mesh: MeshCounts) -> None:
     check_agreement(make_stack(5), (1, 2, 16, 14), mesh, 8, halo_depth="auto")

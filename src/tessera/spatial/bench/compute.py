@@ -13,6 +13,7 @@ from tessera.results.metrics import Metric, make_metrics
 from tessera.results.record import Case
 from tessera.spatial.bench.measurement import HaloMeasurement, choose_layout, get_median
 from tessera.spatial.bench.rounds import sample_rounds
+from tessera.spatial.bench.stack import measure_stack
 from tessera.spatial.bench.steps import ComputeSteps
 from tessera.spatial.bench.unsplit import measure_unsplit
 from tessera.spatial.distribution import Overlap
@@ -27,8 +28,11 @@ def measure_compute(
 ) -> HaloMeasurement:
     """Measure a convolution with its exchange in the overlap mode of the case, and exchange and convolution alone.
 
-    With `backward`, a step is forward, backward and the sum of the weight gradients over the ranks.
+    With `backward`, a step is forward, backward and the sum of the weight gradients over the ranks. With
+    `fused_layers`, it is a stack of convolutions.
     """
+    if case.params.get("fused_layers", 1) > 1:
+        return measure_stack(worker, case, problem, transport, sampling)
     overlap: Overlap = case.params["overlap"]
     backward = bool(case.params.get("backward"))
 

@@ -23,9 +23,12 @@ if TYPE_CHECKING:
 def predict_case(
     case: Case, problem: HaloProblem, transport: TransportTraits, environment: Mapping[str, Any]
 ) -> dict[str, Metric]:
-    """Return predicted metrics by name; empty if the machine was not calibrated for them. Backward is not predicted."""
+    """Return predicted metrics by name; empty if the machine was not calibrated for them.
+
+    Backward passes and several convolutions in a row are not predicted.
+    """
     host = load_host(compute_host_fingerprint(environment))
-    if host is None or case.params.get("backward"):
+    if host is None or case.params.get("backward") or case.params.get("fused_layers", 1) > 1:
         return {}
     machine, job = get_machine_with_link(host, transport, problem.parts), get_current_job()
     local_ranks = job.local_size if job is not None else problem.parts

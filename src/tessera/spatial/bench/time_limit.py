@@ -32,9 +32,11 @@ def compute_time_limit(case: Case, sampling: Sampling) -> float | None:
     if case.name == NETWORK:
         return START_SECONDS + rounds * MAX_STEP_SECONDS
     problem = HaloProblem.of(case.params)
-    seconds = count_directions(case.params) * ExchangeVolume.of(problem).total / MIN_BYTES_PER_SECOND
+    layers = problem.list_layers(int(case.params.get("fused_layers", 1)))
+    total = sum(ExchangeVolume.of(layer).total for layer in layers)
+    seconds = count_directions(case.params) * total / MIN_BYTES_PER_SECOND
     if case.name != "exchange":
-        seconds += problem.flops / MIN_FLOPS_PER_SECOND
+        seconds += sum(layer.flops for layer in layers) / MIN_FLOPS_PER_SECOND
     return START_SECONDS + rounds * (MAX_TURN_SECONDS + _count_passes(case, problem) * seconds)
 
 

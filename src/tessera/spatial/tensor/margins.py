@@ -65,6 +65,11 @@ def _crop(wide: Tensor, outer: TensorLayout, inner: TensorLayout, group: SplitGr
     return wide[index_part(outer.get_dim_box(group.rank), inner.get_dim_box(group.rank))]
 
 
+def _get_age(margin: Margin) -> tuple[int, int]:
+    """Return a key that orders margins: gradients have later exchanges than the activations they are multiplied by."""
+    return margin.exchange.number, margin.uses
+
+
 class WideParts:
     """The parts of some tensors of one layout with the margin that all of them have."""
 
@@ -73,7 +78,7 @@ class WideParts:
     ) -> None:
         self.layout, self.margin, self._group = layout, margin, group
         self.parts = [_crop(each.wide, each.layout, margin, group) for each in margins]
-        self.latest = max(margins, key=lambda each: each.uses)
+        self.latest = max(margins, key=_get_age)
 
     def wrap(self, wide: Tensor) -> SplitTensor:
         """Return a result that was computed from the parts pixel by pixel."""
@@ -120,7 +125,7 @@ def join_wide_parts(
         size = each.layout.shape[dim]
         own = replace_dim(margin, dim, size, [Interval(0, size)] * group.ranks)
         parts.append(_crop(each.parts[0], each.margin, own, group))
-    latest = max((each.latest for each in operands), key=lambda each: each.uses)
+    latest = max((each.latest for each in operands), key=_get_age)
     return wrap_wide(torch.cat(parts, dim), layout, margin, group, latest.exchange, latest.uses)
 
 

@@ -57,9 +57,13 @@ class PlanSet:
 
 @dataclass(slots=True)
 class WideExchange:
-    """An exchange of a halo for `depth` windows; `uses` is the number of windows that have used it so far."""
+    """An exchange of a halo for `depth` windows; `uses` is the number of windows that have used it so far.
+
+    Exchanges have increasing numbers.
+    """
 
     depth: int
+    number: int
     uses: int = 1
 
 
@@ -88,6 +92,7 @@ class SplitGroup:
         self.plans: dict[Any, Any] = {}  # of the current image size
         self._current = PlanSet(self.plans)
         self._plan_sets: OrderedDict[Any, PlanSet] = OrderedDict({None: self._current})  # least recently used first
+        self.exchange_count = 0  # of wide halos
         self.exchanges: list[tuple[Any, WideExchange]] = []  # of this pass, with what they were planned for
         self.last_exchanges: list[tuple[Any, WideExchange]] = []  # of the pass before
         self.scratch_frames: dict[Any, Any] = {}  # views of the scratch memory, see `FramePlan`

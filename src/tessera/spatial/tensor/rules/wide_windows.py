@@ -109,8 +109,9 @@ def _start_exchange(
 
     A chosen depth is at most the number of windows that used the same exchange in the pass before.
     """
+    group.exchange_count += 1
     if group.halo_depth != "auto":
-        return WideExchange(group.halo_depth)
+        return WideExchange(group.halo_depth, group.exchange_count)
     key = "depth", plan.layout, plan.output, window, itemsize, backward
     if key not in group.plans:
         if "link" not in group.plans:
@@ -126,7 +127,7 @@ def _start_exchange(
     depth, place = group.plans[key], len(group.exchanges)
     if place < len(group.last_exchanges) and group.last_exchanges[place][0] == key:
         depth = min(depth, group.last_exchanges[place][1].uses)
-    exchange = WideExchange(depth)
+    exchange = WideExchange(depth, group.exchange_count)
     group.exchanges.append((key, exchange))
     return exchange
 
