@@ -106,10 +106,9 @@ def measure_stack(
     if depth != 1:
         functions["sequential"] = steps.make_split(1, channels_last)
     samples = sample_rounds(functions, replace(sampling, budget=sampling.budget * (1 - UNSPLIT_SHARE)), worker)
-    largest = max(layers, key=lambda layer: layer.footprint)
     unsplit, unsplit_notes = measure_unsplit(
         worker,
-        largest,
+        sum(layer.footprint for layer in layers),
         lambda: steps.make_unsplit(channels_last),
         replace(sampling, budget=sampling.budget * UNSPLIT_SHARE),
     )

@@ -93,6 +93,7 @@ class SplitGroup:
         self._current = PlanSet(self.plans)
         self._plan_sets: OrderedDict[Any, PlanSet] = OrderedDict({None: self._current})  # least recently used first
         self.exchange_count = 0  # of wide halos
+        self.link: Any = None  # measured costs of an exchange, see `halo_depth`
         self.exchanges: list[tuple[Any, WideExchange]] = []  # of this pass, with what they were planned for
         self.last_exchanges: list[tuple[Any, WideExchange]] = []  # of the pass before
         self.scratch_frames: dict[Any, Any] = {}  # views of the scratch memory, see `FramePlan`

@@ -114,13 +114,13 @@ def _start_exchange(
         return WideExchange(group.halo_depth, group.exchange_count)
     key = "depth", plan.layout, plan.output, window, itemsize, backward
     if key not in group.plans:
-        if "link" not in group.plans:
-            group.plans["link"] = measure_link(group.transport)
+        if group.link is None:
+            group.link = measure_link(group.transport)
         source, result = (plan.output, plan.layout) if backward else (plan.layout, plan.output)
         group.plans[key] = choose_depth(
             result,
             find_reach(window, backward),
-            link=group.plans["link"],
+            link=group.link,
             pixel_bytes=source.shape[1] * itemsize,
             seconds=time_computation(compute, group.transport),
         )
