@@ -65,7 +65,6 @@ MONAI: list[tuple[str, str, tuple[Any, ...], tuple[int, ...]]] = [
     ("UNETR 3-D", "UNETR", (1, 2, (32, 32, 32), 8, 48, 64, 4), (1, 1, 32, 32, 32)),
     ("FlexibleUNet 2-D", "FlexibleUNet", (3, 2, "efficientnet-b0"), (2, 3, 64, 64)),
     ("EfficientNetBN 2-D", "EfficientNetBN", ("efficientnet-b0", False, True, 2, 1), (2, 1, 64, 64)),
-    ("SEResNet50 2-D", "SEResNet50", (2, 1, 2), (2, 1, 64, 64)),
     ("ResNet 3-D", "resnet10", (False, True, 3, 1), (2, 1, 32, 32, 32)),
     ("AutoEncoder 2-D", "AutoEncoder", (2, 1, 1, (4, 8, 16), (2, 2, 2)), IMAGE),
     ("VISTA3D encoder", "SegResNetDS2", (3, 8, 1, 2), (1, 1, 32, 32, 32)),
@@ -252,7 +251,8 @@ def _make_segmentation(name: str, encoder: str = "resnet18") -> tuple[nn.Module,
     if name == "DPT":
         network = module.DPT("tu-vit_tiny_patch16_224", encoder_weights=None, dynamic_img_size=True)
         return network, (torch.randn(2, 3, 64, 64),)
-    return getattr(module, name)(encoder, encoder_weights=None), (torch.randn(2, 3, 64, 96),)
+    size = (128, 128) if name == "PAN" else (64, 96)  # PAN requires four pixels after the encoder
+    return getattr(module, name)(encoder, encoder_weights=None), (torch.randn(2, 3, *size),)
 
 
 def _make_yolo(name: str) -> tuple[nn.Module, tuple[Any, ...]]:
