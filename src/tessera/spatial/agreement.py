@@ -53,9 +53,11 @@ def agree_on_call(model: nn.Module, image: Tensor | None, arguments: Any, calls:
     own = [
         0 if image is None else compute_checksum(image),
         _describe_arguments(arguments, image),
-        _hash(training),
-        _hash([torch.is_grad_enabled(), torch.is_inference_mode_enabled(), *(w.requires_grad for w in weights)]),
-        _hash([torch.is_autocast_enabled("cpu"), torch.get_autocast_dtype("cpu"), *(w.dtype for w in weights)]),
+        zlib.crc32(bytes(training)),
+        zlib.crc32(
+            bytes([torch.is_grad_enabled(), torch.is_inference_mode_enabled(), *[w.requires_grad for w in weights]])
+        ),
+        _hash([torch.is_autocast_enabled("cpu"), torch.get_autocast_dtype("cpu"), *_describe_dtypes(weights)]),
         number,
         sample,
         _hash_random_state(),
@@ -104,6 +106,12 @@ def _exchange(own: Sequence[int], group: SplitGroup) -> list[list[int]]:
 
 def _hash(values: Iterable[Any]) -> int:
     return zlib.crc32(" ".join(map(str, values)).encode())
+
+
+def _describe_dtypes(weights: Sequence[Tensor]) -> list[Any]:
+    """Return the dtypes of weights, and the size of each of them: the names of all of them would take long."""
+    dtypes = [weight.dtype for weight in weights]
+    return [*dict.fromkeys(dtypes), zlib.crc32(bytes([dtype.itemsize for dtype in dtypes]))]
 
 
 def _describe_arguments(arguments: Any, image: Tensor | None) -> int:
