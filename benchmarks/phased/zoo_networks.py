@@ -54,12 +54,12 @@ TEXT_SIZES = {
 }
 TEXT = """
     Bert Roberta Albert DistilBert Electra GPT2 GPTNeoX GPTJ OPT Llama Mistral Gemma Qwen2 Phi Bloom Falcon Mixtral
-    Qwen2Moe StableLm XLMRoberta Camembert MPNet MobileBert Ernie RoFormer Nezha Starcoder2 Cohere Olmo Qwen3 Gemma2
+    Qwen2Moe StableLm XLMRoberta Camembert MPNet MobileBert Ernie RoFormer Starcoder2 Cohere Olmo Qwen3 Gemma2
     Persimmon GPTBigCode CodeGen XGLM BioGpt MegatronBert ConvBert SqueezeBert Mpt Granite Glm
 """
 SEQUENCES = "T5 Bart Pegasus MBart Marian M2M100 Blenderbot BlenderbotSmall"
 VISION_SIZES = {
-    "image_size": 32,
+    "image_size": 64,
     "patch_size": 8,
     "hidden_size": 32,
     "num_hidden_layers": 4,
@@ -131,7 +131,8 @@ def _configure(name: str, sizes: dict[str, Any]) -> Any:
     transformers = _import("transformers")
     kind = getattr(transformers, f"{name}Config")
     default = kind()
-    return kind(**{key: value for key, value in sizes.items() if hasattr(default, key)})
+    read_only = {key for key, value in vars(kind).items() if isinstance(value, property)}
+    return kind(**{key: value for key, value in sizes.items() if hasattr(default, key) and key not in read_only})
 
 
 def _build_text(name: str) -> tuple[nn.Module, Call]:
@@ -160,7 +161,7 @@ def _build_vision(name: str) -> tuple[nn.Module, Call]:
         else VISION_SIZES
     )
     network = getattr(transformers, f"{name}Model")(_configure(name, sizes))
-    return network, ((), {"pixel_values": torch.randn(2, 3, 32, 32)})
+    return network, ((), {"pixel_values": torch.randn(2, 3, 64, 64)})
 
 
 def _list_diffusers() -> Iterator[tuple[str, Build]]:

@@ -135,7 +135,9 @@ def format_advice(record: Record) -> list[str]:
         f"{advice.bound}: {format_rate(advice.flops_per_byte, '')} FLOPs per byte loaded, "
         f"{format_rate(advice.needed_flops_per_byte, '')} would balance this host"
     ]
-    if advice.bound != "balanced" and advice.alternatives:
+    if advice.bound == "bound by compute":
+        lines.append("loading is hidden: a smaller --weight-budget costs no time")
+    elif advice.bound != "balanced" and advice.alternatives:
         options = [f"--{name.replace('_', '-')} {value}" for name, value in advice.alternatives.items()]
         lines.append(f"to balance: {' or '.join(options)}, if both rates stay as measured")
     if record.case.name == CHAIN:
