@@ -19,7 +19,7 @@ from tessera.measure.environment import compute_host_fingerprint, describe_envir
 from tessera.spatial.bench.prediction import get_machine_with_link
 from tessera.spatial.cost import predict_exchange
 from tessera.spatial.scaling.measure import QUICK, SAMPLING, measure_step
-from tessera.spatial.scaling.prediction import NetworkStep, get_mesh, predict_step
+from tessera.spatial.scaling.prediction import SplitStep, get_mesh, predict_step
 
 RANKS = (1, 2, 4)
 CASES = (  # network, image size, training
@@ -52,7 +52,7 @@ def _compare_case(
     model: str, size: int, training: bool, quick: bool, say: Callable[[str], None]
 ) -> list[dict[str, Any]]:
     host = load_machine("host", compute_host_fingerprint(describe_environment()))
-    step, image, rows = NetworkStep(model=model, training=training), (size, size), []
+    step, image, rows = SplitStep(model=model, training=training), (size, size), []
     for ranks in RANKS:
         say(f"planner: {step.describe()}, {size} pixels, {ranks} ranks")
         mesh = get_mesh(ranks, "nearest", image)
@@ -82,7 +82,7 @@ def _compare_published(say: Callable[[str], None]) -> list[dict[str, Any]]:
     exchange = predict_exchange(HaloPlan(image, Window.of(7, padding=3), image), 4, machine)
     rows = [{"what": "exchange, ms", "predicted": exchange * 1e3, "published": PUBLISHED_EXCHANGE * 1e3}]
     for (size, batch), rates in PUBLISHED_RATES.items():
-        step = NetworkStep(model="resnet50", batch=batch)
+        step = SplitStep(model="resnet50", batch=batch)
         for mesh, rate in rates.items():
             say(f"planner: published, {size} pixels, batch {batch}, {prod(mesh)} parts")
             point = predict_step(step.run_dry((size, size), mesh), machine, step)

@@ -120,9 +120,9 @@ def test_a_narrow_table_fits_80_columns() -> None:
     from tessera.report.tables import write_rows
     from tessera.spatial.scaling.plan_table import build_plan_rows, get_columns
     from tessera.spatial.scaling.planner import plan_splits
-    from tessera.spatial.scaling.prediction import NetworkStep
+    from tessera.spatial.scaling.prediction import SplitStep
 
-    plan = plan_splits(NetworkStep(model="resnet18", batch=4), (64, 64), 4, load_machine("cluster.toml"))
+    plan = plan_splits(SplitStep(model="resnet18", batch=4), (64, 64), 4, load_machine("cluster.toml"))
     stream = io.StringIO()
     write_rows(get_columns(narrow=True), build_plan_rows(plan, narrow=True), "terminal", stream)
     assert max(map(len, stream.getvalue().splitlines())) <= 80

@@ -26,7 +26,7 @@ from tessera.spatial.problem import DTYPES
 
 if TYPE_CHECKING:
     from tessera.report.tables import OutputFormat
-    from tessera.spatial.scaling.prediction import NetworkStep
+    from tessera.spatial.scaling.prediction import SplitStep
     from tessera.spatial.scaling.table import Scaling
 
 SLICE_METHODS = ("nearest", "square", "vertical", "horizontal")
@@ -228,12 +228,12 @@ def run(args: argparse.Namespace) -> int:
     return _print_plan(args) if args.workers else _print_scaling(args)
 
 
-def _make_step(args: argparse.Namespace) -> NetworkStep:
-    from tessera.spatial.scaling.prediction import NetworkStep
+def _make_step(args: argparse.Namespace) -> SplitStep:
+    from tessera.spatial.scaling.prediction import SplitStep
 
     if args.inference and args.optimizer != "none":
         raise TesseraError("--optimizer applies only to training", got="--inference")
-    return NetworkStep(
+    return SplitStep(
         model=args.model,
         batch=args.batch_size,
         channels=args.in_channels,

@@ -11,10 +11,10 @@ from tessera.machine.machine import Link, Machine
 from tessera.spatial.scaling.overheads import compute_message_overhead, measure_operation_overheads
 from tessera.spatial.scaling.plan_table import describe_plan, dump_plan, list_plan_lines
 from tessera.spatial.scaling.planner import SplitPlan, describe_split, plan_splits
-from tessera.spatial.scaling.prediction import NetworkStep, ScalingPoint, StepMemory, StepTimes
+from tessera.spatial.scaling.prediction import ScalingPoint, SplitStep, StepMemory, StepTimes
 from tests.spatial.test_cost import make_machine
 
-STEP = NetworkStep(model="resnet18", batch=4)
+STEP = SplitStep(model="resnet18", batch=4)
 
 
 def list_splits(plan: SplitPlan) -> set[str]:

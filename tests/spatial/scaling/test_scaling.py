@@ -17,12 +17,12 @@ from tessera.spatial.cost import predict_all_reduce, predict_exchange_traffic
 from tessera.spatial.scaling.dry_run import run_dry, run_model_dry
 from tessera.spatial.scaling.page import build_scaling_page
 from tessera.spatial.scaling.plot import draw_scaling
-from tessera.spatial.scaling.prediction import NetworkStep, compute_efficiencies, get_mesh, predict_step
+from tessera.spatial.scaling.prediction import SplitStep, compute_efficiencies, get_mesh, predict_step
 from tessera.spatial.scaling.table import MeasuredStep, Scaling, compute_scaling_errors, dump_scaling
 from tests.spatial.scaling.test_dry_run import make_network
 from tests.spatial.test_cost import make_machine
 
-STEP = NetworkStep(model="made-up")
+STEP = SplitStep(model="made-up")
 OVERHEADS = {"launch": 3e-6, "dispatch": 50e-6, "message": 20e-6}
 
 
@@ -50,7 +50,7 @@ def test_the_parts_of_a_step_add_up() -> None:
 
 
 def test_replicas_sum_gradients_and_divide_the_batch() -> None:
-    here, step = make_machine(4), NetworkStep(model="made-up", batch=8, optimizer="adam")
+    here, step = make_machine(4), SplitStep(model="made-up", batch=8, optimizer="adam")
     run = run_dry(make_network(), (32, 32), (1, 2), batch=2)
     point = predict_step(run, here, step, replicas=4)
     assert point.ranks == 8
@@ -62,7 +62,7 @@ def test_replicas_sum_gradients_and_divide_the_batch() -> None:
     alone = predict_step(run_dry(make_network(), (32, 32), (1, 1)), replace(here, overheads=OVERHEADS), step)
     assert alone.times.messages == alone.times.exchange == alone.times.gradients == 0
     with pytest.raises(TesseraError, match="unknown optimizer: got 'lion'"):
-        NetworkStep(model="resnet18", optimizer="lion")
+        SplitStep(model="resnet18", optimizer="lion")
 
 
 def test_more_ranks_than_cores_share_them() -> None:

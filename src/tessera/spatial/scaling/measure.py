@@ -11,7 +11,7 @@ from tessera.launch import LaunchConfig, Workers
 from tessera.launch.worker import Worker
 from tessera.measure.samples import Sampling
 from tessera.measure.statistics import summarize
-from tessera.spatial.scaling.prediction import NetworkStep
+from tessera.spatial.scaling.prediction import SplitStep
 from tessera.transport.registry import AUTO, get_spawn
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ WARM_UP_SIZE = 64  # pixels
 
 
 def measure_step(
-    step: NetworkStep, image: Sequence[int], mesh: Sequence[int], *, sampling: Sampling = SAMPLING
+    step: SplitStep, image: Sequence[int], mesh: Sequence[int], *, sampling: Sampling = SAMPLING
 ) -> tuple[float, int, TransportTraits]:
     """Return the median seconds of a step, the largest peak memory of a rank, and the transport's traits.
 
@@ -38,7 +38,7 @@ def measure_step(
 
 
 def run_step(
-    worker: Worker, step: NetworkStep, image: tuple[int, ...], mesh: tuple[int, ...], sampling: Sampling
+    worker: Worker, step: SplitStep, image: tuple[int, ...], mesh: tuple[int, ...], sampling: Sampling
 ) -> tuple[float, int, TransportTraits]:
     """Run the step on one rank: forward and, if training, backward with the sum of the weight gradients."""
     import torch

@@ -15,8 +15,8 @@ from tessera.errors import Refused, TesseraError
 from tessera.machine.machine import Machine
 from tessera.report.figures import format_bytes, format_percent, format_seconds
 from tessera.spatial.scaling.prediction import (
-    NetworkStep,
     ScalingPoint,
+    SplitStep,
     format_size,
     get_mesh,
     list_meshes,
@@ -40,7 +40,7 @@ TIME_TEXTS = {
 class SplitPlan:
     """All predicted splits of a step over a number of workers, fastest first."""
 
-    step: NetworkStep
+    step: SplitStep
     image: tuple[int, ...]
     workers: int
     machine: Machine
@@ -107,7 +107,7 @@ def describe_split(point: ScalingPoint) -> str:
 
 
 def plan_splits(
-    step: NetworkStep,
+    step: SplitStep,
     image: Sequence[int],
     workers: int,
     machine: Machine,
@@ -132,7 +132,7 @@ def plan_splits(
 
 
 def _list_candidates(
-    step: NetworkStep, image: tuple[int, ...], workers: int, mesh: tuple[int, ...] | None
+    step: SplitStep, image: tuple[int, ...], workers: int, mesh: tuple[int, ...] | None
 ) -> list[tuple[int, tuple[int, ...]]]:
     """Return (replicas, mesh) of the splits to predict."""
     if mesh is not None:

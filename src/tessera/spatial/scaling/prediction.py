@@ -23,7 +23,7 @@ OPTIMIZERS = {"none": 0, "sgd": 0, "momentum": 1, "adam": 2}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NetworkStep:
+class SplitStep:
     """The step that is predicted: the network, the batch, the format, and training or inference."""
 
     model: str
@@ -177,7 +177,7 @@ def _factorise(number: int, factors: int) -> Iterator[tuple[int, ...]]:
 def predict_step(
     run: DryRun,
     machine: Machine,
-    step: NetworkStep,
+    step: SplitStep,
     *,
     replicas: int = 1,
     machines: int | None = None,
@@ -212,7 +212,7 @@ def predict_step(
 
 
 def _predict_times(
-    run: DryRun, machine: Machine, step: NetworkStep, replicas: int, per_machine: int, sharing: int
+    run: DryRun, machine: Machine, step: SplitStep, replicas: int, per_machine: int, sharing: int
 ) -> StepTimes:
     tiles = prod(run.mesh)
     message = machine.get_overhead("message")

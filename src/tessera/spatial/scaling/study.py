@@ -11,7 +11,7 @@ from tessera.machine import Link, Machine, load_machine
 from tessera.measure.environment import compute_host_fingerprint, describe_environment
 from tessera.spatial.bench.prediction import get_machine_with_link
 from tessera.spatial.scaling.measure import QUICK, SAMPLING, measure_step
-from tessera.spatial.scaling.prediction import NetworkStep, get_mesh, predict_step
+from tessera.spatial.scaling.prediction import SplitStep, get_mesh, predict_step
 from tessera.spatial.scaling.table import MeasuredStep, Scaling
 
 
@@ -23,7 +23,7 @@ class ScalingStudy:
     along every dim.
     """
 
-    step: NetworkStep
+    step: SplitStep
     machine: Machine
     ranks: Sequence[int]
     image: tuple[int, ...]
