@@ -99,13 +99,14 @@ def measure_stack(
         fp16_allreduce=bool(case.params.get("fp16_allreduce")),
     )
     channels_last, notes = choose_layout(
-        str(case.params["layout"]), lambda last: steps.make_split(depth, last), sampling, worker
+        str(case.params["layout"]), lambda last: steps.make_split(depth, last), sampling, worker, transport.barrier
     )
     models: list[ParallelModel] = []
     functions = {"split": steps.make_split(depth, channels_last, models)}
     if depth != 1:
         functions["sequential"] = steps.make_split(1, channels_last)
-    samples = sample_rounds(functions, replace(sampling, budget=sampling.budget * (1 - UNSPLIT_SHARE)), worker)
+    split_sampling = replace(sampling, budget=sampling.budget * (1 - UNSPLIT_SHARE))
+    samples = sample_rounds(functions, split_sampling, worker, transport.barrier)
     unsplit, unsplit_notes = measure_unsplit(
         worker,
         sum(layer.footprint for layer in layers),
