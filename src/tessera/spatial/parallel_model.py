@@ -29,7 +29,7 @@ from tessera.spatial.tensor.boundary import change_layout, join_parts, split_who
 from tessera.spatial.tensor.eager_mode import ignore_compilation, run_eagerly, warn_of_compiled_modules
 from tessera.spatial.tensor.explanation import Explanation
 from tessera.spatial.tensor.layout import make_plain_layout, split_dims_evenly
-from tessera.spatial.tensor.split_tensor import SplitGroup, SplitTensor
+from tessera.spatial.tensor.split_tensor import MAX_GATHER_BYTES, SplitGroup, SplitTensor
 from tessera.spatial.tensor.weights import broadcast_weights, describe_weights
 from tessera.transport.all_reduce import HalfPrecisionSum
 from tessera.transport.process_groups import get_group_of_ranks, get_world_transport
@@ -50,6 +50,7 @@ def parallelize(
     gather_at: str | None = None,
     fp16_allreduce: bool = False,
     strict: bool = False,
+    max_gather_bytes: int = MAX_GATHER_BYTES,
     broadcast: bool = True,
     halo_depth: int | Literal["auto"] = 1,
 ) -> ParallelModel:
@@ -66,6 +67,8 @@ def parallelize(
     `image_size` is checked against the mesh if given; images of any size can be passed later. `gather_at` names a
     module (such as "layer4") from which on each rank computes whole images of the batch instead of tiles.
     `fp16_allreduce` sends weight gradients as float16: half the bytes of float32, but only three significant digits.
+    Keys and values of attention over pixels are gathered up to `max_gather_bytes` (default: 64 MiB); larger ones go
+    round the ranks in a ring, which needs less memory.
 
     `halo_depth` is the number of convolutions in a row that one exchange of a halo serves. With n, a rank fetches the
     halo of n convolutions and computes the borders in between itself: fewer messages, more computation. "auto" measures
@@ -79,7 +82,7 @@ def parallelize(
     else:
         counts = read_mesh(mesh)
     transport = transport or get_world_transport(prod(counts), process_group)
-    group = SplitGroup(transport, counts, strict=strict, halo_depth=halo_depth)
+    group = SplitGroup(transport, counts, strict=strict, halo_depth=halo_depth, max_gather_bytes=max_gather_bytes)
     if isinstance(mesh, DeviceMesh):
         group.device_mesh = mesh
     if image_size is not None:
@@ -150,7 +153,9 @@ class ParallelModel(nn.Module):
         self._adopt(model)
         object.__setattr__(self, "_group", group)
         self._options = {"channels_last": channels_last, "gather_at": gather_at, "fp16_allreduce": fp16_allreduce}
-        self._about: dict[str, Any] = {"mesh": group.mesh, "strict": group.strict, "halo_depth": group.halo_depth}
+        self._about: dict[str, Any] = {
+            name: getattr(group, name) for name in ("mesh", "strict", "halo_depth", "max_gather_bytes")
+        }
         self._calls = 0
         names = [name for name, _ in model.named_modules() if name]
         if gather_at is not None and gather_at not in names:

@@ -35,11 +35,12 @@ from tessera.spatial.tensor.layout import (
     split_dims_evenly,
 )
 from tessera.spatial.tensor.trace_log import OperationLog
-from tessera.spatial.tensor.transfer import Transfer
+from tessera.spatial.tensor.transfer import Ring, Transfer
 from tessera.transport.transport import Transport
 
 Rule = Callable[..., Any]
 RULES: dict[Any, Rule] = {}  # key: operator overload, such as torch.ops.aten.add.Tensor
+MAX_GATHER_BYTES = 1 << 26  # keys and values of attention; larger ones go round in a ring
 NO_RULE = object()  # returned by a rule that does not apply to these arguments
 
 
@@ -53,6 +54,7 @@ class PlanSet:
 
     plans: dict[Any, Any]
     transfers: dict[tuple[TensorLayout, tuple[Box, ...]], Transfer] = field(default_factory=dict)
+    rings: dict[tuple[int, torch.dtype], Ring] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -77,6 +79,7 @@ class SplitGroup:
         *,
         strict: bool = False,
         halo_depth: int | Literal["auto"] = 1,
+        max_gather_bytes: int = MAX_GATHER_BYTES,
     ) -> None:
         if prod(mesh) != transport.size:
             raise TesseraError(
@@ -85,7 +88,7 @@ class SplitGroup:
                 do="pass process_group=… to use some of the ranks",
             )
         self.transport, self.mesh, self.strict, self.halo_depth = transport, tuple(mesh), strict, halo_depth
-        self.rank, self.ranks = transport.rank, transport.size
+        self.rank, self.ranks, self.max_gather_bytes = transport.rank, transport.size, max_gather_bytes
         self.device_mesh: DeviceMesh | None = None  # of DTensors
         self.log = OperationLog()
         self.add_weights: Callable[[Tensor], object] = transport.all_reduce
@@ -110,20 +113,23 @@ class SplitGroup:
             current = PlanSet({})
             while len(self._plan_sets) >= MAX_PLAN_SETS:
                 _, oldest = self._plan_sets.popitem(last=False)
-                self._drop(oldest.transfers)
+                self._drop(oldest)
         if len(current.plans) > MAX_PLANS:  # sizes inside of the network depend on data
             current.plans.clear()
             if len(current.transfers) > MAX_PLANS // 4:
-                self._drop(current.transfers)
+                self._drop(current)
         self._plan_sets[key] = self._current = current
         self.plans = current.plans
 
-    def _drop(self, transfers: dict[Any, Transfer]) -> None:
-        """Close transfers. The barrier ensures that no rank still reads from another one's buffers."""
+    def _drop(self, plans: PlanSet) -> None:
+        """Close transfers and rings. The barrier ensures that no rank still reads from another one's buffers."""
         self.transport.barrier()
-        for transfer in transfers.values():
+        for transfer in plans.transfers.values():
             transfer.close()
-        transfers.clear()
+        for ring in plans.rings.values():
+            ring.close()
+        plans.transfers.clear()
+        plans.rings.clear()
         self.scratch_frames.clear()
 
     def start_pass(self) -> None:
@@ -147,6 +153,13 @@ class SplitGroup:
 
     def _make_transfer(self, source: TensorLayout, needs: tuple[Box, ...]) -> Transfer:
         return Transfer(source, needs, self.transport)
+
+    def get_ring(self, count: int, like: Tensor) -> Ring:
+        """Return the ring of the ranks for up to `count` values of a tensor's dtype."""
+        key, rings = (count, like.dtype), self._current.rings
+        if key not in rings:
+            rings[key] = Ring(self.transport, count, like.dtype)
+        return rings[key]
 
     def get_scratch(self, count: int, like: Tensor) -> Tensor:
         """Return memory for values of a tensor's dtype; the next call returns the same memory."""

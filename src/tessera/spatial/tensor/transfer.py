@@ -175,6 +175,33 @@ class _Line:
         self._sends, self._receives = [], []
 
 
+class Ring:
+    """A connection of every rank to the previous and the next rank, for tensors of up to `count` values."""
+
+    @torch.inference_mode(False)
+    def __init__(self, transport: Transport, count: int, dtype: torch.dtype) -> None:
+        self._transport = transport
+        self._sent, self._received = (transport.empty(count, dtype) for _ in range(2))
+        rank, size = transport.rank, transport.size
+        self._connection: Connection = transport.connect(
+            [Strip((rank - 1) % size, self._sent)], [Strip((rank + 1) % size, self._received)]
+        )
+
+    def shift(self, tensor: Tensor, shape: Sequence[int]) -> Tensor:
+        """Send a tensor, and return that of the next rank, which has another shape perhaps."""
+        self._connection.settle()
+        self._sent[: tensor.numel()].view(tensor.shape).copy_(tensor)
+        self._connection.start()
+        self._connection.finish()
+        return self._received[: prod(shape)].view(tuple(shape)).clone()
+
+    def close(self) -> None:
+        """Release the buffers and the connection."""
+        self._connection.close()
+        for buffer in (self._sent, self._received):
+            self._transport.free(buffer)
+
+
 def _allocate(transport: Transport, part: _Part, dtype: torch.dtype) -> Tensor:
     return transport.empty(prod(part.shape), dtype).view(part.shape)
 

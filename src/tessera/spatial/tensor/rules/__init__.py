@@ -1,6 +1,7 @@
 """Rules: how operators are computed on the parts of split tensors. Importing this package registers all rules."""
 
 from tessera.spatial.tensor.rules import (
+    attention,
     convolution,
     creation,
     joins,
@@ -15,6 +16,7 @@ from tessera.spatial.tensor.rules import (
 )
 
 __all__ = [
+    "attention",
     "convolution",
     "creation",
     "joins",
