@@ -21,8 +21,8 @@ def test_values_that_live_at_the_same_time_do_not_overlap(drawn):
     model, width = drawn
     budget = PhasedModel.compute_min_budget(model, schedule="overlapped")
     with PhasedModel(model, budget=budget) as phased:
-        network, names = phased._network, [phase.tensors for phase in phased.phases]
-        layouts = phased._schedule.setup.layouts
+        network, names = phased._engine.network, [phase.tensors for phase in phased.phases]
+        layouts = phased._engine._schedule.setup.layouts
         given_values = network.bind_arguments((torch.randn(3, width),), {})
         table = plan_shared_values(network, layouts, names, given_values)
         boundaries = [part.boundary for part in network.parts]
@@ -53,8 +53,9 @@ class Aliases(nn.Module):
 def test_values_in_the_same_memory_are_refused_by_processes_and_kept_by_threads():
     model = Aliases()
     x = torch.randn(3, 4)
-    with PhasedModel(model, budget="8KiB", keep=False, threads=1) as phased, use_one_thread(), torch.no_grad():
+    options = {"budget": "8KiB", "keep": False, "threads": 1, "activations": "1GB"}
+    with PhasedModel(model, **options) as phased, use_one_thread(), torch.no_grad():
         assert torch.equal(phased(x), model(x))
-        network, names = phased._network, [phase.tensors for phase in phased.phases]
+        network, names = phased._engine.network, [phase.tensors for phase in phased.phases]
         with pytest.raises(TesseraError, match="first and getitem cross phases in the same memory"):
-            plan_shared_values(network, phased._schedule.setup.layouts, names, network.bind_arguments((x,), {}))
+            plan_shared_values(network, phased._engine._schedule.setup.layouts, names, network.bind_arguments((x,), {}))
