@@ -135,7 +135,7 @@ def _get_chunk(interval: Interval, index: int, count: int) -> Interval:
     """Return one of `count` chunks of an interval, as `torch.chunk` divides it.
 
     >>> [_get_chunk(Interval(0, 5), index, 4) for index in range(4)]
-    [Interval(0, 2), Interval(2, 4), Interval(4, 5), Interval(5, 5)]
+    [Interval(0:2), Interval(2:4), Interval(4:5), Interval(5:5)]
     """
     step = -(-len(interval) // count)
     start, stop = (min(interval.start + number * step, interval.stop) for number in (index, index + 1))

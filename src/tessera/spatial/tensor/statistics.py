@@ -16,12 +16,13 @@ BLOCK_ELEMENTS = 1 << 16  # 256 KiB of float32: stays in the cache between the t
 def compute_own_statistics(values: Tensor, dims: Sequence[int]) -> tuple[Tensor, Tensor]:
     """Return the mean and the sum of squared deviations of this rank's values over some dims.
 
-    Two passes of plain sums; on a CPU, they are several times faster than `torch.var_mean`. Large tensors are read in
-    blocks that stay in the cache, if the dims are the last ones, or the first one and the last ones.
+    Two passes of plain sums; on a CPU, they are several times faster than `torch.var_mean`. Large tensors on a CPU are
+    read in blocks that stay in the cache, if the dims are the last ones, or the first one and the last ones.
     """
     dims, shape = tuple(dims), values.shape
     first = dims[0] or (dims[1] if len(dims) > 1 else 0)
-    if values.numel() <= BLOCK_ELEMENTS or not first or dims[-1] != len(shape) - 1 or not values.is_contiguous():
+    is_large = values.numel() > BLOCK_ELEMENTS and values.device.type == "cpu"
+    if not is_large or not first or dims[-1] != len(shape) - 1 or not values.is_contiguous():
         mean = values.mean(dims, keepdim=True, dtype=get_sum_dtype(values))
         squares = (values - mean).square_().sum(dims)
         return mean.view_as(squares), squares
