@@ -107,12 +107,10 @@ class Phase:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PhasePlan(Tabular):
-    """The plan of a model: its phases, the layout of each phase in the store, and the division of working memory."""
+class PhaseTable(Tabular):
+    """The phases of a model as rows, for pandas and notebooks."""
 
     phases: tuple[Phase, ...]
-    layouts: tuple[PhaseLayout, ...]
-    division: MemoryDivision
 
     def to_rows(self) -> list[dict[str, Any]]:
         """Return one row per phase: name, layers, bytes, FLOPs, and whether the phase is resident."""
@@ -124,6 +122,14 @@ class PhasePlan(Tabular):
     def to_dict(self) -> dict[str, Any]:
         """Return the phases as plain (JSON-compatible) values."""
         return {"phases": self.to_rows()}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PhasePlan(PhaseTable):
+    """The plan of a model: its phases, the layout of each phase in the store, and the division of working memory."""
+
+    layouts: tuple[PhaseLayout, ...]
+    division: MemoryDivision
 
     @property
     def names(self) -> tuple[tuple[str, ...], ...]:

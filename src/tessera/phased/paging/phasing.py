@@ -12,7 +12,7 @@ from tessera.phased.memory.budget import ALIGNMENT_BYTES, PhaseNeed, choose_resi
 from tessera.phased.network.phase_starts import TARGET_PHASE_BYTES, UnitCost, choose_phase_starts, find_phase_starts
 from tessera.phased.paging.network_copy import NetworkCopy, WeightUnit
 from tessera.phased.paging.weight_table import WeightSlot
-from tessera.phased.plan import MIN_PHASES, Phase, PhasingRequest, get_host_balance
+from tessera.phased.plan import MIN_PHASES, Phase, PhaseTable, PhasingRequest, get_host_balance
 from tessera.phased.store.layout import PhaseLayout, lay_out_phase
 from tessera.phased.store.weights_file import DTYPE_CODES, SAFETENSORS_DTYPES, StoredTensor
 from tessera.phased.store.weights_writer import WeightEntry, plan_file
@@ -41,10 +41,9 @@ class MemoryShares:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PagingPlan:
+class PagingPlan(PhaseTable):
     """The phases of a network in the order of their use, their layouts, and the division of the working memory."""
 
-    phases: tuple[Phase, ...]
     groups: tuple[tuple[int, ...], ...]
     layouts: tuple[PhaseLayout, ...]
     shares: MemoryShares
