@@ -29,7 +29,7 @@ from tessera.spatial.tensor.boundary import change_layout, join_parts, split_who
 from tessera.spatial.tensor.eager_mode import ignore_compilation, run_eagerly, warn_of_compiled_modules
 from tessera.spatial.tensor.explanation import Explanation
 from tessera.spatial.tensor.layout import make_plain_layout, split_dims_evenly
-from tessera.spatial.tensor.split_tensor import MAX_GATHER_BYTES, SplitGroup, SplitTensor
+from tessera.spatial.tensor.split_tensor import MAX_GATHER_BYTES, SplitGroup, SplitTensor, get_version
 from tessera.spatial.tensor.weights import broadcast_weights, describe_weights
 from tessera.transport.all_reduce import HalfPrecisionSum
 from tessera.transport.process_groups import get_group_of_ranks, get_world_transport
@@ -238,6 +238,11 @@ class ParallelModel(nn.Module):
         """Return an output with plain whole tensors in place of split tensors, differentiably."""
         return _map_tensors(output, join_parts)
 
+    def close(self) -> None:
+        """Release buffers and connections; all ranks call this together. A later call makes new ones."""
+        if self._group is not None:
+            self._group.close()
+
     def explain(self, *args: Any, **kwargs: Any) -> Explanation:
         """Run the network once and return how each operation was computed, and the bytes that it moved."""
         log = self.group.log
@@ -285,14 +290,30 @@ class ParallelModel(nn.Module):
             yield
             return
 
-        def divide(module: nn.Module, args: Any, kwargs: Any) -> Any:
-            return tree_map_only(SplitTensor, _split_samples, (args, kwargs))
+        copies: list[SplitTensor] = []
 
-        handle = self.model.get_submodule(str(name)).register_forward_pre_hook(divide, with_kwargs=True)
+        def divide(module: nn.Module, args: Any, kwargs: Any) -> Any:
+            def split(tensor: SplitTensor) -> Tensor:
+                result = _split_samples(tensor)
+                if isinstance(result, SplitTensor) and result is not tensor:
+                    copies.append(result)
+                return result
+
+            return tree_map_only(SplitTensor, split, (args, kwargs))
+
+        def check(module: nn.Module, args: Any, output: Any) -> None:
+            if any(get_version(tensor) for tensor in copies):  # the caller's tensor would keep its old values
+                do = "use inplace=False, or name another module"
+                raise TesseraError("the module gather_at writes its input in place", got=name, do=do)
+            copies.clear()
+
+        module = self.model.get_submodule(str(name))
+        handles = [module.register_forward_pre_hook(divide, with_kwargs=True), module.register_forward_hook(check)]
         try:
             yield
         finally:
-            handle.remove()
+            for handle in handles:
+                handle.remove()
 
     def _hook_gradients(self) -> None:
         """Make the gradients of weights plain tensors: an operation between a weight and a tile gives a split one."""

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from tessera.errors import TesseraError
 from tessera.spatial import ParallelModel, parallelize
 from tessera.transport.in_process import run_ranks
 from tests.spatial.comparison import check_agreement, check_close, check_same_training, run_on_ranks
@@ -52,6 +53,37 @@ def make_images(samples: int = 2, size: int = 23) -> Tensor:
 @pytest.mark.parametrize("gather_at", ["stem", "stem.2", "first.1", "second", "pool", "head"])
 def test_gathering_at_a_module(gather_at: str, samples: int) -> None:
     check_agreement(make_small_network(), "2x2", make_images(samples, 31), gather_at=gather_at)
+
+
+def test_a_gathered_module_that_writes_its_input_is_refused() -> None:
+    class Reused(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.block = nn.Conv2d(3, 4, 3, padding=1), nn.Sequential(nn.ReLU(inplace=True))
+
+        def forward(self, x: Tensor) -> Tensor:
+            x = self.first(x)
+            return self.block(x) + x
+
+    check_agreement(Reused().double(), "1x2", make_images())
+    with pytest.raises(TesseraError, match=r"gather_at writes its input in place: got 'block'"):
+        check_agreement(Reused().double(), "1x2", make_images(), gather_at="block")
+
+
+def test_closing_releases_buffers_and_the_network_runs_again() -> None:
+    image = make_images()
+
+    def run(parallel: ParallelModel) -> tuple[Tensor, Tensor, int]:
+        transport = parallel.group.transport
+        before = parallel.gather(parallel(image))
+        freed: list[Tensor] = []
+        transport.free = freed.append  # type: ignore[method-assign]
+        parallel.close()
+        return before, parallel.gather(parallel(image)), len(freed)
+
+    for before, after, freed in run_on_ranks(make_small_network().eval(), "1x2", image.shape[2:], run):
+        assert torch.equal(before, after)
+        assert freed > 0
 
 
 def test_a_skip_connection_into_the_gathered_part() -> None:

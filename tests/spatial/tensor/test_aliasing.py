@@ -175,3 +175,50 @@ def test_view_of_an_ordinary_tensor_in_inference_mode() -> None:
 
     for result in run_on_ranks((1, 2), run):
         check_close(result, whole * 2)
+
+
+WRITES_THROUGH_VIEWS: list[Callable[[Tensor], object]] = [
+    lambda y: y[0].flatten(1).mul_(2),
+    lambda y: y.unsqueeze(0).view(1, *y.shape[:2], -1).mul_(2),
+    lambda y: y[:, :2].flatten(2).mul_(3),
+    lambda y: y.select(1, 0).view(-1).add_(1),
+]
+
+
+def write_view_after_reshape(y: Tensor) -> None:
+    view = y[:, :2]
+    view.flatten(2)
+    view.mul_(3)
+
+
+@pytest.mark.parametrize("depth", [1, 3])
+@pytest.mark.parametrize("mesh", [(1, 2), (2, 2)])
+@pytest.mark.parametrize("write", [*WRITES_THROUGH_VIEWS, write_view_after_reshape])
+def test_a_part_of_larger_memory_is_written_through_views_of_views(
+    write: Callable[[Tensor], object], mesh: MeshCounts, depth: int
+) -> None:
+    """Outputs of convolutions with margins, and their input gradients, are cut out of larger tensors."""
+    image = torch.randn(1, 3, 9, 12, dtype=torch.float64)
+    weights = torch.randn(4, 3, 3, 3, dtype=torch.float64), torch.randn(4, 4, 3, 3, dtype=torch.float64)
+
+    def run(x: Tensor) -> tuple[Tensor, Tensor]:
+        leaf = x.detach().requires_grad_()
+        hidden = F.conv2d(leaf, weights[0], padding=1)
+        written = hidden.detach()
+        write(written)
+
+        def scale(grad: Tensor) -> Tensor:
+            write(grad)
+            return grad
+
+        hidden.register_hook(scale)
+        F.conv2d(hidden.square(), weights[1], padding=1).square().sum().backward()
+        assert leaf.grad is not None
+        return written, leaf.grad
+
+    expected = run(image)
+    for results in run_on_ranks(
+        mesh, lambda group: [join_parts(value) for value in run(split(image, group))], halo_depth=depth
+    ):
+        for actual, wanted in zip(results, expected, strict=True):
+            check_close(actual, wanted, 1e-9)

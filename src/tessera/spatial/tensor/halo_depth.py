@@ -61,6 +61,11 @@ def _time_round(transport: Transport, count: int) -> float:
         connection.start()
         connection.finish()
         seconds.append(perf_counter() - began)
+    connection.settle()
+    transport.barrier()
+    connection.close()
+    for memory in (sent, received):
+        transport.free(memory)
     return median(seconds[2:])
 
 

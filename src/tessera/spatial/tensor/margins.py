@@ -56,6 +56,7 @@ def wrap_wide(
     if margin is not layout:
         tensor.local = _crop(wide, margin, layout, group)
         tensor.margin = Margin(wide, margin, 0, True, exchange, uses)
+        tensor.has_gaps = True
     return tensor
 
 

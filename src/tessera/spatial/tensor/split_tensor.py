@@ -45,7 +45,7 @@ NO_RULE = object()  # returned by a rule that does not apply to these arguments
 
 
 MAX_PLAN_SETS = 16  # image sizes whose plans, buffers and connections are kept
-MAX_PLANS = 40_000  # per image size
+MAX_PLANS, MAX_TRANSFERS = 40_000, 10_000  # per image size
 
 
 @dataclass(slots=True)
@@ -116,10 +116,17 @@ class SplitGroup:
                 self._drop(oldest)
         if len(current.plans) > MAX_PLANS:  # sizes inside of the network depend on data
             current.plans.clear()
-            if len(current.transfers) > MAX_PLANS // 4:
-                self._drop(current)
+        if len(current.transfers) > MAX_TRANSFERS:  # the number of transfers is equal on all ranks
+            current.plans.clear()
+            self._drop(current)
         self._plan_sets[key] = self._current = current
         self.plans = current.plans
+
+    def close(self) -> None:
+        """Release all buffers and connections; all ranks call this together. Later operations make new ones."""
+        for plan_set in self._plan_sets.values():
+            plan_set.plans.clear()
+            self._drop(plan_set)
 
     def _drop(self, plans: PlanSet) -> None:
         """Close transfers and rings. The barrier ensures that no rank still reads from another one's buffers."""
@@ -231,6 +238,7 @@ class SplitTensor(Tensor):
     source: CopiedView | None = None
     pending: Callable[[], Tensor] | None = None
     margin: Margin | None = None
+    has_gaps = False  # whether the parts of some ranks, or of a base, are cut out of larger memory
 
     @staticmethod
     def __new__(
@@ -327,6 +335,12 @@ class Call:
     def wrap(self, local: Tensor, layout: TensorLayout) -> SplitTensor:
         return SplitTensor(local, layout, self.group)
 
+    def wrap_cropped(self, local: Tensor, layout: TensorLayout) -> SplitTensor:
+        """Return a split tensor whose parts may be cut out of larger memory."""
+        result = SplitTensor(local, layout, self.group)
+        result.has_gaps = True
+        return result
+
     def bind(self, names: Sequence[str], defaults: Sequence[Any] = ()) -> list[Any]:
         """Return the arguments by name; the last ones have defaults."""
         values = []
@@ -393,6 +407,8 @@ def dispatch(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     if traits.is_view and first is not None:
         for view in result if isinstance(result, tuple | list) else (result,):
             view.writes = first.writes
+            if first.has_gaps:
+                view.has_gaps = True
     if traits.is_mutable:
         for written in (first,) if traits.writes_first and first is not None else _list_written(call):
             if isinstance(written, SplitTensor):
@@ -756,7 +772,7 @@ def reshape_split(tensor: SplitTensor, shape: Sequence[int]) -> SplitTensor | No
     # All ranks decide alike, from the strides of the whole tensor, whether the result shares its memory.
     # A part that is a view of a wider one has gaps, so that most shapes need a copy.
     is_shared = tensor.is_contiguous() and not target.has_thin_part and not layout.has_thin_part
-    is_shared &= tensor.margin is None or not tensor.margin.is_shared
+    is_shared &= not tensor.has_gaps
     if is_shared and not local.is_contiguous():
         tensor.local = local = local.contiguous()
     part = local.reshape(target.get_local_shape(tensor.group.rank))

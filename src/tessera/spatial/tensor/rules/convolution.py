@@ -41,6 +41,7 @@ from tessera.spatial.tensor.split_tensor import (
     redistribute,
     rule,
 )
+from tessera.spatial.tensor.statistics import get_sum_dtype
 
 aten = torch.ops.aten
 
@@ -282,7 +283,7 @@ def convolve_backward(call: Call) -> Any:
                 list_native(plan, window),
             )
         if wide is None:
-            grad_input = call.wrap(part, layout)
+            grad_input = call.wrap_cropped(part, layout)
         else:
             grad_input = wrap_wide(part, layout, target, group, wide.exchange, wide.uses)
     if mask[1]:
@@ -294,8 +295,8 @@ def convolve_backward(call: Call) -> Any:
                 own, frame, weight, None, *settings, (False, True, False)
             )
     if mask[2]:
-        grad_bias = own.sum((0, *range(2, own.dim())))
-    return grad_input, *sum_weights(grad_weight, grad_bias, group)
+        grad_bias = own.sum((0, *range(2, own.dim())), dtype=get_sum_dtype(own))
+    return grad_input, *sum_weights(grad_weight, grad_bias, group, own.dtype)
 
 
 def _make_dummy(shape: Sequence[int], like: Tensor) -> Tensor:
@@ -304,15 +305,20 @@ def _make_dummy(shape: Sequence[int], like: Tensor) -> Tensor:
     return torch.empty(tuple(shape), dtype=like.dtype, device=like.device, memory_format=memory_format)
 
 
-def sum_weights(weight: Tensor | None, bias: Tensor | None, group: SplitGroup) -> tuple[Tensor | None, Tensor | None]:
-    """Return gradients of weight and bias summed over the ranks, in one message."""
+def sum_weights(
+    weight: Tensor | None, bias: Tensor | None, group: SplitGroup, dtype: torch.dtype | None = None
+) -> tuple[Tensor | None, Tensor | None]:
+    """Return gradients of weight and bias summed over the ranks, in one message; `dtype` is that of the result."""
     if weight is None or bias is None:
         return (
-            None if weight is None else group.sum_weights(weight),
-            None if bias is None else group.sum_weights(bias),
+            None if weight is None else group.sum_weights(weight).to(dtype or weight.dtype),
+            None if bias is None else group.sum_weights(bias).to(dtype or bias.dtype),
         )
     both = group.sum_weights(torch.cat([weight.reshape(-1), bias.reshape(-1)]))
-    return both[: weight.numel()].view(weight.shape), both[weight.numel() :].view(bias.shape)
+    return (
+        both[: weight.numel()].view(weight.shape).to(dtype or weight.dtype),
+        both[weight.numel() :].view(bias.shape).to(dtype or bias.dtype),
+    )
 
 
 def _backward_samples(call: Call, grad: Tensor, tensor: SplitTensor, arguments: Any) -> Any:

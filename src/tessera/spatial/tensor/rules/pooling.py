@@ -181,7 +181,7 @@ def pool_max_backward(call: Call) -> Any:
         False,
         local_indices.contiguous(),
     )
-    return call.wrap(crop_to_part(grad_frame, start, layout, group), layout)
+    return call.wrap_cropped(crop_to_part(grad_frame, start, layout, group), layout)
 
 
 AVERAGES = {aten.avg_pool2d.default: 2, aten.avg_pool3d.default: 3}
@@ -278,4 +278,4 @@ def pool_mean_backward(call: Call) -> Any:
     read = [(region.shape[2 + dim] - 1) * window.stride[dim] + window.extent[dim] for dim in range(spatial)]
     dummy = region.new_empty((*region.shape[:2], *read))
     grad_frame = call.func(region.contiguous(), dummy, window.kernel, window.stride, (0,) * spatial, False, True, area)
-    return call.wrap(crop_to_part(grad_frame, start, layout, group), layout)
+    return call.wrap_cropped(crop_to_part(grad_frame, start, layout, group), layout)

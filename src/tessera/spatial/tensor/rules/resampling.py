@@ -273,7 +273,7 @@ def _upsample_tiles_backward(call: Call, small: TensorLayout, margin: int, facto
         return call.wrap(region.new_zeros(small.get_local_shape(group.rank)), small)
     inner = [size // factor for size, factor in zip(region.shape[2:], factors, strict=True)]
     part = call.func(region.contiguous(), region.shape[2:], (*region.shape[:2], *inner), *call.args[3:])
-    return call.wrap(crop_to_part(part, start, small, group), small)
+    return call.wrap_cropped(crop_to_part(part, start, small, group), small)
 
 
 @rule(*WITH_INPUT)
