@@ -19,6 +19,7 @@ EXPECTED = {
     "own_benchmarks.py": "sort_list of 100000",
     "spatial_training.py": "on two ranks",
     "volume_training.py": "on two replicas of two ranks",
+    "generate_text.py": "32 tokens with",
     "vae_decode.py": "largest difference between unsplit and two ranks",
     "core_grid.py": "core grid: PCC 0.9",
     "larger_than_memory.py": "correct output, with weights of 4 times the memory limit",

@@ -64,7 +64,7 @@ def add_to_part(self, x):
 
 
 def clear_weight(self, x):
-    return torch.nn.functional.relu(self.layer.weight, inplace=True) + x
+    return torch.nn.functional.relu(self.layer.weight, inplace=True).sum(0) + x
 
 
 def apply_in_place_module(self, x):

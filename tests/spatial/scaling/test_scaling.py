@@ -111,7 +111,6 @@ def test_the_registered_model_is_unchanged() -> None:
 @pytest.mark.parametrize(
     ("ranks", "method", "image", "says"),
     [
-        (6, "square", (64, 64), "6 parts do not form a square; allowed: 1x6, 2x3, 3x2, 6x1"),
         (64, "vertical", (64, 32), "the image is smaller than the mesh: got '64x32 pixels for 1x64 ranks'"),
         (4, "diagonal", (64, 64), "unknown slice method"),
         (4, "vertical", (64, 64, 64), "slice methods are for images with two dims"),

@@ -24,7 +24,7 @@ class Rehearsal:
 class _MetaWeights:
     """Gives meta tensors as weights, and counts the FLOPs since the last weight for the unit of that weight."""
 
-    current: object = None
+    current: object = object()  # the phase of no weight, so that every read calls `fetch`
 
     def __init__(self, units: int) -> None:
         from torch.utils.flop_counter import FlopCounterMode
