@@ -24,7 +24,7 @@ from torch.utils._pytree import tree_leaves, tree_map_only
 
 from tessera.errors import TesseraError, suggest_similar
 from tessera.geometry import Box, Interval, Mesh
-from tessera.spatial.agreement import agree_on_call, check_same, compute_checksum, iter_modules
+from tessera.spatial.agreement import check_call_and_sync_rng, check_same, compute_checksum, iter_modules
 from tessera.spatial.tensor.boundary import change_layout, join_parts, split_whole
 from tessera.spatial.tensor.eager_mode import ignore_compilation, run_eagerly, warn_of_compiled_modules
 from tessera.spatial.tensor.explanation import Explanation
@@ -199,7 +199,7 @@ class ParallelModel(nn.Module):
         image = None
         if not any(isinstance(leaf, SplitTensor) for leaf in leaves):
             image = next((leaf for leaf in leaves if isinstance(leaf, Tensor) and leaf.dim() > 2), None)
-        agree_on_call(self.model, image, (args, kwargs), self._calls, self.group)
+        check_call_and_sync_rng(self.model, image, (args, kwargs), self._calls, self.group)
         self._calls += 1
         if image is not None:
             tiles = self._split(image)
@@ -295,7 +295,10 @@ class ParallelModel(nn.Module):
             handle.remove()
 
     def _hook_gradients(self) -> None:
-        """Make the gradients of weights plain tensors: an operation between a weight and a tile gives a split one."""
+        """Register hooks that convert weight gradients to plain tensors.
+
+        Without them, autograd returns a SplitTensor wherever a weight was combined with a split activation.
+        """
         if not torch.is_grad_enabled():
             return
         fsdp = sys.modules.get("torch.distributed.fsdp")  # loaded if a module is sharded

@@ -75,12 +75,12 @@ class _HalfPrecisionRounds:
         )
 
     def __call__(self, values: Tensor) -> None:
-        self._scatter.settle()
+        self._scatter.wait_until_sent()
         self._own.view(-1)[: self._count].copy_(values)
         self._scatter.start()
         self._parts[self._rank].copy_(self._own[self._rank])
         self._scatter.finish()
-        self._gather.settle()
+        self._gather.wait_until_sent()
         self._total.copy_(self._parts.sum(0, dtype=torch.float32))
         self._gather.start()
         self._sums[self._rank].copy_(self._total)

@@ -142,13 +142,13 @@ def _list_candidates(
                 got=f"{format_size(mesh)} for {format_size(image)} pixels",
                 do="give --image-size with as many dims, for example 96x96x96",
             )
-        mesh = (1,) * (len(image) - len(mesh)) + mesh
         if workers % prod(mesh):
+            counts = ", ".join(str(n) for n in range(1, workers + 1) if workers % n == 0)
             raise TesseraError(
-                f"{workers} workers cannot be divided into meshes of {format_size(mesh)}",
-                got=f"{prod(mesh)} tiles",
-                allowed=[n for n in range(1, workers + 1) if workers % n == 0],
+                f"--mesh {format_size(mesh)} has {prod(mesh)} tiles, which does not divide {workers} workers",
+                do=f"allowed tile counts: {counts}",
             )
+        mesh = (1,) * (len(image) - len(mesh)) + mesh
     candidates = []
     for replicas in [n for n in range(1, min(step.batch, workers) + 1) if workers % n == 0]:
         tiles = workers // replicas

@@ -57,7 +57,7 @@ def _time_round(transport: Transport, count: int) -> float:
     for _ in range(PROBE_ROUNDS):
         transport.barrier()
         began = perf_counter()
-        connection.settle()
+        connection.wait_until_sent()
         connection.start()
         connection.finish()
         seconds.append(perf_counter() - began)

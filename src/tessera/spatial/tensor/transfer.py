@@ -153,7 +153,7 @@ class _Line:
         )
 
     def start(self, tile: Tensor) -> None:
-        self._connection.settle()
+        self._connection.wait_until_sent()
         for cuts, buffer in self._sends:
             buffer.copy_(cut(tile, cuts))
         self._connection.start()
@@ -189,7 +189,7 @@ class Ring:
 
     def shift(self, tensor: Tensor, shape: Sequence[int]) -> Tensor:
         """Send a tensor, and return that of the next rank, which has another shape perhaps."""
-        self._connection.settle()
+        self._connection.wait_until_sent()
         self._sent[: tensor.numel()].view(tensor.shape).copy_(tensor)
         self._connection.start()
         self._connection.finish()
