@@ -31,7 +31,7 @@ POLLS_WITH_OWN_CORE, POLLS_WITH_SHARED_CORE = 2000, 20  # about 100 µs and 1 µ
 SLEEP_SECONDS = 0.002
 POLL_SECONDS = 50e-6  # sleep between polls on machines without futexes
 SECONDS_BEFORE_CHECK = 1.0  # a peer that has not answered for so long may have died
-KEEPS_ORDER = platform.machine() in ("x86_64", "AMD64")  # writes become visible in their order, reads happen in theirs
+KEEPS_ORDER = platform.machine() in ("x86_64", "AMD64")  # loads and stores are not reordered among themselves
 FUTEX_CALLS = {"x86_64": 202, "aarch64": 98}  # number of the system call by machine
 FUTEX_WAIT, FUTEX_WAKE, ALL_READERS = 0, 1, 0x7FFFFFFF
 

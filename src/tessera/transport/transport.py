@@ -77,7 +77,7 @@ class Transport(Protocol):
         """Connect this rank's strips with the strips of its peers; strips between two ranks are paired in order."""
 
     def all_reduce(self, values: Tensor) -> None:
-        """Replace each value by its sum over all ranks, in place."""
+        """All-reduce: replace each value by its sum over all ranks, in place."""
 
     def barrier(self) -> None:
         """Wait until every rank has reached the barrier."""

@@ -1,4 +1,4 @@
-"""The compute benchmark of several convolutions in a row, with a halo exchange for one or several of them."""
+"""The compute benchmark of several convolutions in a row, with one halo exchange per convolution or for several."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def _get_memory_format(channels_last: bool) -> torch.memory_format:
 def measure_stack(
     worker: Worker, case: Case, problem: HaloProblem, transport: Transport, sampling: Sampling
 ) -> HaloMeasurement:
-    """Measure a stack of convolutions with halos for `halo_depth` of them, and with one exchange for each."""
+    """Measure a stack of convolutions with one exchange per `halo_depth` convolutions, and per convolution."""
     depth, backward = case.params.get("halo_depth", 1), bool(case.params.get("backward"))
     layers = problem.list_layers(int(case.params["fused_layers"]))
     steps = StackSteps(

@@ -24,8 +24,8 @@ from tessera.transport.transport import Transport
 class ComputeSteps:
     """Factory of the timed callables, with random pixels and weights; the weights are the same on every rank.
 
-    A step is a forward pass and, with `backward`, a backward pass. A split step with `backward` includes the sum of the
-    weight gradients over the ranks.
+    A step is a forward pass and, with `backward`, a backward pass. A split step with `backward` includes the
+    all-reduce of the weight gradients.
     """
 
     def __init__(

@@ -57,7 +57,7 @@ class SplitPlan:
         return min(self.splits, key=lambda split: (split.memory, split.seconds))
 
     def explain_fastest(self) -> str:
-        """Return why the fastest split is fastest: its largest part, and the part that decides against the next."""
+        """Explain the fastest split: its largest part, and the part that decides against the next split."""
         best = self.fastest
         name, seconds = max(best.times.list_parts(), key=lambda part: part[1])
         text = f"{TIME_TEXTS[name]} takes {format_percent(seconds / best.seconds)} of the step"
@@ -79,7 +79,7 @@ class SplitPlan:
         )
 
     def explain_smallest(self) -> str:
-        """Return why the smallest split is smallest: its largest part, and what the fastest split needs more."""
+        """Explain the smallest split: its largest part, and the part of which the fastest split needs more."""
         best = self.smallest
         name, count = max(best.bytes.list_parts(), key=lambda part: part[1])
         text = f"{name} {'take' if name.endswith('s') else 'takes'} {format_percent(count / best.memory)} of the memory"

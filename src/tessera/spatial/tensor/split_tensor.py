@@ -718,7 +718,7 @@ def write_back(target: SplitTensor) -> None:
     whole = gather_in_order(source.base).clone()
     source.view(whole).copy_(gather(target))
     write(source.base, whole)
-    # Autograd counts the write that is under way after the operation.
+    # Autograd counts the current write after the operation.
     target.source = CopiedView(source.base, get_version(source.base) + 1, source.view)
 
 

@@ -305,7 +305,7 @@ def _make_dummy(shape: Sequence[int], like: Tensor) -> Tensor:
 
 
 def sum_weights(weight: Tensor | None, bias: Tensor | None, group: SplitGroup) -> tuple[Tensor | None, Tensor | None]:
-    """Return gradients of weight and bias summed over the ranks, in one message."""
+    """All-reduce the gradients of weight and bias in one message, and return them."""
     if weight is None or bias is None:
         return (
             None if weight is None else group.sum_weights(weight),

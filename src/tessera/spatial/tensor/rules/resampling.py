@@ -73,7 +73,7 @@ def _shuffle(call: Call, part: Tensor, target: TensorLayout) -> Tensor:
     return part.new_empty(target.get_local_shape(call.group.rank))
 
 
-# Operators that compute every channel of every sample by itself: number of spatial dims.
+# Operators that process every channel of every sample separately, and their number of spatial dims.
 BY_CHANNEL: dict[Any, int] = {}
 for _name, _count in (
     ("upsample_nearest1d", 1), ("upsample_nearest2d", 2), ("upsample_nearest3d", 3),
