@@ -130,7 +130,7 @@ def test_the_fields_of_a_dataclass_are_axes():
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({"count": "8"}, "--count: got '8'; allowed: a whole number"),
+        ({"count": "8"}, "wrong type for --count: got '8'; allowed: a whole number"),
         ({"count": True}, "a whole number"),
         ({"count": 0}, "1 or more"),
         ({"share": "half"}, "a number"),

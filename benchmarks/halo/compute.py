@@ -118,7 +118,7 @@ def _build_in_place_call(
     expected = F.pad(pixels, [halo] * 4)[:, :, top : top + len(exchange.worker_plan.need.dims[1])]
 
     def forward() -> torch.Tensor:
-        exchange.settle()
+        exchange.wait_until_sent()
         exchange.start()
         return F.conv2d(exchange.finish(), weight)
 

@@ -3,7 +3,8 @@
 Every sample starts at a barrier and takes as long as its slowest rank. *Repeated*: each variant is sampled several
 times in a row and the first samples are omitted, so that its buffers are in the caches. *In turns*: variants are
 interleaved sample by sample, so that the caches hold other data, as between the layers of a network. The time of an
-exchange includes waiting for the previous round (`settle`), sending (`start`), and receiving the borders (`finish`).
+exchange includes waiting for the previous round (`wait_until_sent`), sending (`start`), and receiving the borders
+(`finish`).
 The copy is `copy_` between two local views with the shape and strides of the border, on all ranks at once.
 """
 
@@ -136,7 +137,7 @@ def measure_variants(
     with disable_garbage_collection():
         series = {name: SampleSeries(functions[name], MACHINE_CLOCK) for name in names}
         for sample_series in series.values():
-            sample_series.take()
+            sample_series.take_sample()
             sample_series.discard_warmup()
             sample_series.calibrate_loops(worker.sync, LONG_CALL_NS)
         deadline = MACHINE_CLOCK.wall() + round(SECONDS_PER_SIZE * 1e9)
@@ -145,11 +146,11 @@ def measure_variants(
                 for _ in range(repeats):
                     if name == "gloo":  # directly after a barrier of MPI, which spins, gloo is four times slower
                         dist.barrier()
-                        series[name].take()
+                        series[name].take_sample()
                         dist.barrier()
                     else:
                         _open_transport(SHARED_TRANSPORTS[worker.spawn], worker).barrier()
-                        series[name].take()
+                        series[name].take_sample()
     discarded = min(DISCARDED_REPEATS, repeats - 1)
     return {
         name: tuple(
@@ -172,7 +173,7 @@ def _make_functions(worker: Worker, border: Border, size: int, names: Sequence[s
         "copy_": lambda: _copy_pairs(copies),
         shared_name: lambda: _run_exchange(shared),
         "written, copy_": lambda: (_copy_pairs(writes), _copy_pairs(copies)),
-        "written, shared": lambda: (shared.settle(), _copy_pairs(sent), shared.start(), shared.finish()),
+        "written, shared": lambda: (shared.wait_until_sent(), _copy_pairs(sent), shared.start(), shared.finish()),
     }
     if "mpi" in names:
         mpi = _make_exchange(_open_transport("mpi", worker), border, plan)
@@ -199,7 +200,7 @@ def _make_exchange(transport: Transport, border: Border, plan: HaloPlan) -> Exch
 
 
 def _run_exchange(exchange: Exchange) -> None:
-    exchange.settle()
+    exchange.wait_until_sent()
     exchange.start()
     exchange.finish()
 

@@ -15,7 +15,7 @@ from torch import nn
 from phased.zoo_networks import Call, list_networks
 from tessera.phased import PhasedModel
 from tessera.phased.choices import SCHEDULES
-from tessera.phased.paging.verification import compute_difference
+from tessera.phased.paging.output_comparison import compute_difference
 
 MAX_DIFFERENCE = {"data-parallel": 1e-4}
 DEFAULT_MAX_DIFFERENCE = 1e-6

@@ -320,11 +320,11 @@ def check_fields(instance: Any) -> None:
 
     Values may come from files, so types are checked too: `batch_size = "8"` is an error.
     """
-    names = {bool: "true or false", int: "a whole number", float: "a number", str: "a word"}
+    names = {bool: "true or false", int: "a whole number", float: "a number", str: "a string"}
     for axis in collect_axes(type(instance)):
         value, wanted = getattr(instance, axis.name), type(axis.default)
         if wanted in names and type(value) not in ((int, float) if wanted is float else (wanted,)):
-            raise TesseraError(axis.flag, got=value, allowed=names[wanted])
+            raise TesseraError(f"wrong type for {axis.flag}", got=value, allowed=names[wanted])
         axis.check_value(value)
 
 

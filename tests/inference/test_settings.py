@@ -48,7 +48,7 @@ def test_settings_convert_to_case_parameters_and_back(settings):
     ("given", "words"),
     [
         ({"batch_size": 0}, "--batch-size: got 0; allowed: 1 or more"),
-        ({"batch_size": "8"}, "--batch-size: got '8'; allowed: a whole number"),
+        ({"batch_size": "8"}, "wrong type for --batch-size: got '8'; allowed: a whole number"),
         ({"batch_size": True}, "a whole number"),
         ({"model": "resnet5"}, "did you mean resnet50 or"),
         ({"model": ""}, "unknown model"),

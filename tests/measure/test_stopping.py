@@ -31,7 +31,7 @@ class Series:
         self.taken = []
         self.now = 0
 
-    def take(self):
+    def take_sample(self):
         self.taken.append(next(self.durations))
         self.now += self.taken[-1]
         return self.now
@@ -46,9 +46,9 @@ def make_steady_series(duration=10):
 
 def test_a_fixed_count_is_taken_as_given():
     series = make_steady_series()
-    assert sample_until(StoppingRule(count=7, budget_ns=1), series.take).reason == "count"
+    assert sample_until(StoppingRule(count=7, budget_ns=1), series.take_sample).reason == "count"
     assert len(series.taken) == 7
-    assert warm_up(WarmUp(count=3), series.take, 0) == 0
+    assert warm_up(WarmUp(count=3), series.take_sample, 0) == 0
     assert len(series.taken) == 10
 
 
@@ -60,7 +60,7 @@ def test_sampling_stops_at_the_first_look_that_is_precise(first, growth, enough)
         looks.append(len(series.taken))
         return len(series.taken) if len(series.taken) >= enough else 0
 
-    ending = sample_until(StoppingRule(min_samples=first, growth=growth), series.take, precise=count_if_precise)
+    ending = sample_until(StoppingRule(min_samples=first, growth=growth), series.take_sample, precise=count_if_precise)
     assert ending == ("target", len(series.taken))
     assert looks[0] == first
     assert enough <= looks[-1] <= max(first, enough * growth + 1)
@@ -69,45 +69,45 @@ def test_sampling_stops_at_the_first_look_that_is_precise(first, growth, enough)
 
 def test_a_spent_budget_stops_after_the_minimum_of_samples():
     series = make_steady_series(100)
-    assert sample_until(StoppingRule(budget_ns=50), series.take, precise=lambda: 0).reason == "budget"
+    assert sample_until(StoppingRule(budget_ns=50), series.take_sample, precise=lambda: 0).reason == "budget"
     assert len(series.taken) == 3
     series = make_steady_series(10)
-    sample_until(StoppingRule(budget_ns=200, min_samples_over_budget=1), series.take)
+    sample_until(StoppingRule(budget_ns=200, min_samples_over_budget=1), series.take_sample)
     assert len(series.taken) == 20
 
 
 def test_looking_ahead_stops_before_a_sample_that_would_not_fit():
     series = make_steady_series(30)
-    sample_until(StoppingRule(budget_ns=100, min_samples_over_budget=1, look_ahead=True), series.take)
+    sample_until(StoppingRule(budget_ns=100, min_samples_over_budget=1, look_ahead=True), series.take_sample)
     assert series.now == 90
 
 
 def test_sampling_stops_at_the_maximum_with_a_last_look():
     series, looks = make_steady_series(), []
     rule = StoppingRule(min_samples=10, max_samples=25, growth=2.0)
-    ending = sample_until(rule, series.take, precise=lambda: looks.append(len(series.taken)) or 0)
+    ending = sample_until(rule, series.take_sample, precise=lambda: looks.append(len(series.taken)) or 0)
     assert (ending.reason, len(series.taken), looks) == ("samples", 25, [10, 20, 25])
 
 
 def test_earlier_samples_count():
     series = make_steady_series()
-    sample_until(StoppingRule(max_samples=10), series.take, precise=lambda: 0, taken=8)
+    sample_until(StoppingRule(max_samples=10), series.take_sample, precise=lambda: 0, taken=8)
     assert len(series.taken) == 2
 
 
 def test_warm_up_ends_when_two_windows_in_a_row_are_not_faster():
     series = Series(itertools.chain([1000 * 0.9**n for n in range(40)], itertools.repeat(15)))
-    kept = warm_up(WarmUp(limit_ns=1e9, block=5), series.take, 0, median=series.compute_median)
+    kept = warm_up(WarmUp(limit_ns=1e9, block=5), series.take_sample, 0, median=series.compute_median)
     assert kept == 15
     assert all(duration <= 17 for duration in series.taken[-kept:])
 
 
 def test_warm_up_ends_at_its_limit_without_steady_samples():
     series = Series(1000 * 0.9**n for n in range(1000))
-    assert warm_up(WarmUp(limit_ns=2000, block=1), series.take, 0, median=series.compute_median) == 0
+    assert warm_up(WarmUp(limit_ns=2000, block=1), series.take_sample, 0, median=series.compute_median) == 0
     assert series.now >= 2000
     series = make_steady_series(10)
-    assert warm_up(WarmUp(limit_ns=100, block=4), series.take, 0) == 0
+    assert warm_up(WarmUp(limit_ns=100, block=4), series.take_sample, 0) == 0
     assert len(series.taken) == 12
 
 
@@ -144,9 +144,9 @@ def test_every_rank_takes_as_many_samples_as_rank_0(slower):
     for factor in (1, slower):
         series = Series(factor * (20 - min(n, 10)) for n in range(10_000))
         block = choose_block_size(factor * 20, 100, sync)
-        warm_up(WarmUp(limit_ns=400, block=block), series.take, 0, median=series.compute_median, sync=sync)
+        warm_up(WarmUp(limit_ns=400, block=block), series.take_sample, 0, median=series.compute_median, sync=sync)
         rule = StoppingRule(budget_ns=1000, max_samples=60, block=block)
-        ending = sample_until(rule, series.take, 0, precise=lambda: 0, sync=sync)
+        ending = sample_until(rule, series.take_sample, 0, precise=lambda: 0, sync=sync)
         counts.append((ending.reason, len(series.taken)))
         sync = Follower(sync.agreed) if isinstance(sync, Leader) else sync
     assert counts[0] == counts[1]

@@ -142,9 +142,9 @@ def test_placements_that_cannot_be_expressed_are_refused(workers: Workers) -> No
             messages,
             [
                 "not a split tensor: got 'Tensor'",
-                "a split tensor has no such placement: got Partial(sum); allowed: Shard, Replicate",
-                "no such dim to shard: got Shard(dim=4); allowed: 0 to 3",
-                "one placement per dim of the mesh is required",
+                "unsupported placement: got Partial(sum); allowed: Shard, Replicate",
+                "Shard dim out of range: got Shard(dim=4); allowed: 0 to 3",
+                "wrong number of placements",
                 "the DeviceMesh has other ranks than the parallel network: got [0, 1, 2, 3]",
                 "not a DTensor: got 'Tensor'",
                 "the DeviceMesh has other ranks than the parallel network: got [0, 1, 2, 3]",

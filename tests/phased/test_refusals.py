@@ -50,7 +50,7 @@ def test_a_budget_of_the_largest_layer_suffices(schedule):
         ("schedule 'overlapped' runs on one device", {"schedule": "overlapped", "devices": 2}),
         ("invalid number of devices", {"devices": 0}),
         ("invalid number of threads", {"threads": 0}),
-        ("read cold", {"store": "host", "cold": True}),
+        ("cold=True does not support store='host'", {"store": "host", "cold": True}),
         (
             "schedule 'overlapped' does not support workers='processes'.*'phased' or 'sharded'",
             {"schedule": "overlapped", "workers": "processes"},

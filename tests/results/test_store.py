@@ -230,7 +230,7 @@ def test_files_that_are_not_stores_are_unchanged(tmp_path: Path, make, message: 
 
 def test_a_path_that_cannot_be_created_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(TesseraError, match="cannot create a store"):
+    with pytest.raises(TesseraError, match="cannot create the results file"):
         Store(tmp_path / "file" / "s.sqlite")
     with pytest.raises(TesseraError, match="the store does not exist"):
         Store(tmp_path / "absent.sqlite", create=False)

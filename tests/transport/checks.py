@@ -84,7 +84,7 @@ def check_rounds(transport: Transport, problem: Problem, rounds: int = 3) -> Exc
     for number in range(rounds):
         tile = problem.make_tile(number, transport.rank).reshape(exchange.tile_buffer.shape)
         if number % 2:
-            exchange.settle()
+            exchange.wait_until_sent()
             exchange.tile_buffer.copy_(tile)
             exchange.start()
         else:
@@ -127,7 +127,7 @@ def check_running_ahead(transport: Transport, rounds: int = 150) -> None:
     plan = split_into_rows(transport.size, width=1 << 10)
     exchange, late = Problem(plan=plan, seed=0).open_exchange(transport), random.Random(transport.rank)
     for number in range(rounds):
-        exchange.settle()
+        exchange.wait_until_sent()
         exchange.tile_buffer.fill_(number * transport.size + transport.rank)
         exchange.start()
         if late.random() < 0.2:

@@ -57,7 +57,7 @@ def test_a_stale_border_fails_the_check() -> None:
         exchange = problem.open_exchange(transport)
         exchange.start(problem.make_tile(0, transport.rank))
         exchange.finish()
-        exchange.settle()
+        exchange.wait_until_sent()
         exchange.tile_buffer.copy_(problem.make_tile(1, transport.rank))  # without sending the new borders
         transport.barrier()
         check_frame(transport.rank, problem, 1, exchange.frame)

@@ -44,7 +44,7 @@ def test_a_single_rank() -> None:
 
 def test_delayed_ranks_get_the_right_borders(monkeypatch: pytest.MonkeyPatch) -> None:
     run_ranks(3, check_running_ahead)
-    monkeypatch.setattr(in_process._InProcessConnection, "settle", lambda connection: None)
+    monkeypatch.setattr(in_process._InProcessConnection, "wait_until_sent", lambda connection: None)
     with pytest.raises(AssertionError, match="round"):  # the check fails if a rank runs ahead
         run_ranks(3, check_running_ahead)
 

@@ -81,17 +81,17 @@ def _build_and_warm_up(build: str, args: tuple[object, ...]) -> None:
     global _series
     _series = SampleSeries(load_object(build)(*args), MACHINE_CLOCK)
     with disable_garbage_collection():
-        _series.take()
+        _series.take_sample()
         _series.discard_warmup()
         _series.calibrate_loops(SINGLE_RANK, LONG_CALL_NS)
-        warm_up(WarmUp(limit_ns=WARMUP_NS), _series.take, MACHINE_CLOCK.wall())
+        warm_up(WarmUp(limit_ns=WARMUP_NS), _series.take_sample, MACHINE_CLOCK.wall())
 
 
 def _sample_burst(seconds: float) -> list[float]:
     assert _series is not None
     rule = StoppingRule(budget_ns=round(seconds * 1e9), min_samples_over_budget=1)
     with disable_garbage_collection():
-        _series.take()  # a discarded sample that brings code and data back into the caches
+        _series.take_sample()  # a discarded sample that brings code and data back into the caches
         _series.discard_warmup()
-        sample_until(rule, _series.take, MACHINE_CLOCK.wall())
+        sample_until(rule, _series.take_sample, MACHINE_CLOCK.wall())
     return [ns / _series.loops / 1e9 for ns in _series.wall]

@@ -156,7 +156,8 @@ def run(args: argparse.Namespace) -> int:
 def make_plan(args: argparse.Namespace, selected: tuple[Case, ...]) -> RunPlan:
     """Return the run plan of a comparison.
 
-    Its sampling target is the threshold, and its confidence level is corrected for the number of cases.
+    Sampling stops when the confidence interval is as narrow as the comparison threshold. The confidence level is
+    corrected for multiple comparisons.
     """
     effort = QUICK_EFFORT if args.quick else THOROUGH_EFFORT
     a, b = (side.configure_launch(threads=args.threads, allocator=args.allocator) for side in make_sides(args))

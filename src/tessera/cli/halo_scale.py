@@ -27,7 +27,7 @@ from tessera.spatial.problem import DTYPES
 if TYPE_CHECKING:
     from tessera.report.tables import OutputFormat
     from tessera.spatial.scaling.prediction import SplitStep
-    from tessera.spatial.scaling.table import Scaling
+    from tessera.spatial.scaling.table import ScalingResult
 
 SLICE_METHODS = ("nearest", "square", "vertical", "horizontal")
 OPTIMIZERS = ("none", "sgd", "momentum", "adam")
@@ -321,7 +321,7 @@ def _print_progress(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
-def _write_tables(scaling: Scaling, output_format: OutputFormat, stream: TextIO) -> None:
+def _write_tables(scaling: ScalingResult, output_format: OutputFormat, stream: TextIO) -> None:
     from tessera.report.line_chart import draw_line_chart
     from tessera.report.tables import write_json, write_rows
     from tessera.spatial.scaling.prediction import compute_efficiencies
@@ -362,7 +362,7 @@ def _write_rows_as_csv(rows: Sequence[dict[str, Any]], stream: TextIO) -> None:
         writer.writerow({k: "x".join(map(str, v)) if isinstance(v, list) else v for k, v in row.items()})
 
 
-def _write_plot(scaling: Scaling, path: Path) -> None:
+def _write_plot(scaling: ScalingResult, path: Path) -> None:
     from tessera.report.page import write_page
     from tessera.spatial.scaling.page import build_scaling_page
     from tessera.spatial.scaling.plot import draw_scaling

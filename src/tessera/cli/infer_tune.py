@@ -136,7 +136,7 @@ def write_tuning(tuned: TuningResult, best: Record, output_format: OutputFormat,
         "Pareto front of throughput and latency",
     )
     if output_format == "terminal":
-        points = [(result.latency, result.rate, result in on_front) for result in tuned.measured]
+        points = [(result.latency, result.rate, result in on_front) for result in tuned.measured_candidates]
         for line in format_scatter(points, x_label=format_seconds, y_label=lambda rate: format_rate(rate, "images/s")):
             stream.write(f"{line}\n")
         stream.write(f"images/s over the latency of a batch (p90): {FRONT_MARK} on the front, {DOT_MARK} behind it\n\n")

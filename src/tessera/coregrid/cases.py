@@ -41,7 +41,7 @@ def parse_padding_text(text: str) -> int | list[int]:
         return parse_size_or_pair(text)
     sides = [parse_int(part) for part in text.split(",")]
     if len(sides) != 4:
-        raise TesseraError("--padding", got=text, allowed="N, HxW, or TOP,BOTTOM,LEFT,RIGHT")
+        raise TesseraError("invalid --padding", got=text, allowed="N, HxW, or TOP,BOTTOM,LEFT,RIGHT")
     return sides
 
 

@@ -34,7 +34,7 @@ def _check_precision(name: str) -> None:
 
 def _check_agreement(share: float) -> None:
     if not 0 <= share <= 1:
-        raise TesseraError("--min-agreement", got=share, allowed="a fraction from 0 to 1")
+        raise TesseraError("invalid --min-agreement", got=share, allowed="a fraction from 0 to 1")
 
 
 def _check_data(source: str) -> None:

@@ -125,7 +125,7 @@ def _destroy_process_group() -> None:
 
 
 def make_star_sockets(size: int) -> list[list[socket.socket]]:
-    """Create the sockets that each rank inherits: for rank 0 one to every other rank, for the others one to rank 0."""
+    """Create the sockets that each rank inherits: rank 0 gets a socket to every other rank, and vice versa."""
     pairs = [socket.socketpair() for _ in range(size - 1)]
     return [[ours for ours, _ in pairs], *([theirs] for _, theirs in pairs)]
 

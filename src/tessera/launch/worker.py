@@ -39,8 +39,8 @@ INLINE_WORKER = Worker(rank=0, size=1, spawn="inline", cpus=(), threads=1, sync=
 class RunContext:
     """The first argument of a feature's run hook: the worker, and the settings of the run.
 
-    `launch` is the requested configuration of the run. A case that starts processes of its own takes pinning,
-    allocator and environment from it. `session` is the object that the feature's session hook opened for this run; it
+    `launch` is the requested configuration of the run. A case that starts its own processes uses its
+    pinning, allocator and environment. `session` is the object that the feature's session hook opened for this run; it
     is available only in the calling process (inline).
     """
 

@@ -31,8 +31,8 @@ class Workers:
     """Workers that stay alive for any number of calls.
 
     `with Workers(LaunchConfig(workers=2)) as workers: workers.run("package.module:function", 3)` calls
-    `function(worker, 3)` on both and returns their results by rank. Imports and caches are kept between calls. If a
-    worker dies, hangs or exceeds the time limit, all workers are ended, and the next call starts new ones.
+    `function(worker, 3)` on both workers and returns the results by rank. Imports and caches are kept between calls. If
+    a worker dies, hangs or exceeds the time limit, all workers are ended, and the next call starts new ones.
 
     Inside a torchrun, mpiexec or Slurm job of the same size nothing is launched: this process is one of the ranks.
     Every rank has to make the same calls, and every rank gets the results of all ranks. `is_root` is true on rank 0,
@@ -46,7 +46,7 @@ class Workers:
 
     @property
     def is_root(self) -> bool:
-        """Whether this process stores and prints results: outside a job, or as rank 0 of one."""
+        """Whether this process stores and prints results: outside a job, or as rank 0 of a job."""
         return self.job is None or self.job.rank == 0
 
     def __enter__(self) -> Workers:
@@ -127,7 +127,7 @@ def _restore_torch_threads() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _limit_time(limit: float | None) -> Iterator[None]:
-    """Raise TimedOut in the body after `limit` seconds, or when a running call of native code returns after that.
+    """Raise TimedOut in the body after `limit` seconds; a running call of native code is completed first.
 
     Python runs signal handlers in the main thread only, so the limit has no effect in other threads.
     """

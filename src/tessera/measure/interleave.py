@@ -76,8 +76,8 @@ def sample_interleaved(
     def take_round() -> int:
         generator.shuffle(order)
         for one in order[:-1]:
-            one.take()
-        return order[-1].take()
+            one.take_sample()
+        return order[-1].take_sample()
 
     def count_precise() -> int:
         base = tuple(first.wall)
@@ -101,7 +101,7 @@ def _calibrate_loops(series: Sequence[SampleSeries], long_ns: float) -> None:
     With equal numbers of calls, the overhead of the inner loop cancels in the ratio.
     """
     for one in series:
-        one.take()
+        one.take_sample()
         one.discard_warmup()
         one.calibrate_loops(SINGLE_RANK, long_ns)
     fewest, most = min(one.loops for one in series), max(one.loops for one in series)

@@ -71,7 +71,7 @@ class SampleSeries:
         self.warmups: list[float] = []
         self._steal_seconds, self._steal_read_ns = clock.steal(), clock.wall()
 
-    def take(self) -> int:
+    def take_sample(self) -> int:
         """Take one sample and return the clock after it, in nanoseconds."""
         if self._before is not None:
             self._before()
@@ -107,10 +107,10 @@ class SampleSeries:
         chosen = False
         while not chosen:
             loops = self.loops
-            self.take()
+            self.take_sample()
             if loops == 1 and sync.agree(self.wall[-1] < long_ns):
-                self.take()  # use the fastest of three calls, because a single short call is easily disturbed
-                self.take()
+                self.take_sample()  # use the fastest of three calls, because a single short call is easily disturbed
+                self.take_sample()
             took = min(self.wall)
             if loops == 1 and took >= MIN_SINGLE_CALL_NS:
                 choice = (True, 1)
@@ -174,11 +174,11 @@ def sample(
 
     def take() -> int:
         sync.barrier()
-        return series.take()
+        return series.take_sample()
 
     with disable_garbage_collection():
         if adaptive or settings.warmup is None:
-            series.take()  # the first call is slower than later calls; it does not count towards the budget
+            series.take_sample()  # the first call is slower than later calls; it does not count towards the budget
             series.discard_warmup()
         start, budget = clock.wall(), settings.budget * 1e9
         if adaptive:

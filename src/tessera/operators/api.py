@@ -109,7 +109,9 @@ def _get_initializer(inputs: Mapping[str, Input]) -> Draw | dict[str, Draw]:
 
 def _get_draw_expression(initializer: Any) -> str:
     if not isinstance(initializer, Draw):
-        raise TesseraError("initializer", got=initializer, allowed='a Draw, for example Draw("rng.random(shape)")')
+        raise TesseraError(
+            "invalid initializer", got=initializer, allowed='a Draw, for example Draw("rng.random(shape)")'
+        )
     return initializer.expression
 
 

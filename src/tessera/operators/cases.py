@@ -117,7 +117,7 @@ def cases(
     fusion = values.pop("fusion", AXES["fusion"].default_values)
     AXES.check_values(values | ({"fusion": fusion} if fusion else {}))
     if seed < 0:
-        raise TesseraError("seed", got=seed, allowed="0 or more")
+        raise TesseraError("invalid seed", got=seed, allowed="0 or more")
     chosen = {axis.name: values.get(axis.name) or axis.default_values for axis in AXES.without("fusion")}
     chosen["size"] = SIZES if ALL_SIZES in chosen["size"] else chosen["size"]
     changes = {}

@@ -35,10 +35,16 @@ from tessera.phased.paging.explanation import MeasuredTimes, format_explanation
 from tessera.phased.paging.independence import SampleSplitter, StateObserver
 from tessera.phased.paging.lockstep import Lockstep
 from tessera.phased.paging.network_copy import NetworkCopy, copy_network
+from tessera.phased.paging.output_comparison import compare_with_reference
 from tessera.phased.paging.pager import Pager
-from tessera.phased.paging.phasing import PagingPlan, compute_least_budget, match_tensors, plan_phases, plan_unit_file
+from tessera.phased.paging.phasing import (
+    PagingPlan,
+    compute_network_min_budget,
+    match_tensors,
+    plan_phases,
+    plan_unit_file,
+)
 from tessera.phased.paging.rehearsal import rehearse
-from tessera.phased.paging.verification import compare_with_reference
 from tessera.phased.paging.weight_store import open_network_store
 from tessera.phased.paging.weight_table import StreamedModule
 from tessera.phased.plan import Phase, PhasingRequest, compute_min_budget
@@ -49,27 +55,28 @@ from tessera.phased.traced_engine import TracedEngine
 from tessera.phased.traits import ScheduleTraits, WeightStoreTraits, WorkerTraits
 
 Shape = Sequence[int] | Sequence[Sequence[int]]
-AUTO_BUDGET_DIVISOR = 2  # budget="auto" takes this part of the available memory
+AUTO_BUDGET_DIVISOR = 2  # budget="auto" is the available memory divided by this number
 Call = tuple[tuple[Any, ...], Mapping[str, Any]]
 
 
 class PhasedModel(StreamedModule):
-    """A network that runs in phases: the weights of a phase are loaded while another phase is computed.
+    """A network that runs in phases: the weights of the next phase are loaded while the current phase is computed.
 
-    The network runs its own Python. Its weights are loaded when it reads them, in groups of modules (phases); the order
-    is learnt in the first pass, and later passes load ahead. Another order in a later pass gives the same result, and
-    loads on demand. Attributes and methods of the network (`generate`, `config`, ...) are available as attributes.
+    The network runs its own Python. Its weights are loaded when it reads them, in groups of modules (phases). The order
+    is learnt in the first pass, and later passes prefetch. If a later pass has a different order, the result is still
+    correct: the missing phases are loaded on demand. Attributes and methods of the network (`generate`, `config`, ...)
+    are available as attributes.
 
-    Either `model` holds its weights, which are then written to a store phase by phase; or `model` is on the meta device
-    and `path` names a safetensors file of its weights, which are then never in memory as a whole (see also
-    `from_pretrained`). Outputs equal the outputs of `model`, in its mode (training or evaluation) and dtype. Weights
-    get no gradients. `weight_bytes` is the size of the stored weights, tied weights counted once;
-    `working_bytes` is the working memory for weights.
+    Either `model` holds its weights, which are written to a store phase by phase; or `model` is on the meta device and
+    `path` names a safetensors file of its weights, which are never in memory as a whole (see also `from_pretrained`).
+    Outputs equal the outputs of `model`, in its mode (training or evaluation) and dtype. Weights get no gradients.
+    `weight_bytes` is the size of the stored weights, tied weights counted once; `working_bytes` is the working memory
+    for weights.
 
     Args:
-        budget: limit of the working memory for weights, or "auto": half of the available memory. Budget left over after
-            the stream area keeps some phases resident, unless `keep` is False or devices are processes. Schedules that
-            hold all weights ignore the budget.
+        budget: limit of the working memory for weights, or "auto": half of the available memory. Budget left after the
+            streaming buffers keeps some phases resident, unless `keep` is False or devices are processes. Schedules
+            that hold all weights ignore the budget.
         phases: modules at which phases begin, or their numbers (modules with weights, counted from 0 in the order of
             registration). By default, phases are chosen by the budget and, if `input_shape` is given, by the balance of
             loading and computing.
@@ -79,13 +86,13 @@ class PhasedModel(StreamedModule):
         cold: read past the page cache of the system.
         checksums: verify checksums on every load.
         workers: "threads" or "processes". Processes run a network that torch.fx can trace.
-        pin: give every device cores of its own.
+        pin: pin every device to its own cores.
         allocator: malloc setting of device processes (None: the setting of all workers).
         activations: bytes of activations that stay in memory between phases (None: all of them); the rest goes through
             a scratch file. Requires a network that torch.fx can trace.
         verify: compare the first pass with the plain network, which holds all weights in memory meanwhile.
 
-    Close a model by `close()` or by the end of a `with` block.
+    Close a model with `close()` or a `with` block.
     """
 
     def __init__(
@@ -210,7 +217,7 @@ class PhasedModel(StreamedModule):
         self._tensors = match_tensors(network, self._store.file.tensors, request.dtype, self._store.file.unsupported)
         plan = plan_phases(network, self._tensors, request, order=order, flops=self._flops)
         self.weight_bytes = sum(tensor.nbytes for tensor in self._tensors.values())
-        self.arithmetic = _describe_arithmetic(network, self._tensors)
+        self.arithmetic = _describe_dtypes(network, self._tensors)
         self.__dict__["_reference"] = model if verify else None  # not registered as a module
         reader = open_reader(
             ReadConfig(
@@ -235,7 +242,7 @@ class PhasedModel(StreamedModule):
         self._splitter = SampleSplitter(self.devices)
         self.__dict__["network"] = network.model  # not registered: names of weights stay as they are
         self.training = network.model.training
-        _bracket_forward(network.model, self._run_bracketed)
+        _wrap_forward(network.model, self._run_in_pass)
         cpus = get_available_cpus()
         several = self.traits.several_devices
         self._lockstep = Lockstep(
@@ -289,11 +296,11 @@ class PhasedModel(StreamedModule):
                     compare_with_reference(self.__dict__["network"], reference, self._copy.slots, *calls[0]),
                     *(self._run_pass(calls[1:]) if calls[1:] else ()),
                 ]
-            with self._bracket():
+            with self._pass_scope():
                 return self._run_calls(calls)
 
     def _run_calls(self, calls: list[Call]) -> list[Any]:
-        """Run mini-batches together if that is exact, otherwise one after the other."""
+        """Run mini-batches in lockstep if the result is exact, otherwise one after the other."""
         results: list[Any] = []
         if self._stateless is None and (len(calls) > 1 or self.traits.computes_together == "always"):
             results.append(self._observe(calls[0]))
@@ -317,7 +324,7 @@ class PhasedModel(StreamedModule):
         return self.__dict__["network"](*call[0], **call[1])
 
     def _observe(self, call: Call) -> Any:
-        """Run one mini-batch, and find out whether the network keeps state in its modules or draws random numbers."""
+        """Run one mini-batch, and detect whether the network keeps state in its modules or draws random numbers."""
         observer = StateObserver(self.__dict__["network"])
         self._pager.observer = observer.compare
         try:
@@ -328,15 +335,15 @@ class PhasedModel(StreamedModule):
         self._stateless = not observer.changed
         return result
 
-    def _run_bracketed(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def _run_in_pass(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if self._lockstep.includes_this_thread():
             return function(*args, **kwargs)
-        with self._bracket():
+        with self._pass_scope():
             return function(*args, **kwargs)
 
     @contextmanager
-    def _bracket(self) -> Iterator[None]:
-        """Mark the begin and the end of a pass."""
+    def _pass_scope(self) -> Iterator[None]:
+        """Mark the beginning and the end of a pass; nested calls belong to the outermost pass."""
         with self._one_call:
             self._check_open()
             self._depth += 1
@@ -359,7 +366,7 @@ class PhasedModel(StreamedModule):
                         self._apply_learnt_order()
 
     def _apply_learnt_order(self) -> None:
-        """Split the network into phases again, if it used its modules in another order than they are registered."""
+        """Plan the phases again if the execution order of the modules differs from the planned order."""
         self._pager.learning = False
         order = list(self._pager.unit_order)
         planned = [unit for group in self._pager.plan.groups for unit in group]
@@ -369,7 +376,7 @@ class PhasedModel(StreamedModule):
             plan = plan_phases(self._copy, self._tensors, self._request, order=order, flops=self._flops)
         except TesseraError:  # the budget is too small for phases in this order
             return
-        self._pager.capture_written()
+        self._pager.keep_modified_weights()
         self._pager.close()
         self._pager = self._pagers[0] = self._open_pager(plan)
         self._times = MeasuredTimes()
@@ -396,7 +403,7 @@ class PhasedModel(StreamedModule):
 
     @property
     def phases(self) -> tuple[Phase, ...]:
-        """The phases in the order of their use."""
+        """The phases in execution order."""
         phases: tuple[Phase, ...] = self.plan.phases
         return phases
 
@@ -408,12 +415,12 @@ class PhasedModel(StreamedModule):
 
     @property
     def misses(self) -> int:
-        """Number of phases that were loaded on demand, because the network took another way than before."""
+        """Number of prefetch misses: phases loaded on demand because the execution order was not as predicted."""
         return 0 if self._engine is not None else self._pager.counts.misses
 
     @property
     def widens_weights(self) -> bool:
-        """Whether weights are stored in another dtype than they are computed in."""
+        """Whether the stored dtype of some weights differs from the dtype of the computation."""
         if self._engine is not None:
             return self._engine.network.widen
         return any(tensor.dtype != self._copy.slots[name].dtype for name, tensor in self._tensors.items())
@@ -429,7 +436,7 @@ class PhasedModel(StreamedModule):
         return self._scratch.streamed_bytes
 
     def explain(self) -> str:
-        """Return a table of the phases: modules, bytes, resident or streamed, and the times of the last passes."""
+        """Return a table of the phases: modules, bytes, resident or streamed, and times of the last passes."""
         if self._engine is not None:
             raise TesseraError("explain() requires workers='threads' without `activations`")
         return format_explanation(self.phases, self._times, self._pager.counts, self.working_bytes, self.budget)
@@ -445,7 +452,7 @@ class PhasedModel(StreamedModule):
         workers: str = "threads",
         path: Path | str | None = None,
     ) -> int:
-        """Return the smallest budget in bytes with which a schedule can run a model.
+        """Return the minimum budget in bytes for the buffers of a schedule, prefetching included.
 
         The model may be on the meta device. `path` names an existing file of its weights: a file written by another
         program may need a larger budget.
@@ -466,7 +473,7 @@ class PhasedModel(StreamedModule):
         )
         network = copy_network(model)
         table = plan_unit_file(network, dtype) if path is None else read_tensor_table(Path(path))
-        return compute_least_budget(network, match_tensors(network, table, dtype), request)
+        return compute_network_min_budget(network, match_tensors(network, table, dtype), request)
 
     @classmethod
     def from_pretrained(
@@ -477,13 +484,13 @@ class PhasedModel(StreamedModule):
         allow_extra: bool = True,
         **options: Any,
     ) -> PhasedModel:
-        """Open a checkpoint with its weights where they are; they are never in memory as a whole.
+        """Open a checkpoint. Weights are read directly from it, and are never in memory as a whole.
 
         `path` is a safetensors file, a torch file (.pt, .pth, .bin; loaded with `weights_only=True`), or a folder with
         config.json and its files of weights (transformers, diffusers, timm). `model` is the network (on the meta
         device, or with values that are not used), or a function that builds it; None to build it from config.json.
         Missing and mismatched tensors are errors before anything runs; extra tensors are an error if `allow_extra` is
-        False. `options` are those of `PhasedModel`.
+        False. `options` are arguments of `PhasedModel`.
         """
         place = Path(path)
         network = build_checkpoint_model(place, model)
@@ -573,12 +580,12 @@ class PhasedModel(StreamedModule):
 
 
 def parse_budget(budget: str | int) -> int:
-    """Return a budget in bytes; "auto" is a part of the memory that is available now."""
+    """Return a budget in bytes; "auto" is half of the memory that is available now."""
     return get_available_bytes() // AUTO_BUDGET_DIVISOR if budget == "auto" else parse_bytes(budget)
 
 
-def _bracket_forward(network: nn.Module, run: Callable[..., Any]) -> None:
-    """Mark the calls of a network as passes; other methods of the network may call it as well (`generate`)."""
+def _wrap_forward(network: nn.Module, run: Callable[..., Any]) -> None:
+    """Wrap `forward`, so that every call of it is a pass, including calls by other methods such as `generate`."""
     forward = network.forward
 
     @functools.wraps(forward)
@@ -594,7 +601,7 @@ def _as_call(batch: Any) -> Call:
     return ((), batch) if isinstance(batch, dict) else ((batch,), {})
 
 
-def _describe_arithmetic(network: NetworkCopy, tensors: Mapping[str, Any]) -> str:
+def _describe_dtypes(network: NetworkCopy, tensors: Mapping[str, Any]) -> str:
     """Describe the stored dtypes and the dtypes of computation, for a record."""
     pairs = {
         (tensor.dtype, network.slots[name].dtype): None
@@ -632,7 +639,7 @@ def _check_options(
     if allocator is not None and not workers.separate_processes:
         raise TesseraError("`allocator` requires workers='processes'", got=allocator, do="leave `allocator` out")
     if cold and not store.can_be_cold:
-        raise TesseraError(f"store {store.name!r} cannot be read cold", do="use store='disk'")
+        raise TesseraError(f"cold=True does not support store={store.name!r}", do="use store='disk'")
     if directory is not None and activations is None and (path is not None or store.in_host_memory):
         raise TesseraError(
             "`directory` has no effect, because no file is written", got=str(directory), do="leave `directory` out"

@@ -208,7 +208,7 @@ def compute_max_unit_sizes(
 
 
 def plan_unit_file(skeleton: Skeleton, units: Sequence[Unit], dtype: str | None) -> dict[str, StoredTensor]:
-    """Return the layout of the weights in a file in which every unit is a phase."""
+    """Return the layout of the weights in a new file; every unit is page-aligned."""
     return plan_file([[build_entry(skeleton, name, dtype) for name in unit.weights] for unit in units])
 
 
@@ -221,7 +221,7 @@ def compute_min_budget(
     devices: int,
     areas: int,
 ) -> int:
-    """Return the smallest budget in bytes with which a schedule can run a model, with every unit as a phase.
+    """Return the minimum budget in bytes for the buffers of a schedule; every unit is a phase.
 
     `tensors` are the tensors of an existing file; None to compute offsets for a file that is not yet written.
     """

@@ -87,7 +87,10 @@ class WeightStoreTraits:
         return self.cold_link is not None
 
     def get_link(self, *, cold: bool) -> str | None:
-        """Return the link of a calibrated machine over which weights are loaded; None if they are not copied."""
+        """Return the name of the machine link (see `Machine.links`) that weights are loaded over.
+
+        None if the store maps weights instead of copying them.
+        """
         return self.cold_link if cold else self.link
 
     def describe(self, *, cold: bool) -> str:

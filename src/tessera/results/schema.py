@@ -55,7 +55,7 @@ def open_database(path: Path, *, create: bool) -> sqlite3.Connection:
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise TesseraError(f"cannot create a store: {error.strerror}", got=str(path)) from None
+            raise TesseraError(f"cannot create the results file: {error.strerror}", got=str(path)) from None
     elif not path.exists():
         do = "run a suite first, or name the file with --store or TESSERA_STORE"
         raise TesseraError("the store does not exist", got=str(path), do=do)

@@ -1,7 +1,7 @@
 """Convolutional networks on images that are split over ranks, with halo exchanges where layers need them.
 
-`parallelize` splits a network; `to_dtensor` and `from_dtensor` convert its tensors; `halo_exchange` is the
-differentiable exchange that halo benchmarks use. torch is imported on first use.
+`parallelize` splits the activations of a network; `to_dtensor` and `from_dtensor` convert its tensors; `halo_exchange`
+is the differentiable exchange that halo benchmarks use. torch is imported on first use.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""What the ranks must agree on before a parallel network runs: arguments, modes, weights and random numbers.
+"""Checks before a parallel network runs: equal arguments, modes, dtypes and weights, and one random state.
 
 Each rank describes its call by a few numbers; one message per call carries the numbers of all ranks. Ranks that differ
-would deadlock or mix different results, so all of them raise the same error. Random generators are set to the state of
-rank 0 instead.
+would deadlock or mix different results, so all ranks raise the same error. Random generators are set to the state
+of rank 0 instead.
 """
 
 from __future__ import annotations
@@ -25,23 +25,25 @@ CHECKED = {  # what is compared, and what to do if it differs
     "the images": "pass the same image on every rank, or use `scatter(image, root=…)`",
     "the arguments": "pass the same arguments on every rank",
     "the training modes of the modules": "call train() or eval() on every rank",
-    "the gradient modes": "use requires_grad, no_grad and inference_mode alike on every rank",
-    "the dtypes": "convert the model and use autocast alike on every rank",
+    "the gradient modes": "use requires_grad, no_grad and inference_mode identically on every rank",
+    "the dtypes": "convert the model and use autocast identically on every rank",
 }
 SAMPLED_VALUES = 4096  # of one weight per call
 WEIGHT_TOLERANCE = 1e-3  # larger than the rounding of different processors, smaller than any other difference
 
 
 def check_same(what: str, value: int, group: SplitGroup) -> None:
-    """Raise an error on all ranks if a number differs between them; `what` is a key of `CHECKED`, or a text."""
+    """Raise an error on all ranks if `value` differs between ranks; `what` is a key of `CHECKED`, or a text."""
     if group.ranks > 1 and len({row[0] for row in _exchange([value], group)}) > 1:
         raise TesseraError(f"{what} of the ranks differ", do=CHECKED.get(what, "pass the same on every rank"))
 
 
-def agree_on_call(model: nn.Module, image: Tensor | None, arguments: Any, calls: int, group: SplitGroup) -> None:
-    """Raise an error on all ranks if they call a network differently; give all ranks the random state of rank 0.
+def check_call_and_sync_rng(
+    model: nn.Module, image: Tensor | None, arguments: Any, calls: int, group: SplitGroup
+) -> None:
+    """Raise an error on all ranks if their calls of a network differ; copy the random state of rank 0 to all ranks.
 
-    `image` is the argument that will be split. `calls` counts the calls: each of them compares another weight.
+    `image` is the argument that will be split. `calls` counts the calls: each call compares a different weight.
     """
     if group.ranks == 1:
         return
@@ -69,14 +71,15 @@ def agree_on_call(model: nn.Module, image: Tensor | None, arguments: Any, calls:
     *_, numbers, samples, states = columns
     if len(set(numbers)) == 1 and _differ([_to_float(value) for value in samples]):
         raise TesseraError(
-            "the weights of the ranks differ", do="load and change weights on every rank alike, or parallelize again"
+            "the weights of the ranks differ",
+            do="load and change weights identically on every rank, or parallelize again",
         )
     if len(set(states)) > 1:
         _copy_random_state(group)
 
 
 def iter_modules(model: nn.Module) -> Iterator[nn.Module]:
-    """Yield all modules of a model, some perhaps twice; `Module.modules` takes ten times as long."""
+    """Yield all modules of a model. Shared modules are yielded repeatedly; `Module.modules` is ten times slower."""
     modules = [model]
     while modules:
         module = modules.pop()
@@ -109,7 +112,10 @@ def _hash(values: Iterable[Any]) -> int:
 
 
 def _describe_dtypes(weights: Sequence[Tensor]) -> list[Any]:
-    """Return the dtypes of weights, and the size of each of them: the names of all of them would take long."""
+    """Return the distinct dtypes of the weights and a checksum of all item sizes.
+
+    This is faster than hashing the dtype name of every weight.
+    """
     dtypes = [weight.dtype for weight in weights]
     return [*dict.fromkeys(dtypes), zlib.crc32(bytes([dtype.itemsize for dtype in dtypes]))]
 

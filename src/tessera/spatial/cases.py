@@ -265,7 +265,7 @@ def _check_stack(axes: Mapping[str, Sequence[Any]]) -> dict[str, list[str]]:
     depths, is_stack = axes.get("halo_depth", ()), max(axes.get("fused_layers", ()), default=1) > 1
     for depth in depths:
         if depth != "auto" and (not isinstance(depth, int) or depth < 1):
-            raise TesseraError("--halo-depth", got=depth, allowed="auto, or 1 or more")
+            raise TesseraError("invalid --halo-depth", got=depth, allowed="auto, or 1 or more")
     if any(depth != 1 for depth in depths) and not is_stack:
         raise TesseraError("--halo-depth requires --fused-layers of 2 or more")
     if is_stack and axes.get("overlap", ["none"]) != ["none"]:

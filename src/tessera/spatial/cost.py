@@ -130,7 +130,7 @@ def predict_all_reduce(
     overhead: float | None = None,
     concurrent: int = 1,
 ) -> float:
-    """Return the predicted seconds of an all-reduce of `count` bytes: first within machines, then between them.
+    """Return the predicted seconds of an all-reduce of `count` bytes: first within machines, then between machines.
 
     The algorithm is recursive halving and doubling: in log2(ranks) steps, pairs of ranks exchange and add halves of the
     data, and then gather the sums in reverse order. Every byte moves twice. `overhead` is the seconds of software per

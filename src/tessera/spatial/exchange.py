@@ -34,7 +34,7 @@ class CountedExchange(Exchange):
     def start_parts(self, tile: Tensor, parts: Sequence[Box]) -> None:
         """Start the exchange with only some boxes of the tile; the frame then lacks the rank's other pixels."""
         self.check_tile(tile)
-        self.settle()
+        self.wait_until_sent()
         for part in parts:
             place = index_box(self.worker_plan.owned, part)
             self.tile_buffer[place].copy_(tile[place])

@@ -24,7 +24,7 @@ from torch.utils._pytree import tree_leaves, tree_map_only
 
 from tessera.errors import TesseraError, suggest_similar
 from tessera.geometry import Box, Interval, Mesh
-from tessera.spatial.agreement import agree_on_call, check_same, compute_checksum, iter_modules
+from tessera.spatial.agreement import check_call_and_sync_rng, check_same, compute_checksum, iter_modules
 from tessera.spatial.tensor.boundary import change_layout, join_parts, split_whole
 from tessera.spatial.tensor.eager_mode import ignore_compilation, run_eagerly, warn_of_compiled_modules
 from tessera.spatial.tensor.explanation import Explanation
@@ -36,7 +36,7 @@ from tessera.transport.process_groups import get_group_of_ranks, get_world_trans
 from tessera.transport.transport import Transport
 
 IMAGE_DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16)  # ranks send the index of a dtype
-MAX_DIMS = 6  # dims of an image that rank `root` can announce to the others
+MAX_DIMS = 6  # maximum number of dims of an image that rank `root` scatters
 
 
 def parallelize(
@@ -54,7 +54,7 @@ def parallelize(
     broadcast: bool = True,
     halo_depth: int | Literal["auto"] = 1,
 ) -> ParallelModel:
-    """Split the activations of a network over the ranks of a mesh. All ranks call this, and make the same calls later.
+    """Split the activations of a network over the ranks of a mesh. All ranks must make the same calls.
 
     `mesh` is the number of parts of each split dim of the image: "2x2" splits height and width, "2" the width,
     "2x1x2" depth and width of a volume. A `DeviceMesh` gives the number of parts and the ranks. Without a `transport`,
@@ -67,15 +67,15 @@ def parallelize(
     `image_size` is checked against the mesh if given; images of any size can be passed later. `gather_at` names a
     module (such as "layer4") from which on each rank computes whole images of the batch instead of tiles.
     `fp16_allreduce` sends weight gradients as float16: half the bytes of float32, but only three significant digits.
-    Keys and values of attention over pixels are gathered up to `max_gather_bytes` (default: 64 MiB); larger ones go
-    round the ranks in a ring, which needs less memory.
+    Keys and values of attention over pixels are gathered up to `max_gather_bytes` (default: 64 MiB); larger keys
+    and values use ring attention, which needs less memory.
 
-    `halo_depth` is the number of convolutions in a row that one exchange of a halo serves. With n, a rank fetches the
-    halo of n convolutions and computes the borders in between itself: fewer messages, more computation. "auto" measures
-    latency, bandwidth and computation and chooses for every exchange; rounding may then differ from run to run.
+    `halo_depth` is the number of consecutive convolutions per halo exchange. With n, a rank fetches the halo of n
+    convolutions and recomputes the border pixels in between: fewer messages, more computation. "auto" chooses
+    a number for every exchange from measured times, so rounding may differ between runs.
     """
     if halo_depth != "auto" and (not isinstance(halo_depth, int) or halo_depth < 1):
-        raise TesseraError("halo_depth", got=halo_depth, allowed="auto, or a number from 1")
+        raise TesseraError("invalid halo_depth", got=halo_depth, allowed="auto, or a number from 1")
     if isinstance(mesh, DeviceMesh):
         counts = tuple(mesh.mesh.shape)
         process_group = mesh.get_group() if mesh.ndim == 1 else get_group_of_ranks(mesh.mesh.flatten().tolist())
@@ -133,7 +133,7 @@ class ParallelModel(nn.Module):
     tensors: they behave like the whole output, so a loss can be computed and differentiated as usual.
     `parallel.gather(output)` returns plain tensors on every rank.
 
-    Parameters, buffers, submodules and state dicts are those of the unsplit model, under the same names.
+    It has the parameters, buffers, submodules and state dict of the unsplit model, under the same names.
     """
 
     model: nn.Module
@@ -179,7 +179,7 @@ class ParallelModel(nn.Module):
 
     @property
     def group(self) -> SplitGroup:
-        """The ranks that share the activations. A network that was loaded from a file takes all ranks."""
+        """The ranks that share the activations. A network that was loaded from a file uses all ranks."""
         if self._group is None:
             group = SplitGroup(get_world_transport(prod(self._about["mesh"])), **self._about)
             if self._options["fp16_allreduce"]:
@@ -199,7 +199,7 @@ class ParallelModel(nn.Module):
         image = None
         if not any(isinstance(leaf, SplitTensor) for leaf in leaves):
             image = next((leaf for leaf in leaves if isinstance(leaf, Tensor) and leaf.dim() > 2), None)
-        agree_on_call(self.model, image, (args, kwargs), self._calls, self.group)
+        check_call_and_sync_rng(self.model, image, (args, kwargs), self._calls, self.group)
         self._calls += 1
         if image is not None:
             tiles = self._split(image)
@@ -215,7 +215,7 @@ class ParallelModel(nn.Module):
 
     @run_eagerly
     def scatter(self, image: Tensor | None, root: int | None = None) -> Tensor:
-        """Return an image as a split tensor. With `root`, only rank `root` passes the image; the others pass None."""
+        """Return an image as a split tensor. With `root`, only rank `root` passes the image; other ranks pass None."""
         group = self.group
         if root is not None:
             return self._scatter_from(root, image)
@@ -316,7 +316,10 @@ class ParallelModel(nn.Module):
                 handle.remove()
 
     def _hook_gradients(self) -> None:
-        """Make the gradients of weights plain tensors: an operation between a weight and a tile gives a split one."""
+        """Register hooks that convert weight gradients to plain tensors.
+
+        Without them, autograd returns a SplitTensor wherever a weight was combined with a split activation.
+        """
         if not torch.is_grad_enabled():
             return
         fsdp = sys.modules.get("torch.distributed.fsdp")  # loaded if a module is sharded
@@ -377,14 +380,14 @@ def _forget_weight(key: int, reference: weakref.ref[Tensor]) -> None:
 
 
 def _hook_gathered_weights(module: nn.Module, args: Any) -> None:
-    """Forward hook of modules that FSDP shards: their parameters are other tensors while the network runs."""
+    """Forward hook of modules that FSDP shards: their parameters are different tensors while the network runs."""
     if torch.is_grad_enabled():
         for inner in iter_modules(module):
             _hook_weights(inner)
 
 
 def _has_inference_tensor(model: nn.Module, values: Sequence[Any]) -> bool:
-    """Return whether a weight, a buffer or an argument was made in inference mode, and can be written only there."""
+    """Return whether a weight, a buffer or an argument is an inference tensor, which only inference mode can write."""
     owned = (
         tensor for module in iter_modules(model) for tensor in (*module._parameters.values(), *module._buffers.values())
     )
@@ -407,7 +410,7 @@ def _map_tensors(output: Any, function: Any) -> Any:
 
 
 def _describe_image(image: Tensor | None, root: int, mesh: Sequence[int]) -> Tensor:
-    """Return what the other ranks need to know of an image: presence, dtype, `requires_grad` and shape."""
+    """Return the properties of an image that other ranks need: presence, dtype, `requires_grad` and shape."""
     if image is None:
         raise TesseraError(f"root rank {root} passed no image")
     if image.dtype not in IMAGE_DTYPES:

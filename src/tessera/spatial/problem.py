@@ -106,7 +106,7 @@ class HaloProblem:
             raise TesseraError(str(error)) from None
 
     def list_layers(self, count: int) -> list[HaloProblem]:
-        """Return the convolutions of a stack: this one, and further ones that convolve the output before."""
+        """Return the convolutions of a stack: this convolution, then convolutions of the previous output."""
         layers = [self]
         for number in range(2, count + 1):
             height, width = layers[-1].output

@@ -1,4 +1,4 @@
-"""All-reduce sums of any dtype through libraries that support only some dtypes, and sums in half precision."""
+"""All-reduce of any dtype through libraries that support only some dtypes, and all-reduce in half precision."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from torch import Tensor
 from tessera.errors import TesseraError
 from tessera.transport.transport import Connection, Strip, Transport
 
-# The type in which each dtype is summed. Short floats lose less in float32; short integers wrap around as in torch.
+# The dtype in which each dtype is summed. 16-bit floats lose less in float32; short integers wrap around as in torch.
 SUM_TYPES = {
     torch.float64: torch.float64,
     torch.float32: torch.float32,
@@ -25,7 +25,7 @@ SUM_TYPES = {
 
 
 def sum_in_place(values: Tensor, add: Callable[[Tensor], object]) -> None:
-    """Replace each value by its sum over ranks. `add` sums a contiguous tensor of a supported dtype in place."""
+    """All-reduce a tensor of any dtype in place; `add` all-reduces a contiguous tensor of a dtype in `SUM_TYPES`."""
     plain = torch.view_as_real(values.detach()) if values.is_complex() else values.detach()
     if plain.dtype not in SUM_TYPES:
         names = [str(dtype).removeprefix("torch.") for dtype in (*SUM_TYPES, "complex")]
@@ -75,12 +75,12 @@ class _HalfPrecisionRounds:
         )
 
     def __call__(self, values: Tensor) -> None:
-        self._scatter.settle()
+        self._scatter.wait_until_sent()
         self._own.view(-1)[: self._count].copy_(values)
         self._scatter.start()
         self._parts[self._rank].copy_(self._own[self._rank])
         self._scatter.finish()
-        self._gather.settle()
+        self._gather.wait_until_sent()
         self._total.copy_(self._parts.sum(0, dtype=torch.float32))
         self._gather.start()
         self._sums[self._rank].copy_(self._total)

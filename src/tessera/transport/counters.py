@@ -1,11 +1,11 @@
-"""Counters in shared memory with which the ranks of a host signal: polled for a short time, then awaited in the kernel.
+"""Counters in shared memory, with which the ranks of a host signal. A reader polls briefly, then waits in the kernel.
 
 A counter has a cache line of its own. Its writer stores the data, then the counter; its readers wait until the counter
 has reached a value, then read the data. A reader polls if each rank has a core, and otherwise sleeps at once, so that
 the rank that it waits for gets the core. It sleeps in the kernel (futex) until the writer wakes it. Without futexes it
 sleeps between polls.
 
-x86 processors keep the order of the data and the counter; elsewhere the lock that `fence` takes orders memory.
+x86 processors keep the order of the data and the counter; on other processors `fence` orders memory accesses.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ POLLS_WITH_OWN_CORE, POLLS_WITH_SHARED_CORE = 2000, 20  # about 100 µs and 1 µ
 SLEEP_SECONDS = 0.002
 POLL_SECONDS = 50e-6  # sleep between polls on machines without futexes
 SECONDS_BEFORE_CHECK = 1.0  # a peer that has not answered for so long may have died
-KEEPS_ORDER = platform.machine() in ("x86_64", "AMD64")  # writes become visible in their order, reads happen in theirs
+KEEPS_ORDER = platform.machine() in ("x86_64", "AMD64")  # loads and stores are not reordered among themselves
 FUTEX_CALLS = {"x86_64": 202, "aarch64": 98}  # number of the system call by machine
 FUTEX_WAIT, FUTEX_WAKE, ALL_READERS = 0, 1, 0x7FFFFFFF
 
@@ -40,7 +40,7 @@ _lock = threading.Lock()
 
 
 def fence() -> None:
-    """Order memory accesses before and after: taking and releasing a lock is a barrier on every processor."""
+    """Full memory barrier, implemented by acquiring and releasing a lock."""
     with _lock:
         pass
 
@@ -93,10 +93,10 @@ class Counter:
 
 
 class CounterWait:
-    """The wait of a rank for counters of its peers on the host: polls and sleeps, and notices a peer that has ended."""
+    """Waits for counters of peers on the host: polls, then sleeps, and raises an error if the peer has ended."""
 
     def __init__(self, pids: Mapping[int, int], time_limit: float = inf) -> None:
-        """Prepare the wait for ranks with these process ids, of at most `time_limit` seconds."""
+        """Prepare to wait for ranks with these process ids, for at most `time_limit` seconds."""
         cores = set().union(*(_get_cores(pid) for pid in pids.values()))
         self._polls = POLLS_WITH_OWN_CORE if len(pids) <= len(cores) else POLLS_WITH_SHARED_CORE
         self._pids, self._time_limit = pids, time_limit

@@ -61,7 +61,7 @@ class _DistributedConnection:
         ]
         self._under_way: list[dist.Work] = []
 
-    def settle(self) -> None:
+    def wait_until_sent(self) -> None:
         """Do nothing: `finish` has waited for the sends."""
 
     def start(self) -> None:

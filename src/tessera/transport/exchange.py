@@ -1,4 +1,4 @@
-"""Execution of a halo plan on one rank, prepared once and run many times: buffers, views of buffers, connections.
+"""Execution of a halo plan on one rank. Buffers, views and connections are prepared once and used many times.
 
 The rank's tile and the frame that its output reads share one buffer where they overlap, so a round moves only
 borders. Zero padding is written when the buffer is allocated and never again.
@@ -79,9 +79,9 @@ class Exchange:
     def _make_strip(self, peer: int, buffer: Tensor, span: Box, box: Box) -> Strip:
         return Strip(peer, self._layout.to_memory_order(buffer[index_box(span, box)]))
 
-    def settle(self) -> None:
-        """Wait until `tile_buffer` may be overwritten."""
-        self._connection.settle()
+    def wait_until_sent(self) -> None:
+        """Wait until peers have read the borders of the last round, so that `tile_buffer` can be overwritten."""
+        self._connection.wait_until_sent()
 
     def start(self, tile: Tensor | None = None) -> None:
         """Start sending the borders of `tile`; if it is None, the borders of the pixels already in `tile_buffer`."""
@@ -106,7 +106,7 @@ class Exchange:
         return tile.data_ptr() == buffer.data_ptr() and tile.shape == buffer.shape and tile.stride() == buffer.stride()
 
     def check_tile(self, tile: Tensor) -> None:
-        """Refuse a tensor that is not a tile of this rank: a copy would broadcast or round it."""
+        """Raise an error for a wrong shape or dtype, because `copy_` would silently broadcast or round the tensor."""
         buffer = self.tile_buffer
         if tile.dtype != self.dtype or (tile.shape != buffer.shape and tile.numel() + buffer.numel()):
             raise TesseraError(
@@ -117,7 +117,7 @@ class Exchange:
 
     def _copy_tile(self, tile: Tensor) -> None:
         self.check_tile(tile)
-        self._connection.settle()
+        self._connection.wait_until_sent()
         if tile.numel():
             self.tile_buffer.copy_(tile)
 
@@ -190,11 +190,11 @@ class AdjointExchange:
 
     def start(self, grad: Tensor) -> None:
         frame = self._expand_to_frame(grad)
-        self._connection.settle()
+        self._connection.wait_until_sent()
         for index, strip in self._leaving:
             strip.copy_(self._layout.to_memory_order(frame[index]))
         self._connection.start()
-        self._grad = self._keep_own(frame)
+        self._grad = self._compute_own_gradient(frame)
 
     def finish(self) -> Tensor:
         grad, self._grad = self._grad, None
@@ -205,7 +205,7 @@ class AdjointExchange:
         return grad
 
     def _expand_to_frame(self, grad: Tensor) -> Tensor:
-        """Expand the gradient of the part that the output read to the whole frame."""
+        """Expand the gradient of the pixels that the output read to the frame, and fold in the padding's gradient."""
         if not self._fills:
             return grad
         plan = self._plan
@@ -214,8 +214,8 @@ class AdjointExchange:
         self._fills.fold_gradient(frame)
         return frame
 
-    def _keep_own(self, frame: Tensor) -> Tensor:
-        """Return the contribution of the rank's own frame to the gradient of its tile."""
+    def _compute_own_gradient(self, frame: Tensor) -> Tensor:
+        """Compute the contribution of the rank's own frame to the gradient of its tile."""
         if self._keeps_all:
             ((_, index),) = self._kept
             return frame[index].clone(memory_format=self._layout.get_memory_format(frame.dim()))

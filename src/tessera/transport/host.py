@@ -1,8 +1,8 @@
-"""The transport of torch.distributed ranks on one host: borders are copied once, straight out of a peer's memory.
+"""The transport of torch.distributed ranks on one host: borders are copied once, directly from a peer's memory.
 
-Ranks signal with counters in shared memory instead of messages: a sender counts its round up when its strips are
-written ("ready"), a receiver when it has copied them ("taken"). Addresses are exchanged once per connection, as
-integers, through the process group.
+Ranks signal with counters in shared memory instead of messages: a sender increments its counter "ready" when its
+strips are written, a receiver increments "taken" when it has copied the strips. Strip addresses are exchanged once per
+connection, as integers, through the process group.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from tessera.transport.shared_arena import SharedArena, StripAddress
 from tessera.transport.shared_memory import SharedMemoryAddress
 from tessera.transport.transport import Connection, Strip, TransportTraits
 
-SUM_BYTES = 1 << 18  # bytes that are summed at a time
+SUM_BYTES = 1 << 18  # bytes per step of an all-reduce
 READY, TAKEN = 0, 1  # kinds of counters of a connection; each rank has one of each kind per peer
 
 
@@ -44,7 +44,7 @@ class HostTransport(DistributedTransport):
         self._connections: set[_HostConnection] = set()
         arrived = self._arena.allocate(COUNTER_WORDS, torch.int64).zero_()
         buffers = self._arena.allocate(2 * SUM_BYTES, torch.uint8)
-        addresses = self._exchange([self._arena.locate(arrived), self._arena.locate(buffers)])
+        addresses = self._exchange_strip_addresses([self._arena.locate(arrived), self._arena.locate(buffers)])
         self._wait = CounterWait(
             {rank: int(Path(addresses[rank][0].address.path).parts[2]) for rank in self._host_ranks},
             _get_time_limit(group),
@@ -57,8 +57,8 @@ class HostTransport(DistributedTransport):
             rank: buffers if rank == self.rank else self._arena.map_strip(addresses[rank][1], torch.uint8)
             for rank in self._host_ranks
         }
-        self._meetings = 0  # barriers and sums on this host so far
-        self._meet_on_host()  # a rank must not close memory before all other ranks have mapped it
+        self._barriers = 0  # barriers on this host so far, including the barriers of all-reduces
+        self._barrier_on_host()  # a rank must not close memory before all other ranks have mapped it
 
     def empty(self, count: int, dtype: torch.dtype) -> Tensor:
         return self._arena.allocate(count, dtype)
@@ -72,7 +72,9 @@ class HostTransport(DistributedTransport):
         strips = [self._arena.gather_strip(strip.tensor, pack) for strip in sends]
         counters = self._arena.allocate(2 * self.size * COUNTER_WORDS, torch.int64).zero_()
         located = [self._arena.locate(tensor) for tensor in strips]
-        tables = self._exchange([self._arena.locate(counters), *located], [-1, *(strip.peer for strip in sends)])
+        tables = self._exchange_strip_addresses(
+            [self._arena.locate(counters), *located], [-1, *(strip.peer for strip in sends)]
+        )
         copies: dict[int, list[Copy]] = {}
         offered = {peer: iter(table[1:]) for peer, table in enumerate(tables)}
         for strip in receives:
@@ -96,18 +98,20 @@ class HostTransport(DistributedTransport):
             close=close,
             pack=pack,
             ready=[get_counter(READY, self.rank, peer) for peer in list_peers(sends)],
-            settled=[(peer, get_counter(TAKEN, peer, self.rank)) for peer in list_peers(sends)],
+            confirmed=[(peer, get_counter(TAKEN, peer, self.rank)) for peer in list_peers(sends)],
             receives=[
                 (peer, get_counter(READY, peer, self.rank), peer_copies, get_counter(TAKEN, self.rank, peer))
                 for peer, peer_copies in copies.items()
             ],
         )
         self._connections.add(connection)
-        self._meet_on_host()  # a rank must not close memory before all other ranks have mapped it
+        self._barrier_on_host()  # a rank must not close memory before all other ranks have mapped it
         return connection
 
-    def _exchange(self, strips: Sequence[StripAddress], peers: Sequence[int] | None = None) -> list[list[StripAddress]]:
-        """Return the strips that each rank offers to this rank; strips without a peer (-1) are for all ranks."""
+    def _exchange_strip_addresses(
+        self, strips: Sequence[StripAddress], peers: Sequence[int] | None = None
+    ) -> list[list[StripAddress]]:
+        """Return the addresses of the strips that each rank offers to this rank; peer -1 means all ranks."""
         peers = peers or [-1] * len(strips)
         words = [word for peer, strip in zip(peers, strips, strict=True) for word in _encode(peer, strip)]
         counts = torch.zeros(self.size, dtype=torch.int64)
@@ -127,32 +131,35 @@ class HostTransport(DistributedTransport):
         sum_in_place(values, self._sum_on_host)
 
     def _sum_on_host(self, total: Tensor) -> None:
-        """Sum a contiguous tensor over the ranks, in the order of the ranks, so that all ranks get the same bits."""
+        """All-reduce a contiguous tensor within the host, summed in rank order, so that all ranks get the same bits."""
         assert total.dtype in SUM_TYPES
         flat = total.view(-1)
         step = SUM_BYTES // flat.itemsize
         for start in range(0, flat.numel() if len(self._host_ranks) > 1 else 0, step):
             part = flat[start : start + step]
-            first = SUM_BYTES * (self._meetings % 2)
+            first = SUM_BYTES * (self._barriers % 2)
             half = slice(first, first + part.numel() * part.itemsize)
             shared = {rank: buffer[half].view(part.dtype) for rank, buffer in self._buffers.items()}
             shared[self.rank].copy_(part)
-            self._meet_on_host()
+            self._barrier_on_host()
             one, two, *others = shared.values()
             torch.add(one, two, out=part)
             for other in others:
                 part.add_(other)
 
     def barrier(self) -> None:
-        self._meet_on_host()
+        self._barrier_on_host()
 
-    def _meet_on_host(self) -> None:
-        """Wait for all ranks of the host. The halves of the sum buffers alternate with the meetings."""
-        self._meetings += 1
-        self._arrived[self.rank].set(self._meetings)
+    def _barrier_on_host(self) -> None:
+        """Barrier over the host's ranks.
+
+        The all-reduce buffer is double-buffered: each barrier switches to the other half.
+        """
+        self._barriers += 1
+        self._arrived[self.rank].set(self._barriers)
         for peer, counter in self._arrived.items():
             if peer != self.rank:
-                self._wait(counter, self._meetings, peer)
+                self._wait(counter, self._barriers, peer)
 
     def close(self) -> None:
         for connection in self._connections:
@@ -163,10 +170,10 @@ class HostTransport(DistributedTransport):
 
 
 class _HostConnection:
-    """A connection through mapped memory. Writers count `ready` up for each reader; readers count `taken` up.
+    """A connection through mapped memory. Writers increment `ready` for each reader; readers increment `taken`.
 
-    `ready` and `settled` have the counters of each reader of this rank's strips; `receives` has, for each peer, the
-    counter of its strips, the copies of its strips, and the counter that confirms the copies.
+    `ready` and `confirmed` are the "ready" and "taken" counters of the readers of this rank's strips. `receives` has,
+    for each peer: its "ready" counter, the copies of its strips, and the "taken" counter that confirms the copies.
     """
 
     def __init__(
@@ -176,18 +183,18 @@ class _HostConnection:
         close: Callable[[_HostConnection], None],
         pack: list[Copy],
         ready: list[Counter],
-        settled: list[tuple[int, Counter]],
+        confirmed: list[tuple[int, Counter]],
         receives: list[tuple[int, Counter, list[Copy], Counter]],
     ) -> None:
-        self._wait, self._pack, self._ready, self._settled, self._receives = wait, pack, ready, settled, receives
+        self._wait, self._pack, self._ready, self._confirmed, self._receives = wait, pack, ready, confirmed, receives
         self._close, self._round = close, 0
 
-    def settle(self) -> None:
-        for peer, taken in self._settled:
+    def wait_until_sent(self) -> None:
+        for peer, taken in self._confirmed:
             self._wait(taken, self._round, peer)
 
     def start(self) -> None:
-        self.settle()
+        self.wait_until_sent()
         for copy in self._pack:
             copy()
         self._round += 1
@@ -207,7 +214,7 @@ class _HostConnection:
 
     def release_memory(self) -> None:
         """Drop all views of shared memory."""
-        self._pack, self._ready, self._settled, self._receives = [_raise_closed], [], [], []
+        self._pack, self._ready, self._confirmed, self._receives = [_raise_closed], [], [], []
 
 
 def _raise_closed() -> None:

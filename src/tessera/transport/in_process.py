@@ -124,7 +124,7 @@ class InProcessTransport:
             ready=[signal("ready", self.rank, peer) for peer in readers],
             awaited=[signal("ready", peer, self.rank) for peer in read],
             taken=[signal("taken", self.rank, peer) for peer in read],
-            settled=[signal("taken", peer, self.rank) for peer in readers],
+            confirmed=[signal("taken", peer, self.rank) for peer in readers],
             copies=copies,
             forget=partial(self._world.forget_signals, self._connections),
         )
@@ -153,21 +153,21 @@ class _InProcessConnection:
         ready: list[threading.Semaphore],
         awaited: list[threading.Semaphore],
         taken: list[threading.Semaphore],
-        settled: list[threading.Semaphore],
+        confirmed: list[threading.Semaphore],
         copies: list[tuple[Tensor, Tensor]],
         forget: Callable[[], None],
     ) -> None:
         self.close = forget
-        self._wait, self._copies, self._unsettled = world.wait, copies, False
-        self._ready, self._awaited, self._taken, self._settled = ready, awaited, taken, settled
+        self._wait, self._copies, self._unconfirmed = world.wait, copies, False
+        self._ready, self._awaited, self._taken, self._confirmed = ready, awaited, taken, confirmed
 
-    def settle(self) -> None:
-        if self._unsettled:
-            self._wait(self._settled)
-            self._unsettled = False
+    def wait_until_sent(self) -> None:
+        if self._unconfirmed:
+            self._wait(self._confirmed)
+            self._unconfirmed = False
 
     def start(self) -> None:
-        self.settle()
+        self.wait_until_sent()
         for signal in self._ready:
             signal.release()
 
@@ -177,4 +177,4 @@ class _InProcessConnection:
             target.copy_(source)
         for signal in self._taken:
             signal.release()
-        self._unsettled = True
+        self._unconfirmed = True

@@ -1,7 +1,7 @@
 """The transport of torch.distributed ranks on several hosts: shared memory within a host, messages between hosts.
 
-Each strip goes the way of its peer. A sum over all ranks is formed on each host first; one rank per host then adds the
-sums of the hosts, so that each value crosses the network once per host and not once per rank.
+Each strip uses shared memory if its peer is on the same host, and a message otherwise. All-reduce is hierarchical: it
+sums within each host, then between one rank per host. Each value crosses the network once per host, not once per rank.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from tessera.transport.host import HostTransport
 from tessera.transport.transport import Connection, Strip, Transport, TransportTraits
 
 NO_SHARING = -1  # host of a rank that cannot share memory
-SUM_TAG = 1  # tag of messages of sums; borders have tag 0
+SUM_TAG = 1  # message tag of all-reduces; borders have tag 0
 
 
 class MixedTransport(HostTransport):
-    """Ranks of torch.distributed on several hosts. `hosts` has the number of each rank's host."""
+    """The transport of torch.distributed ranks on several hosts. `hosts` has the host number of each rank."""
 
     def __init__(self, hosts: Sequence[int], group: dist.ProcessGroup | None = None) -> None:
         own = hosts[dist.get_rank(group)]
@@ -53,7 +53,7 @@ class MixedTransport(HostTransport):
         self._sum_on_host(total)  # only the leader's values are not zero
 
     def _sum_over_leaders(self, values: Tensor) -> None:
-        """Sum over one rank per host: each sums a share of the values, in the order of the hosts, and sends it."""
+        """All-reduce between one rank per host (reduce-scatter, then all-gather). The order of summation is fixed."""
         shares = values.tensor_split(len(self._leaders))
         own = shares[self._leaders.index(self.rank)]
         parts = [own if leader == self.rank else torch.empty_like(own) for leader in self._leaders]
@@ -76,14 +76,14 @@ class MixedTransport(HostTransport):
 
 
 class _MixedConnection:
-    """A connection to peers on the host, and one to other peers. Messages start first, because they take longer."""
+    """A local connection (peers on this host) and a remote one. Messages start first, because they take longer."""
 
     def __init__(self, local: Connection, remote: Connection) -> None:
         self._local, self._remote = local, remote
 
-    def settle(self) -> None:
-        self._local.settle()
-        self._remote.settle()
+    def wait_until_sent(self) -> None:
+        self._local.wait_until_sent()
+        self._remote.wait_until_sent()
 
     def start(self) -> None:
         self._remote.start()
@@ -101,7 +101,7 @@ class _MixedConnection:
 def open_fastest(group: dist.ProcessGroup | None = None) -> Transport:
     """Return the fastest transport of a group: shared memory within hosts, messages between hosts.
 
-    All ranks call it at the same point.
+    All ranks must call it at the same point.
     """
     hosts = find_hosts(group)
     if not shares_memory(hosts):
@@ -110,15 +110,18 @@ def open_fastest(group: dist.ProcessGroup | None = None) -> Transport:
 
 
 def shares_memory(hosts: Sequence[int]) -> bool:
-    """Return whether any two ranks are on one host, and all ranks can share memory with the ranks of their host."""
+    """Return whether shared memory is useful and possible: some ranks are on the same host, and every rank can map it.
+
+    `hosts` is the result of `find_hosts`.
+    """
     return NO_SHARING not in hosts and len(set(hosts)) < len(hosts)
 
 
 def find_hosts(group: dist.ProcessGroup | None = None) -> list[int]:
-    """Return the number of each rank's host; all ranks call it and get the same result.
+    """Return the host number of each rank. All ranks must call this function; all get the same result.
 
-    Ranks with the same number can map each other's memory: they run under one kernel, in the same namespaces of
-    processes and networks, for the same user.
+    Ranks with the same number can map each other's memory: they run under one kernel, in the same PID and
+    network namespaces, as the same user.
     """
     can = hasattr(os, "memfd_create") and str(dist.get_backend(group)) == "gloo"
     try:

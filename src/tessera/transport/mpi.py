@@ -122,7 +122,7 @@ class _MpiConnection:
     ) -> None:
         self._pack, self._messages, self._unpack, self.close = pack, messages, unpack, close
 
-    def settle(self) -> None:
+    def wait_until_sent(self) -> None:
         """Do nothing: `finish` has waited for the sends."""
 
     def start(self) -> None:

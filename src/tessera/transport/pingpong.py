@@ -17,7 +17,7 @@ WARMUP_EXCHANGES = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PingPongLink:
-    """The two buffers of a rank; `exchange` sends one to the peer, and receives the peer's message in the other."""
+    """The two buffers of a rank; `exchange` sends the first, and receives the peer's message in the second."""
 
     sent: memoryview
     received: memoryview

@@ -37,7 +37,7 @@ def get_group_of_ranks(ranks: Sequence[int]) -> dist.ProcessGroup:
 
 
 def get_world_transport(ranks: int, group: dist.ProcessGroup | None = None) -> Transport:
-    """Return the transport of a process group (default: of all ranks); a single rank needs none.
+    """Return the transport of a process group (default: all ranks); a single rank gets an in-process transport.
 
     Ranks of one host share memory, ranks of different hosts send messages. All ranks of the group make the first call
     at the same point. Repeated calls return the same transport, because exchanges are cached per transport.

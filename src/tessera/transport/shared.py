@@ -117,15 +117,15 @@ class _SharedConnection:
         close: Callable[[_SharedConnection], None],
     ) -> None:
         self._pack, self._ready, self._copies, self._taken, self._close = pack, ready, copies, taken, close
-        self._unsettled = False
+        self._unconfirmed = False
 
-    def settle(self) -> None:
-        if self._unsettled:
+    def wait_until_sent(self) -> None:
+        if self._unconfirmed:
             self._taken.wait()
-            self._unsettled = False
+            self._unconfirmed = False
 
     def start(self) -> None:
-        self.settle()
+        self.wait_until_sent()
         for copy in self._pack:
             copy()
         self._ready.start()
@@ -135,10 +135,10 @@ class _SharedConnection:
         for copy in self._copies:
             copy()
         self._taken.start()
-        self._unsettled = True
+        self._unconfirmed = True
 
     def close(self) -> None:
-        self.settle()
+        self.wait_until_sent()
         self._close(self)
         self.release_memory()
 

@@ -1,4 +1,4 @@
-"""Memory that the ranks of a host share: allocated by one rank, mapped by the others, addressed by strips."""
+"""Shared memory of the ranks of a host: allocated by one rank, mapped by other ranks, addressed by strip."""
 
 from __future__ import annotations
 
@@ -50,15 +50,15 @@ class SharedArena:
         return self._chunks[chunk].view_tensor(start, max(1, count), dtype)[:count]
 
     def free(self, tensor: Tensor) -> None:
-        """Return the memory of a tensor from `allocate`. No rank may use it any more."""
+        """Free the memory of a tensor from `allocate`. No rank may use the tensor afterwards."""
         for number, chunk in enumerate(self._chunks):
             start = tensor.data_ptr() - chunk.start
             if 0 <= start < chunk.address.size:
                 stop = start + _round_up(max(1, tensor.numel()) * tensor.itemsize)
-                self._free = _join_neighbours(sorted([*self._free, (number, start, stop)]))
+                self._free = _merge_adjacent(sorted([*self._free, (number, start, stop)]))
 
     def free_gathered(self, strips: Sequence[Tensor], gathered: Sequence[Tensor]) -> None:
-        """Return the memory of the copies that `gather_strip` has made of some strips."""
+        """Free the contiguous copies of strips that `gather_strip` allocated."""
         for strip, copy in zip(strips, gathered, strict=True):
             if copy is not strip:
                 self.free(copy)
@@ -102,8 +102,8 @@ def _round_up(size: int) -> int:
     return size + -size % ALIGNMENT_BYTES
 
 
-def _join_neighbours(parts: Sequence[tuple[int, int, int]]) -> list[tuple[int, int, int]]:
-    """Join sorted parts of chunks that touch."""
+def _merge_adjacent(parts: Sequence[tuple[int, int, int]]) -> list[tuple[int, int, int]]:
+    """Merge adjacent free parts of the same chunk; `parts` must be sorted."""
     joined: list[tuple[int, int, int]] = []
     for chunk, start, stop in parts:
         if joined and joined[-1][0] == chunk and joined[-1][2] == start:

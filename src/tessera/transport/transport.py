@@ -23,7 +23,7 @@ class TransportTraits:
     """Properties of a transport that a cost model requires.
 
     `messages` is the library that carries the messages (mpi, gloo, nccl). With `copies_from_peer`, borders are copied
-    straight out of the peer's memory, and messages only signal.
+    directly from the peer's memory, and messages only signal.
     """
 
     messages: str
@@ -31,10 +31,13 @@ class TransportTraits:
 
 
 class Connection(Protocol):
-    """A repeated exchange of fixed strips. A round: `settle`, write the sent strips, `start`, compute, `finish`."""
+    """A repeated exchange of fixed strips.
 
-    def settle(self) -> None:
-        """Wait until the peers have read the strips of the last round, so that they can be overwritten."""
+    The calls of a round: `wait_until_sent`, write the sent strips, `start`, compute, `finish`.
+    """
+
+    def wait_until_sent(self) -> None:
+        """Wait until the peers have read the strips of the last round, so that the strips can be overwritten."""
 
     def start(self) -> None:
         """Start sending. The sent strips must have been written before."""
@@ -47,7 +50,10 @@ class Connection(Protocol):
 
 
 class Transport(Protocol):
-    """One rank's access to the other ranks. All ranks must make the same calls, except for rounds of a connection."""
+    """Communication of one rank with the other ranks.
+
+    All ranks must make the same calls in the same order; only rounds of a connection are independent.
+    """
 
     @property
     def name(self) -> str: ...
@@ -71,7 +77,7 @@ class Transport(Protocol):
         """Connect this rank's strips with the strips of its peers; strips between two ranks are paired in order."""
 
     def all_reduce(self, values: Tensor) -> None:
-        """Replace each value by its sum over all ranks, in place."""
+        """All-reduce: replace each value by its sum over all ranks, in place."""
 
     def barrier(self) -> None:
         """Wait until every rank has reached the barrier."""

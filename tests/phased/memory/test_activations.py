@@ -30,7 +30,7 @@ TENSORS = [
 def test_values_are_restored_with_any_limit(drawn, limit, phases):
     scratch = ScratchSpace(limit)
     activations = Activations(scratch)
-    activations.begin([{} for _ in drawn])
+    activations.begin_step([{} for _ in drawn])
     for _ in range(phases):
         given_values = [{f"{n}": make() for n, make in enumerate(makers)} | {"size": 3} for makers in drawn]
         for batch, values in enumerate(given_values):
@@ -52,7 +52,7 @@ def test_values_are_restored_with_any_limit(drawn, limit, phases):
 def test_values_still_share_memory():
     scratch = ScratchSpace(0)
     activations = Activations(scratch)
-    activations.begin([{}])
+    activations.begin_step([{}])
     value = torch.zeros(4)
     activations.put(0, {"one": value, "view": value[:2]})
     restored = activations.take(0)
@@ -63,7 +63,7 @@ def test_values_still_share_memory():
 
 def test_a_value_and_its_parts_in_a_structure_still_share_memory():
     activations = Activations(ScratchSpace(0))
-    activations.begin([{}])
+    activations.begin_step([{}])
     value = torch.zeros(4)
     activations.put(0, {"one": value, "parts": value.chunk(2)})
     restored = activations.take(0)

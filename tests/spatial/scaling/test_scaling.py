@@ -18,7 +18,7 @@ from tessera.spatial.scaling.dry_run import run_dry, run_model_dry
 from tessera.spatial.scaling.page import build_scaling_page
 from tessera.spatial.scaling.plot import draw_scaling
 from tessera.spatial.scaling.prediction import SplitStep, compute_efficiencies, get_mesh, predict_step
-from tessera.spatial.scaling.table import MeasuredStep, Scaling, compute_scaling_errors, dump_scaling
+from tessera.spatial.scaling.table import MeasuredStep, ScalingResult, compute_scaling_errors, dump_scaling
 from tests.spatial.scaling.test_dry_run import make_network
 from tests.spatial.test_cost import make_machine
 
@@ -140,14 +140,14 @@ def test_the_nearest_mesh_has_the_shortest_boundaries(
     assert prod(mesh) == ranks
 
 
-def make_scaling(target: Machine, *, measured: bool = True) -> Scaling:
+def make_scaling(target: Machine, *, measured: bool = True) -> ScalingResult:
     meshes = [get_mesh(count, "nearest", (64, 64)) for count in (1, 2, 4, 8)]
     points = [predict_step(run_dry(make_network(), (64, 64), mesh), target, STEP) for mesh in meshes]
     run = [
         MeasuredStep(predicted=p, seconds=p.seconds * factor, memory=1 << 20)
         for p, factor in zip(points, (2, 2, 3), strict=False)
     ]
-    return Scaling(step="small <b>", strong=points, weak=points, measured=run if measured else ())
+    return ScalingResult(step="small <b>", strong=points, weak=points, measured=run if measured else ())
 
 
 def test_errors_of_the_prediction_and_of_the_scaling() -> None:

@@ -217,9 +217,7 @@ def _find_flattened_shape(graph: fx.GraphModule, node: Any) -> tuple[int, int, i
 def _build_convolution(node: fx.Node, module: nn.Conv2d | nn.MaxPool2d) -> Convolution:
     batch, channels, *image = _get_shape(node.args[0])
     if isinstance(module, nn.Conv2d) and module.padding_mode != "zeros":
-        raise TesseraError(
-            "unsupported padding mode", got=module.padding_mode, allowed="zeros", do="pad the images beforehand"
-        )
+        raise TesseraError(f"unsupported padding mode of layer {node.target}", got=module.padding_mode, allowed="zeros")
     groups = module.groups if isinstance(module, nn.Conv2d) else channels
     outputs = module.out_channels if isinstance(module, nn.Conv2d) else channels
     down, right = _parse_pair(module.padding)

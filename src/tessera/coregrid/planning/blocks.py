@@ -43,7 +43,7 @@ def choose_blocks(
     full_inner: bool = False,
     fp32_accumulation: bool = False,
 ) -> BlockSizes:
-    """Choose the block sizes of a sharded convolution by the chip's rule.
+    """Choose the block sizes of a sharded convolution with the device's own rule.
 
     `act_block_h_override` is the requested block height in sticks; it is rounded down to a divisor of the shard height.
     """

@@ -102,7 +102,10 @@ def compute_footprint(
     input_layout: Layout = Layout.TILE,
     bias: bool = False,
 ) -> Footprint:
-    """Compute the memory of a convolution by the chip's rule. `halo_sticks` is the size of the largest haloed shard."""
+    """Compute the per-core memory of a convolution with the device's own allocation formula.
+
+    `halo_sticks` is the number of sticks in the largest input shard including its halo.
+    """
     dtype, input_format = config.dtype, input_dtype or config.dtype
     stored = get_sticks_dtype(input_format)
     act = blocks.act_height * blocks.act_width

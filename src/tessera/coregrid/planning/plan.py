@@ -304,7 +304,7 @@ def compute_memory(
 
 
 def plan_default_layout(conv: Convolution, setup: ConvSetup) -> ConvPlan:
-    """Plan a convolution by the chip's default rule: the layout with the smallest memory. The plan may not fit.
+    """Plan a convolution in the device's default layout, which has the smallest memory. The plan may not fit.
 
     Ties go to the first of HEIGHT, BLOCK, WIDTH. BLOCK requires at least as many cores as the grid has columns. WIDTH
     requires that the convolution is not a matmul and that the settings allow it.

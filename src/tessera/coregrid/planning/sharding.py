@@ -86,7 +86,7 @@ def shard_convolution(
     transpose_shards: bool = True,
     whole_grid: bool = False,
 ) -> Sharding:
-    """Shard a convolution in a layout on a grid by the chip's rule.
+    """Shard a convolution in a layout on a grid, with the device's own sharding rule.
 
     `multiple` is the height of an activation block in tiles. It affects the number of cores, not the height of the
     shards. BLOCK splits the sticks over the rows of the grid and the channels over its columns; without

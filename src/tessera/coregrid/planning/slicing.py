@@ -1,8 +1,8 @@
 """Plan a convolution in slices through global memory, for convolutions whose shards do not fit the cores.
 
 A slice is a range of output rows or columns. It is a smaller convolution of the input range that it reads, with the
-padding at this range. Slices are split as on the chip: as evenly as possible in whole rows or columns (in tile layout,
-whole tiles of columns), with the larger slices first.
+padding at this range. Slices are split as the device splits them: as evenly as possible in whole rows or columns (in
+tile layout, whole tiles of columns), with the larger slices first.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ MIN_WIDTH_FOR_WIDTH_SLICES = 200  # with fewer columns, whole tiles of columns a
 
 
 def choose_slice_axis(height: int, width: int, output_layout: Layout = Layout.TILE) -> SliceAxis:
-    """Return the axis that the chip slices first for an image of this size.
+    """Return the axis that the device slices first for an image of this size.
 
     >>> choose_slice_axis(1024, 128), choose_slice_axis(512, 512), choose_slice_axis(512, 512, Layout.ROW_MAJOR)
     (<SliceAxis.HEIGHT: 'height'>, <SliceAxis.WIDTH: 'width'>, <SliceAxis.WIDTH: 'width'>)
@@ -211,7 +211,7 @@ def plan_conv2d_call(
 ) -> ConvPlan:
     """Return the plan that a call of `conv2d` executes. Raises OutOfMemory with advice if the plan does not fit.
 
-    The layout is set by the config, else by the input (unless it may be resharded), else by the chip's default rule. A
+    The layout is set by the config, else by the input (unless it may be resharded), else by the device's default. A
     convolution is sliced if `slices` is set, or if the input is in global memory and the shards do not fit.
     """
     layout = setup.config.shard_layout or (None if setup.config.reshard_if_not_optimal else input_sharding)

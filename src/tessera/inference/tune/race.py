@@ -234,7 +234,7 @@ class TuningGoal:
         if self.kind not in TUNING_GOALS:
             raise TesseraError("unknown --goal", got=self.kind, allowed=TUNING_GOALS)
         if self.max_latency is not None and self.max_latency <= 0:
-            raise TesseraError("--max-latency", got=self.max_latency, allowed="above 0")
+            raise TesseraError("invalid --max-latency", got=self.max_latency, allowed="above 0")
 
     def allows(self, latency: float) -> bool:
         """Return whether a latency in seconds is within the latency bound; True if there is no bound."""

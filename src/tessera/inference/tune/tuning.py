@@ -37,7 +37,7 @@ class TuningResult:
     records: tuple[Record, ...]
 
     @property
-    def measured(self) -> tuple[CandidateResult, ...]:
+    def measured_candidates(self) -> tuple[CandidateResult, ...]:
         """The candidates with at least one burst."""
         return tuple(result for result in self.results if result.bursts)
 
@@ -52,7 +52,7 @@ class TuningResult:
 
     def find_front(self) -> list[CandidateResult]:
         """Return the candidates on the Pareto front of images per second and latency."""
-        return find_pareto_front((result, result.rate, result.latency) for result in self.measured)
+        return find_pareto_front((result, result.rate, result.latency) for result in self.measured_candidates)
 
 
 def find_usable_engines(

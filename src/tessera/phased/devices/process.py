@@ -96,7 +96,7 @@ class DeviceProcess:
         """Compute a phase from a buffer (None: from resident weights), and write its outputs to shared memory."""
         activations = Activations(ScratchSpace())
         boundary = self._blueprint.boundaries[phase]
-        activations.begin([{name: shared[name] for name in boundary.inputs} for shared in values])
+        activations.begin_step([{name: shared[name] for name in boundary.inputs} for shared in values])
         self._device.compute(phase, buffer, activations, range(len(values)))
         start, copied_bytes = time.perf_counter(), 0
         with torch.no_grad():

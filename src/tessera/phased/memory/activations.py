@@ -60,7 +60,7 @@ class Activations:
         self._end = 0
         self._lock = threading.Lock()  # devices may store values of different mini-batches at the same time
 
-    def begin(self, batches: list[Values]) -> None:
+    def begin_step(self, batches: list[Values]) -> None:
         """Start a step. The inputs belong to the caller and do not count towards the limit."""
         self._values = batches
         self._kept = [0] * len(batches)

@@ -78,7 +78,7 @@ def find_moved_samples(network: PhasedNetwork, values: Values) -> str:
 
 
 def _to_meta(value: Any, dtype: torch.dtype) -> Any:
-    """Return a value on the meta device, in the dtype of the skeleton's weights if it is floating-point."""
+    """Return a value on the meta device; floats get the dtype of the weightless model copy (`Skeleton`)."""
     if not isinstance(value, Tensor):
         return value
     return value.to("meta", dtype if value.is_floating_point() else value.dtype)

@@ -1,1 +1,1 @@
-"""Weights loaded when the network's own Python reads them: tables of weights, phases in memory, and mini-batches."""
+"""Paging of weights: loaded on access by the network's own Python code, phase by phase."""

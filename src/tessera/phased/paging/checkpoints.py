@@ -1,6 +1,6 @@
-"""Checkpoints as they are published: safetensors files, folders with an index of shards, and torch files.
+"""Checkpoints in published formats: safetensors files, folders with an index of shards, and torch files.
 
-The weights are read where they are: nothing is copied, and no checkpoint is in memory as a whole.
+The weights are read directly from the checkpoint: no second copy is written, and only some of them are in memory.
 """
 
 from __future__ import annotations
@@ -40,15 +40,21 @@ def open_checkpoint(path: Path) -> WeightStore:
 
 
 def list_checkpoint_files(path: Path) -> list[Path]:
-    """Return the files of weights of a checkpoint."""
+    """Return the weight files of a checkpoint."""
     if not path.is_dir():
         return [path]
     for index in sorted(path.glob("*.safetensors.index.json")):
         names = _read_json(index).get("weight_map", {})
         files = [path / name for name in sorted(set(names.values()))]
         missing = [file.name for file in files if not file.is_file()]
-        if missing or not files:
-            raise TesseraError(f"{index} names files that do not exist", got=", ".join(missing) or "none")
+        if not files:
+            raise TesseraError("the checkpoint index lists no weight files", got=str(index))
+        if missing:
+            raise TesseraError(
+                "the checkpoint index lists weight files that do not exist",
+                got=", ".join(missing),
+                do=f"complete the download of {path}",
+            )
         return files
     for name in WEIGHT_NAMES:
         if (path / f"{name}.safetensors").is_file():
@@ -68,7 +74,7 @@ def build_checkpoint_model(path: Path, model: nn.Module | Callable[[], nn.Module
     if isinstance(model, nn.Module):
         return model
     build = model or _find_builder(path)
-    with leave_parameters_empty():
+    with create_parameters_on_meta():
         network = build()
     if callable(tie := getattr(network, "tie_weights", None)):
         tie()
@@ -76,7 +82,7 @@ def build_checkpoint_model(path: Path, model: nn.Module | Callable[[], nn.Module
 
 
 def adapt_names(store: WeightStore, model: nn.Module) -> None:
-    """Add or remove the prefix by which the checkpoint of a base model differs from the network."""
+    """Add or remove the base-model prefix if the names of the checkpoint differ from the network's by it."""
     tensors = store.file.tensors
     wanted = set(model.state_dict(keep_vars=True))
     prefix = f"{getattr(model, 'base_model_prefix', '')}."
@@ -95,8 +101,8 @@ def list_extra_tensors(store: WeightStore, names: set[str]) -> list[str]:
 
 
 @contextmanager
-def leave_parameters_empty() -> Iterator[None]:
-    """Move every parameter to the meta device when it is registered; buffers keep their values."""
+def create_parameters_on_meta() -> Iterator[None]:
+    """Context manager: parameters of new modules are created on the meta device; buffers keep their values."""
     original = nn.Module.register_parameter
 
     def register(module: nn.Module, name: str, param: nn.Parameter | None) -> None:

@@ -1,4 +1,4 @@
-"""The explanation of a model's phases: bytes, memory, and the times of its passes."""
+"""The text of `PhasedModel.explain`: a table of the phases with bytes, memory and times."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tessera.report.figures import format_bytes, format_seconds
 
 
 class MeasuredTimes:
-    """Seconds of loading, computing and waiting of every phase in the last pass that used it."""
+    """Load, compute and wait times of every phase in seconds, from the last pass that used the phase."""
 
     def __init__(self) -> None:
         self._seconds: dict[tuple[int, str], float] = {}
@@ -33,7 +33,7 @@ class MeasuredTimes:
 def format_explanation(
     phases: Sequence[Phase], times: MeasuredTimes, counts: PagerCounts, working_bytes: int, budget: int
 ) -> str:
-    """Return a table of the phases, and what would reduce the time that the network waits for weights."""
+    """Return a table of the phases, and advice on how to reduce the time that the network waits for weights."""
     rows: list[tuple[str, ...]] = [("phase", "modules", "weights", "memory", "load", "compute", "wait")]
     for phase in phases:
         seconds = [times.get(phase.index, kind) for kind in ("load", "compute", "wait")]

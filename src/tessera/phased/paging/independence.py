@@ -1,4 +1,4 @@
-"""Find out whether calls of a network are independent: of each other, and the samples of a mini-batch."""
+"""Detect whether a network is stateless across calls, and whether the samples of a mini-batch are independent."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ import torch
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
-from tessera.phased.paging.verification import compute_difference
+from tessera.phased.paging.output_comparison import compute_difference
 
 Call = tuple[tuple[Any, ...], Mapping[str, Any]]
-MAX_SPLIT_DIFFERENCE = 1e-4  # of the largest value: a split batch may sum in another order
+MAX_SPLIT_DIFFERENCE = 1e-4  # relative to the largest value: a split batch may sum in a different order
 _TABLES = ("_parameters", "_modules", "_flat_weights")
 
 
 class StateObserver:
-    """Compares the attributes of all modules, and torch's random generator, with their state at the beginning."""
+    """Detects changes of module attributes and of torch's random generator since its construction."""
 
     def __init__(self, network: nn.Module) -> None:
         self._network = network
@@ -45,14 +45,14 @@ class StateObserver:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SplitCalls:
-    """Calls with parts of mini-batches: `calls`, and how many of them belong to each mini-batch."""
+    """Mini-batches split into parts: one call per part (`calls`), and the number of parts per mini-batch (`counts`)."""
 
     calls: list[Call]
     counts: list[int]
 
 
 class SampleSplitter:
-    """Splits the samples of mini-batches over devices, if that gives the same result.
+    """Splits the samples of mini-batches over devices, if the results stay the same.
 
     The first mini-batch of every kind (shapes and dtypes) is computed whole and split, and the results are compared. If
     they differ, mini-batches of this kind are not split.
@@ -63,7 +63,7 @@ class SampleSplitter:
         self._splittable: dict[object, bool] = {}
 
     def split_calls(self, calls: Sequence[Call], run: Callable[[Call], Any]) -> SplitCalls | None:
-        """Return the mini-batches in parts; None if one of them cannot be split."""
+        """Split each mini-batch into parts; return None if a mini-batch cannot be split."""
         split = [self._split(call, run) for call in calls]
         if any(parts is None for parts in split):
             return None
@@ -73,7 +73,7 @@ class SampleSplitter:
         )
 
     def join(self, split: SplitCalls, results: Sequence[Any]) -> list[Any]:
-        """Return the results of whole mini-batches from the results of their parts."""
+        """Join the results of the parts to one result per mini-batch."""
         joined, at = [], 0
         for count in split.counts:
             joined.append(_join([results[n] for n in range(at, at + count)]))

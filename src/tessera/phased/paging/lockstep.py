@@ -1,7 +1,7 @@
-"""Several mini-batches through the phases of a network together, each as a call of the network in its own thread.
+"""Run several mini-batches through the phases of a network in lockstep, each as a call in its own thread.
 
-A thread stops where its mini-batch reads a weight of another phase, and goes on when that phase is the current one. So
-all mini-batches pass through a phase before the next phase is loaded, whatever Python the network runs.
+A thread stops where its mini-batch reads a weight of a different phase, and continues when that phase is active. All
+mini-batches therefore pass through a phase before the next phase is loaded, whatever Python code the network runs.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ class _Lane:
 
 
 class Lockstep:
-    """Runs calls of a network together.
+    """Runs calls of a network in lockstep.
 
     At most `parallel` calls compute at the same time. With `by_phase`, phase i is computed on device i modulo the
-    number of devices, and different phases at the same time (all weights are in memory). Otherwise all calls that
-    compute are in the same phase, and with `alternate` the devices take turns from phase to phase. `cpus` are the cores
-    of each device; empty to let threads run on any core.
+    number of devices, and different phases at the same time (all weights are in memory). Otherwise all running calls
+    are in the same phase, and with `alternate` the devices alternate from phase to phase. `cpus` has the cores of each
+    device; empty to let threads run on any core.
     """
 
     def __init__(
@@ -133,7 +133,7 @@ class Lockstep:
                 self._add_event(lane, kind, start, stop)  # type: ignore[arg-type]
 
     def _grant(self) -> None:
-        """Let waiting mini-batches go on, as far as phases and devices permit."""
+        """Let waiting mini-batches continue, as far as phases and devices permit."""
         while (lane := self._choose_lane()) is not None:
             if lane.wanted is not None and not self._by_phase and lane.wanted is not self._round:
                 self._round = lane.wanted

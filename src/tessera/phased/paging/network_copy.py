@@ -1,4 +1,4 @@
-"""A copy of a network whose weights are loaded when they are read, and its units: the smallest parts of a phase."""
+"""A copy of a network whose weights are loaded on first access, and its units (the smallest parts of a phase)."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from tessera.phased.network.skeleton import BATCH_COUNTER
 from tessera.phased.paging.weight_table import StreamedModule, WeightSlot, WeightTable
 
 MIN_STREAMED_BUFFER_BYTES = 64 << 10  # smaller non-persistent buffers stay in memory
-# Modules whose forward reads the weights of their children: one unit with all of them.
+# Modules whose forward reads the weights of their children: a module and its children are one unit.
 COMPOSITE_MODULES = (nn.MultiheadAttention, nn.TransformerEncoderLayer, nn.TransformerDecoderLayer)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WeightUnit:
-    """The weights of one module, which are loaded together; `weights` are their stored names."""
+    """The weights of one module, which are loaded together; `weights` has their names in the store."""
 
     module: str
     weights: tuple[str, ...]
@@ -31,8 +31,9 @@ class WeightUnit:
 class NetworkCopy:
     """A copy of a network without its weights: its units in the order of registration, and a slot for every weight.
 
-    `values` are the weights of the original network (on the meta device if it has none). `unstored` are weights that no
-    checkpoint contains (non-persistent buffers). `pinned_bytes` counts weights that always stay in memory.
+    `values` are the weights of the original network (meta tensors if the network is on the meta device). `unstored` are
+    weights that no checkpoint contains (non-persistent buffers). `pinned_bytes` counts weights that always stay in
+    memory.
     """
 
     model: nn.Module
@@ -49,7 +50,7 @@ class NetworkCopy:
 
 
 def copy_network(model: nn.Module) -> NetworkCopy:
-    """Copy a network without its weights, whose memory is neither copied nor kept alive by the copy."""
+    """Copy a network without its weights. The copy holds no reference to the original weight memory."""
     members = list(_list_members(model))
     tensors = {id(value): value for _, _, value, _ in members}
     names: dict[int, list[str]] = {}
@@ -110,7 +111,7 @@ def _build_stand_in(value: Tensor) -> Tensor:
 
 
 def _list_members(model: nn.Module) -> Iterator[tuple[str, str, Tensor, nn.Module]]:
-    """Yield name, unit, value and module of every weight that is streamed, in the order of registration."""
+    """Yield name, unit, value and module of every streamed weight, in the order of registration."""
     composite = inner = ""
     for prefix, module in model.named_modules(remove_duplicate=False):
         inner = inner if inner and prefix.startswith(f"{inner}.") else ""
@@ -159,7 +160,7 @@ def _is_dense(value: Tensor) -> bool:
 
 
 def _install_tables(model: nn.Module, slots: dict[str, WeightSlot]) -> None:
-    """Replace the dicts of weights of a copied network, and adapt modules that keep references to their weights."""
+    """Replace the weight dicts of a copied network, and adapt modules that keep references to their weights."""
     slot_of_name = {name: slot for slot in slots.values() for name in slot.names}
     done = {id(part) for module in model.modules() if isinstance(module, StreamedModule) for part in module.modules()}
     for prefix, module in model.named_modules(remove_duplicate=False):

@@ -1,9 +1,9 @@
-"""The pager: phases of weights in working memory, loaded when the network reads them, and ahead of that.
+"""The pager: loads phases of weights into working memory, on demand or ahead of use (prefetching).
 
-The network runs its own Python. When it reads a weight of another phase than the current one, the pager switches to
-that phase: it waits for its load, and starts to load the phases that followed it in earlier passes. A pass that takes
-another way loads its phases on demand, which is counted as a miss. The memory of a phase is reused only when no tensor
-of the network uses it any more, so an expression with weights of several phases is exact as well.
+The network runs its own Python. When it reads a weight of a different phase, the pager switches to that phase: it waits
+for the load of the phase, and prefetches the phases that followed it in earlier passes. If the execution order differs
+from earlier passes, phases are loaded on demand and counted as misses. The memory of a phase is reused only when no
+tensor of the network uses it any more, so expressions with weights of several phases are exact, too.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class PagedPhase:
 
 @dataclass(slots=True)
 class PagerCounts:
-    """Counts of a pager: phases loaded on demand (`misses`), all loads, and passes."""
+    """Counters of a pager: phases loaded on demand (`misses`), all loads, and passes."""
 
     misses: int = 0
     loads: int = 0
@@ -59,7 +59,7 @@ class PagerCounts:
 
 
 class BatchCoordinator(Protocol):
-    """The protocol of an object that runs several mini-batches, and decides which of them enters a phase."""
+    """Protocol of an object that runs several mini-batches and decides which mini-batch enters a phase."""
 
     def arrive(self, phase: PagedPhase) -> None:
         """Wait until the mini-batch of this thread may enter a phase, and enter it."""
@@ -69,13 +69,13 @@ class BatchCoordinator(Protocol):
 
 
 class Pager:
-    """Loads the weights of a network; `active` is the phase whose weights the network reads now.
+    """Loads the weights of a network phase by phase.
 
-    `current` is the phase whose weights are read without a call of the pager: the active one, unless it is `learning`
-    the order in which the network uses its units, or several mini-batches run together.
+    `active` is the phase in use. `current` equals `active` on the fast path (weights read without calling the pager),
+    and is None while the pager learns the order or several mini-batches run.
 
-    With `ahead`, phases that are expected next are loaded in the background. With `reload`, a streamed phase is dropped
-    when the network leaves it, even if its memory is not needed.
+    With `ahead`, phases that are expected next are prefetched in the background. With `reload`, a streamed phase is
+    dropped when the network leaves it, even if its memory is not needed.
     """
 
     def __init__(
@@ -108,7 +108,7 @@ class Pager:
         self._closed = False
         self._hold: AbstractContextManager[None] | None = None
         self._entered = 0.0
-        self._last: tuple[int, int] = (-1, -1)  # the two phases before the current one, by number
+        self._last: tuple[int, int] = (-1, -1)  # indices of the last two phases entered
         self.phases: list[PagedPhase] = []
         for index, (units, layout) in enumerate(zip(plan.groups, plan.layouts, strict=True)):
             slots = [network.slots[name] for unit in units for name in network.units[unit].weights]
@@ -152,7 +152,7 @@ class Pager:
                     self.active = self.current = None  # another thread dropped the phase
 
     def enter(self, phase: PagedPhase) -> None:
-        """Make a phase the current one: wait until it is loaded, and start to load the phases after it."""
+        """Make a phase active: wait until it is loaded, and start to prefetch the phases after it."""
         with self._lock:
             if self._closed:
                 raise TesseraError("this model is closed", do="create a new PhasedModel")
@@ -173,7 +173,7 @@ class Pager:
                 self._load_ahead(self._predict(phase.index))
 
     def leave(self, now: float | None = None) -> None:
-        """End the current phase, if there is one."""
+        """Leave the active phase, if any."""
         with self._lock:
             if self.active is None:
                 return
@@ -188,7 +188,7 @@ class Pager:
                 self._drop(phase)
 
     def end_pass(self) -> None:
-        """End a pass: start to load the first phases of the next one."""
+        """End a pass, and start to prefetch the first phases of the next pass."""
         with self._lock:
             self.leave()
             self.counts.passes += 1
@@ -199,11 +199,11 @@ class Pager:
         """Return a context in which resident weights stay valid."""
         return self._reader.hold()
 
-    def capture_written(self) -> None:
-        """Keep every weight that the network wrote into, before the phases change."""
+    def keep_modified_weights(self) -> None:
+        """Keep all weights that the network has modified in memory; called before the phases are planned again."""
         with self._lock:
             for phase in self.phases:
-                self._keep_written(phase)
+                self._keep_modified(phase)
 
     def close(self) -> None:
         """Stop loading and drop all weights. After the return, nothing is written into memory."""
@@ -232,11 +232,11 @@ class Pager:
         self._last = (last, phase.index)
 
     def _predict(self, index: int) -> int:
-        """Return the number of the phase that is expected after a phase."""
+        """Return the index of the phase that is expected after phase `index`."""
         return self._next_after.get((self._last[0], index), self._next.get(index, 0))
 
     def _list_expected(self, first: int) -> Iterator[PagedPhase]:
-        """Yield the phases that are expected to be used, from phase number `first` on, each once."""
+        """Yield the phases in the expected order of use, beginning with phase `first`, until a phase repeats."""
         before, at = self._last[1], first
         seen: set[int] = set()
         while at not in seen:
@@ -245,7 +245,7 @@ class Pager:
             before, at = at, self._next_after.get((before, at), self._next[at])
 
     def _load_ahead(self, first: int) -> None:
-        """Start to load the phases that are expected next, while there is memory for them."""
+        """Prefetch the phases that are expected next, as far as memory suffices."""
         needed: list[PagedPhase] = [] if self.active is None else [self.active]
         for phase in self._list_expected(first):
             if len(needed) > 4:
@@ -256,11 +256,11 @@ class Pager:
                 needed.append(phase)
 
     def _start_load(self, phase: PagedPhase, needed: Sequence[PagedPhase]) -> bool:
-        """Start to load a phase into memory that the `needed` phases do not use; return False if there is none."""
+        """Start to load a phase, evicting phases that are not `needed`; return False if there is not enough memory."""
         apart = needed[0].block if needed else None
         block = self._area.allocate(phase.layout.nbytes, apart_from=apart)
         if block is None:
-            for other in self._list_droppable(needed):
+            for other in self._list_evictable(needed):
                 self._drop(other)
                 block = self._area.allocate(phase.layout.nbytes, apart_from=apart)
                 if block is not None:
@@ -270,8 +270,8 @@ class Pager:
         self._read_into(phase, block)
         return True
 
-    def _list_droppable(self, needed: Sequence[PagedPhase]) -> list[PagedPhase]:
-        """Return the streamed phases in memory that are not needed; the phase that is used last comes first."""
+    def _list_evictable(self, needed: Sequence[PagedPhase]) -> list[PagedPhase]:
+        """Return the evictable phases, furthest next use first (Belady order)."""
         rank = {phase.index: number for number, phase in enumerate(self._list_expected(self._predict(self._last[1])))}
         held = [p for p in self.phases if p.block is not None and not p.resident and p not in needed]
         return sorted(held, key=lambda p: -rank.get(p.index, len(self.phases)))
@@ -324,7 +324,7 @@ class Pager:
             phase.loaded = True
 
     def _load_resident(self) -> None:
-        """Load the resident phases, each into memory of its own."""
+        """Load the resident phases, each into its own memory."""
         resident = [phase for phase in self.phases if phase.resident]
         sizes = [phase.converted or (0 if self._mapped else phase.layout.nbytes) for phase in resident]
         regions = WorkingArena(sizes).regions if resident else []
@@ -358,10 +358,10 @@ class Pager:
                 slot.set_tensor(value)
 
     def _choose_conversion_region(self, phase: PagedPhase) -> MemoryRegion:
-        """Return the memory for converted weights; new memory while the network still uses the last ones."""
+        """Return the conversion area; a newly allocated area if the network still uses weights in the previous area."""
         for other in self.phases:
             if other.converted and not other.resident and other.loaded:
-                self._keep_written(other)
+                self._keep_modified(other)
                 self._clear_slots(other)
                 other.loaded = False
         region = self._converted[0]
@@ -373,7 +373,7 @@ class Pager:
         """Free the memory of a phase."""
         if phase.loading is not None and not phase.loaded:
             phase.loading.cancel()
-        self._keep_written(phase)
+        self._keep_modified(phase)
         self._clear_slots(phase)
         block, phase.block, phase.loading, phase.loaded = phase.block, None, None, False
         if block is not None:
@@ -384,8 +384,8 @@ class Pager:
             if slot.owner is self:
                 slot.tensor = None
 
-    def _keep_written(self, phase: PagedPhase) -> None:
-        """Keep the weights in memory that the network wrote into (buffers, embeddings with `max_norm`)."""
+    def _keep_modified(self, phase: PagedPhase) -> None:
+        """Keep modified weights of a phase in memory (buffers, embeddings with `max_norm`)."""
         for slot, _, _ in phase.places:
             if slot.owner is self and slot.is_written:
                 assert slot.tensor is not None

@@ -1,4 +1,4 @@
-"""Phases of a network from its units: their boundaries, their layout in the store, and the division of the budget."""
+"""Group the units of a network into phases: phase boundaries, layout in the store, and division of the budget."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from tessera.report.figures import format_bytes
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryShares:
-    """A divided budget: bytes of the stream area, of the area for converted weights, and of resident phases.
+    """The division of the budget: bytes of the stream area, of the conversion area, and of resident phases.
 
-    `pinned` bytes are weights of the network that always stay in memory. `regions` is the number of phases that a
-    mapped file holds at the same time.
+    `pinned` is the size of weights that always stay in memory. `regions`: phases that may be mapped at the same time
+    (mapped store only).
     """
 
     stream: int
@@ -42,7 +42,7 @@ class MemoryShares:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PagingPlan(PhaseTable):
-    """The phases of a network in the order of their use, their layouts, and the division of the working memory."""
+    """The phases of a network in execution order, their layouts, and the division of the working memory."""
 
     groups: tuple[tuple[int, ...], ...]
     layouts: tuple[PhaseLayout, ...]
@@ -50,7 +50,7 @@ class PagingPlan(PhaseTable):
 
 
 def build_entries(network: NetworkCopy, names: Sequence[str], dtype: str | None) -> list[WeightEntry]:
-    """Return the entries of weights in a new file; `dtype` applies to floating-point weights only."""
+    """Return the file entries of the named weights; `dtype` applies to floating-point weights only."""
     if dtype is not None and dtype not in WEIGHT_DTYPES:
         raise TesseraError("unknown dtype for stored weights", got=dtype, allowed=WEIGHT_DTYPES)
     entries = []
@@ -73,7 +73,7 @@ def match_tensors(
 ) -> dict[str, StoredTensor]:
     """Return the stored tensor of every weight, or raise an error that names weights that do not match.
 
-    `unsupported` are tensors of the file with a dtype that torch does not have, which the network must not need.
+    `unsupported` maps names of tensors to dtypes that torch does not have; using such a tensor is an error.
     """
     matches: dict[str, StoredTensor] = {}
     missing = []
@@ -109,12 +109,12 @@ def match_tensors(
 
 
 def needs_conversion(slot: WeightSlot, tensor: StoredTensor) -> bool:
-    """Return whether a weight is copied after it is loaded: to another dtype, memory format or alignment."""
+    """Return whether a weight is copied after loading, because its dtype, memory format or alignment must change."""
     return tensor.dtype != slot.dtype or slot.strides is not None or tensor.start % tensor.dtype.itemsize != 0
 
 
 def get_converted_bytes(slot: WeightSlot) -> int:
-    """Return the bytes of a converted weight in its area."""
+    """Return the aligned size in bytes of a converted weight."""
     return slot.nbytes + -slot.nbytes % ALIGNMENT_BYTES
 
 
@@ -126,7 +126,7 @@ def plan_phases(
     order: Sequence[int] | None = None,
     flops: Sequence[int] | None = None,
 ) -> PagingPlan:
-    """Group the units of a network into phases, in the order of their use, and divide the budget among them."""
+    """Group the units of a network into phases, in execution order, and divide the budget among the phases."""
     order = list(range(len(network.units))) if order is None else list(order)
     order += [unit for unit in range(len(network.units)) if unit not in set(order)]
     units = [network.units[number] for number in order]
@@ -176,24 +176,26 @@ def _sum_flops(flops: Sequence[int] | None, units: Sequence[int]) -> int | None:
 
 
 def plan_unit_file(network: NetworkCopy, dtype: str | None) -> dict[str, StoredTensor]:
-    """Return the layout of a file in which every unit begins at a page."""
+    """Return the layout of a new weights file; every unit is page-aligned."""
     return plan_file([build_entries(network, unit.weights, dtype) for unit in network.units])
 
 
-def compute_least_budget(network: NetworkCopy, tensors: Mapping[str, StoredTensor], request: PhasingRequest) -> int:
-    """Return the smallest budget in bytes with which a schedule can run a network, with every unit as a phase."""
+def compute_network_min_budget(
+    network: NetworkCopy, tensors: Mapping[str, StoredTensor], request: PhasingRequest
+) -> int:
+    """Return the minimum budget in bytes for the buffers of a schedule, prefetching included; every unit is a phase."""
     needs = [_measure_units(network, tensors, [unit], request) for unit in network.units]
     if request.schedule.holds_all_weights:
         return sum(need.resident for need in needs) + network.pinned_bytes
     least = request.schedule.limit_buffers(request.schedule.count_buffers(request.devices)[0], len(needs))
-    return compute_window(needs, least) + max(need.wide for need in needs) + network.pinned_bytes
+    return compute_peak_buffer_bytes(needs, least) + max(need.wide for need in needs) + network.pinned_bytes
 
 
-def compute_window(needs: Sequence[PhaseNeed], count: int) -> int:
-    """Return the largest sum of `count` phases that follow each other; the first phase follows the last.
+def compute_peak_buffer_bytes(needs: Sequence[PhaseNeed], count: int) -> int:
+    """Return the largest total buffer size of `count` consecutive phases, cyclically.
 
     >>> needs = [PhaseNeed(name="", units=(), buffer=size, wide=0) for size in (4, 1, 3)]
-    >>> compute_window(needs, 1), compute_window(needs, 2), compute_window(needs, 5)
+    >>> compute_peak_buffer_bytes(needs, 1), compute_peak_buffer_bytes(needs, 2), compute_peak_buffer_bytes(needs, 5)
     (4, 7, 8)
     """
     count = min(count, len(needs))
@@ -202,17 +204,17 @@ def compute_window(needs: Sequence[PhaseNeed], count: int) -> int:
 
 
 def _fits(needs: Sequence[PhaseNeed], request: PhasingRequest, pinned: int) -> bool:
-    """Return whether the budget holds as many phases in a row as the schedule needs to load ahead."""
+    """Return whether the budget holds the consecutive phases that the schedule needs for prefetching."""
     if request.schedule.holds_all_weights:
         return True
     least = request.schedule.count_buffers(request.devices)[0]
-    return compute_window(needs, least) + max(need.wide for need in needs) + pinned <= request.budget
+    return compute_peak_buffer_bytes(needs, least) + max(need.wide for need in needs) + pinned <= request.budget
 
 
 def divide_memory(needs: Sequence[PhaseNeed], request: PhasingRequest, pinned: int) -> MemoryShares:
     """Divide the budget among phases, or raise an error that names the phase that is too large.
 
-    A budget for one phase suffices for every schedule. A phase is loaded ahead only if there is memory for two.
+    Memory for the largest phase suffices, without prefetching. Prefetching needs memory for two consecutive phases.
     """
     schedule, budget = request.schedule, request.budget - pinned
     keep = request.keep and schedule.keeps_phases
@@ -229,15 +231,15 @@ def divide_memory(needs: Sequence[PhaseNeed], request: PhasingRequest, pinned: i
         )
     least, most = (schedule.limit_buffers(count, len(needs)) for count in schedule.count_buffers(request.devices))
     converted = max(need.wide for need in needs)
-    windows = {count: compute_window(needs, count) for count in range(1, most + 1)}
+    windows = {count: compute_peak_buffer_bytes(needs, count) for count in range(1, most + 1)}
     fitting = [count for count, size in windows.items() if size + converted <= budget]
     if not fitting:
         raise _build_budget_error(needs, windows[1], windows[least], converted, pinned, request.budget)
     resident = choose_resident(needs, budget - windows[fitting[-1]] - converted) if keep else ()
     streamed = [need for index, need in enumerate(needs) if index not in resident]
     regions = min(fitting[-1], len(streamed))
-    # If few phases remain between resident ones, other phases follow each other.
-    stream = min(compute_window(streamed, regions), windows[fitting[-1]])
+    # Without the resident phases, other streamed phases become consecutive.
+    stream = min(compute_peak_buffer_bytes(streamed, regions), windows[fitting[-1]])
     stream = max(stream, max(need.buffer for need in streamed), staging if resident else 0)
     return MemoryShares(
         stream=stream,
@@ -274,7 +276,7 @@ def _measure_units(
 ) -> PhaseNeed:
     names = [name for unit in units for name in unit.weights]
     converted = [name for name in names if needs_conversion(network.slots[name], tensors[name])]
-    # If one weight of a phase is converted, all of them are in the area of converted weights.
+    # If one weight of a phase is converted, all weights of the phase are copied to the conversion area.
     wide = sum(get_converted_bytes(network.slots[name]) for name in names) if converted else 0
     return PhaseNeed(
         name=units[0].module,

@@ -1,4 +1,4 @@
-"""A pass on the meta device: the order in which a network uses its modules, and their FLOPs, without computing."""
+"""A pass on the meta device, to find the execution order of a network's modules and their FLOPs."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Rehearsal:
 
 
 class _MetaWeights:
-    """Gives meta tensors as weights, and counts the FLOPs since the last weight for the unit of that weight."""
+    """Provides meta tensors as weights; FLOPs after a weight was read are counted for the unit of this weight."""
 
     current: object = object()  # the phase of no weight, so that every read calls `fetch`
 

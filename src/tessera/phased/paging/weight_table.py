@@ -1,8 +1,8 @@
-"""Weights of a module that are loaded when they are read.
+"""Weights of a module that are loaded on access.
 
 A module finds its weights in two dicts, `_parameters` and `_buffers`. A `WeightTable` replaces such a dict: reading a
-weight by name (`self.weight`) loads its phase. Reading all of them at once (`parameters()`, `state_dict()`) gives
-`LazyParameter`s and `LazyBuffer`s, which know shape, dtype and device, and are loaded by the first operation on them.
+weight by name (`self.weight`) loads its phase. Reading all weights at once (`parameters()`, `state_dict()`) gives
+`LazyParameter`s and `LazyBuffer`s, which have shape, dtype and device, and are loaded by the first operation on them.
 """
 
 from __future__ import annotations
@@ -48,21 +48,21 @@ class SlotOwner(Protocol):
 
     @property
     def current(self) -> object:
-        """The phase whose weights can be read without a call of `fetch`."""
+        """The phase whose weights can be read without calling `fetch`."""
 
     def fetch(self, slot: WeightSlot) -> Tensor:
         """Load the phase of a weight, and return the weight."""
 
 
 class StreamedModule(nn.Module):
-    """Base of modules that load their own weights; a network that contains one leaves it as it is."""
+    """Base class of modules that load their own weights; inside a larger network, such a module is not changed."""
 
 
 class WeightSlot:
     """One weight: its description, and its tensor while it is in memory.
 
-    `phase` is the phase that holds it. `version` is the version counter of the tensor when it was loaded: a higher one
-    means that the network wrote into the weight.
+    `phase` is the phase of the weight. `version` is the version counter of the tensor when it was loaded: a higher
+    counter means that the network has modified the weight.
     """
 
     __slots__ = (
@@ -121,7 +121,7 @@ class WeightSlot:
 
 
 class _Lazy:
-    """Base of tensors that stand for a weight that may not be in memory."""
+    """Base class of placeholder tensors for weights that may not be in memory."""
 
     slot: WeightSlot
 

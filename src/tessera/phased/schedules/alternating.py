@@ -35,7 +35,7 @@ class Alternating:
             self._threads.submit(number, self._run_device, number)
 
     def run(self, batches: list[Values]) -> list[Values]:
-        self._activations.begin(batches)
+        self._activations.begin_step(batches)
         self._batches = len(batches)
         with self._changed:
             self._error = None

@@ -96,7 +96,7 @@ class DataParallel:
     def _compute_share(self, number: int, batches: list[Values]) -> list[Values]:
         """Compute all phases for the mini-batches of one device."""
         activations = self.setup.build_activations(self.setup.devices)
-        activations.begin(batches)
+        activations.begin_step(batches)
         try:
             for phase in self.setup.phases:
                 self._compute_phase(number, phase, activations, len(batches))

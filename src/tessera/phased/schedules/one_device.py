@@ -19,7 +19,7 @@ class OneDevice:
     def run(self, batches: list[Values]) -> list[Values]:
         before = torch.get_num_threads()
         torch.set_num_threads(self.setup.threads)
-        self._activations.begin(batches)
+        self._activations.begin_step(batches)
         try:
             for phase in self.setup.phases:
                 buffer = None if self.setup.is_resident(phase) else self.acquire(phase)

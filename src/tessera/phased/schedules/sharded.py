@@ -23,7 +23,7 @@ class Sharded:
         self._threads = DeviceThreads(setup.devices, setup.threads, pin=setup.pin)
 
     def run(self, batches: list[Values]) -> list[Values]:
-        self._activations.begin(batches)
+        self._activations.begin_step(batches)
         self._done, self._failed = [0] * len(batches), False
         try:
             shares = [(number,) for number in range(self.setup.devices)]

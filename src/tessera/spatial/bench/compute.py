@@ -28,8 +28,8 @@ def measure_compute(
 ) -> HaloMeasurement:
     """Measure a convolution with its exchange in the overlap mode of the case, and exchange and convolution alone.
 
-    With `backward`, a step is forward, backward and the sum of the weight gradients over the ranks. With
-    `fused_layers`, it is a stack of convolutions.
+    With `backward`, a step is forward, backward and the all-reduce of the weight gradients. With
+    `fused_layers`, a step is a stack of convolutions.
     """
     if case.params.get("fused_layers", 1) > 1:
         return measure_stack(worker, case, problem, transport, sampling)

@@ -64,7 +64,7 @@ def make_exchange_calls(exchange: Exchange, *, backward: bool) -> dict[str, Fn]:
     def forward() -> None:
         exchange.start()
         exchange.finish()
-        exchange.settle()
+        exchange.wait_until_sent()
 
     if not backward:
         return {"exchange": forward}

@@ -1,4 +1,4 @@
-"""The network benchmark: a whole network on a split image, checked in float64 and then timed beside the unsplit one."""
+"""The network benchmark: a whole network on a split image, checked in float64, and timed beside the unsplit network."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ def run_network(
 ) -> Record:
     """Check and time a network on this rank. A step is a forward pass; with `backward`, a training step.
 
-    All ranks call it and return the same record. A training step includes the sum of the weight gradients over the
-    ranks, but no optimizer.
+    All ranks call it and return the same record. A training step includes the all-reduce of the weight
+    gradients, but no optimizer.
     """
     backward = bool(case.params.get("backward"))
     torch.manual_seed(crc32(case.key.encode()))
@@ -115,7 +115,8 @@ def _compare_with_unsplit(
 def _compare_gradients(actual: nn.Module, expected: nn.Module) -> float:
     """Return the largest error of a weight gradient, relative to the largest value of the same gradient.
 
-    A gradient that is zero except for rounding, such as of a bias before a batch norm, is compared with the others.
+    The error of a gradient that is zero except for rounding (a bias before a batch norm) is relative to a small
+    fraction of the largest gradient instead.
     """
     pairs = [(own.grad, whole.grad) for own, whole in zip(actual.parameters(), expected.parameters(), strict=True)]
     largest = max((float(whole.abs().max()) for _, whole in pairs if whole is not None), default=0.0)

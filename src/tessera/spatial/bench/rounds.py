@@ -49,7 +49,7 @@ def sample_rounds(
         shuffled.shuffle(order)
         for function_series in order:
             wait_for_ranks()
-            now = function_series.take()
+            now = function_series.take_sample()
         return now
 
     def count_precise() -> int:

@@ -1,4 +1,4 @@
-"""The compute benchmark of several convolutions in a row, with a halo exchange for one or several of them."""
+"""The compute benchmark of several convolutions in a row, with one halo exchange per convolution or for several."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class StackSteps:
             models.append(parallel)
         group, image = parallel.group, self._make_image(channels_last)
         layout = group.get_tiles(image.shape, 2)
-        part = image[layout.get_dim_box(group.rank).slices].contiguous(memory_format=_get_format(channels_last))
+        part = image[layout.get_dim_box(group.rank).slices].contiguous(memory_format=_get_memory_format(channels_last))
 
         def make_tile() -> Tensor:
             group.start_pass()
@@ -63,12 +63,12 @@ class StackSteps:
         return self._make_step(self._make_stack(channels_last), lambda: image)
 
     def _make_stack(self, channels_last: bool) -> nn.Module:
-        return nn.Sequential(*map(build_module, self.layers)).to(memory_format=_get_format(channels_last))  # type: ignore[call-overload,no-any-return]
+        return nn.Sequential(*map(build_module, self.layers)).to(memory_format=_get_memory_format(channels_last))  # type: ignore[call-overload,no-any-return]
 
     def _make_image(self, channels_last: bool) -> Tensor:
         first = self.layers[0]
         image = torch.randn(first.batch, first.in_channels, *first.image, generator=torch.Generator().manual_seed(0))
-        return image.to(get_dtype(first.dtype)).contiguous(memory_format=_get_format(channels_last))
+        return image.to(get_dtype(first.dtype)).contiguous(memory_format=_get_memory_format(channels_last))
 
     def _make_step(self, stack: nn.Module, make_input: Callable[[], Tensor]) -> Fn:
         def forward() -> None:
@@ -82,14 +82,14 @@ class StackSteps:
         return run_both if self.backward else forward
 
 
-def _get_format(channels_last: bool) -> torch.memory_format:
+def _get_memory_format(channels_last: bool) -> torch.memory_format:
     return torch.channels_last if channels_last else torch.contiguous_format
 
 
 def measure_stack(
     worker: Worker, case: Case, problem: HaloProblem, transport: Transport, sampling: Sampling
 ) -> HaloMeasurement:
-    """Measure a stack of convolutions with halos for `halo_depth` of them, and with one exchange for each."""
+    """Measure a stack of convolutions with one exchange per `halo_depth` convolutions, and per convolution."""
     depth, backward = case.params.get("halo_depth", 1), bool(case.params.get("backward"))
     layers = problem.list_layers(int(case.params["fused_layers"]))
     steps = StackSteps(

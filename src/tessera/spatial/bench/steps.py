@@ -24,8 +24,8 @@ from tessera.transport.transport import Transport
 class ComputeSteps:
     """Factory of the timed callables, with random pixels and weights; the weights are the same on every rank.
 
-    A step is a forward pass and, with `backward`, a backward pass. A split step with `backward` includes the sum of the
-    weight gradients over the ranks.
+    A step is a forward pass and, with `backward`, a backward pass. A split step with `backward` includes the
+    all-reduce of the weight gradients.
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class ComputeSteps:
 
     @property
     def _format(self) -> torch.memory_format:
-        return get_format(self._problem, channels_last=self._last)
+        return get_memory_format(self._problem, channels_last=self._last)
 
     def make_exchange(self) -> Fn:
         """Return a callable that runs the exchange alone; with `backward` also its adjoint."""
@@ -147,6 +147,6 @@ def build_module(problem: HaloProblem, dtype: torch.dtype | None = None) -> Conv
     return module
 
 
-def get_format(problem: HaloProblem, *, channels_last: bool) -> torch.memory_format:
+def get_memory_format(problem: HaloProblem, *, channels_last: bool) -> torch.memory_format:
     """Return the memory format of a problem's tensors."""
     return CHANNELS_LAST_FORMATS[len(problem.image) + 2] if channels_last else torch.contiguous_format

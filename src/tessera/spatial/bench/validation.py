@@ -23,7 +23,7 @@ from tessera.results.record import Case, Record
 from tessera.spatial.bench.measurement import get_dtype
 from tessera.spatial.bench.reference import ReferenceResult, get_part
 from tessera.spatial.bench.rounds import gather_values
-from tessera.spatial.bench.steps import build_module, get_format
+from tessera.spatial.bench.steps import build_module, get_memory_format
 from tessera.spatial.distribution import Distribution, Overlap, SpatialSettings
 from tessera.spatial.layers.convolution import ConvNd, build_convolution
 from tessera.spatial.layers.layer import TileLayer
@@ -109,7 +109,7 @@ class _ValidatedLayout:
     ) -> None:
         self._problem, self._transport, self._module, self._layout = problem, transport, module, layout
         last = layout == "channels_last"
-        self._format = get_format(problem, channels_last=last)
+        self._format = get_memory_format(problem, channels_last=last)
         self._plan = problem.plan()
         self._exchange = Exchange(
             transport,

@@ -48,7 +48,7 @@ def get_tensor_shape(box: Box, channels: int) -> tuple[int, ...]:
 
 
 def make_unreached_output(shape: Sequence[int], *inputs: Tensor | None) -> Tensor:
-    """Return zeros whose backward gives the inputs zero gradients, so that all ranks take part in the same sums."""
+    """Return zeros whose backward gives the inputs zero gradients, so that all ranks join the same all-reduces."""
     output: Tensor = _Unreached.apply(tuple(shape), *inputs)  # type: ignore[no-untyped-call]
     return output
 

@@ -28,7 +28,7 @@ MAX_LINES = 400  # further modules are summed in one line
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExplainedModule:
-    """One module of a network: the most costly way in which an operator of it is computed, and its bytes."""
+    """One module of a network: the most costly way in which one of its operators is computed, and its bytes."""
 
     name: str
     way: str

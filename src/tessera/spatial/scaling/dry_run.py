@@ -3,9 +3,9 @@
 The network runs on split tensors by the rules of `parallelize`, but on the meta device, where tensors have shapes and
 no values, and over a transport without peers. All ranks run the same operations in the same order, so one rank is
 enough, and images of any size and meshes of many ranks are possible. Everything that the rank computes and moves is
-recorded: the FLOPs and bytes of local operations, the traffic of transfers, sums over ranks, and the memory in use.
+recorded: the FLOPs and bytes of local operations, the traffic of transfers, all-reduces, and the memory in use.
 
-A step runs twice, and the second one is recorded: as in a real run, the first one plans transfers and allocates
+A step runs twice, and the second run is recorded: as in a real run, the first run plans transfers and allocates
 buffers.
 """
 
@@ -60,11 +60,11 @@ class RunTransfer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DryRun:
-    """What one rank computes, moves and stores in a step of a network whose image is split over a mesh.
+    """Computation, communication and memory of one rank in a step of a network whose image is split over a mesh.
 
-    `statistics` and `gradients` are the bytes of the sums over the ranks of the mesh, one entry per sum. `dispatches`
-    is the number of operations on split tensors. `activation_bytes` are kept for backward; `halo_bytes` are buffers
-    and frames of transfers; `temporary_bytes` is what the rest of the step needs at its peak.
+    `statistics` and `gradients` are the bytes of all-reduces over the mesh, one entry per all-reduce. `dispatches` is
+    the number of operations on split tensors. `activation_bytes` are kept for backward; `halo_bytes` are buffers and
+    frames of transfers; `temporary_bytes` is the remaining memory of the step at its peak.
     """
 
     image: tuple[int, ...]
@@ -205,7 +205,7 @@ def _find_middle_rank(mesh: Sequence[int]) -> int:
 
 @contextmanager
 def _hook_gradients(module: nn.Module) -> Iterator[None]:
-    """Make the gradients of weights plain tensors, as `parallelize` does."""
+    """Register hooks that convert weight gradients to plain tensors, as `parallelize` does."""
     handles = [p.register_hook(join_parts) for p in module.parameters() if p.requires_grad]  # type: ignore[no-untyped-call]
     try:
         yield
@@ -215,7 +215,7 @@ def _hook_gradients(module: nn.Module) -> Iterator[None]:
 
 
 class DryTransport:
-    """A transport of one rank without peers: it allocates buffers without memory and records sums over the ranks."""
+    """A transport of one rank without peers: its buffers are meta tensors, and all-reduces are only recorded."""
 
     name = "dry"
     traits = TransportTraits(messages="")
@@ -239,14 +239,14 @@ class DryTransport:
         self.sums.append(count_summed_bytes(values))
 
     def barrier(self) -> None:
-        """Do nothing, because there is nobody to wait for."""
+        """Do nothing, because there are no peers."""
 
     def close(self) -> None:
         """Do nothing, because the transport has no resources to release."""
 
 
 class _DryConnection:
-    def settle(self) -> None:
+    def wait_until_sent(self) -> None:
         """Do nothing."""
 
     def start(self) -> None:
@@ -260,12 +260,12 @@ class _DryConnection:
 
 
 def count_summed_bytes(values: Tensor) -> int:
-    """Return the bytes of an all-reduce, which sums short dtypes in wider ones."""
+    """Return the bytes of an all-reduce; 8-bit and 16-bit dtypes are summed in a wider dtype."""
     return values.numel() * SUM_TYPES.get(values.dtype, values.dtype).itemsize
 
 
 class DryGroup(SplitGroup):
-    """A group of ranks, of which only one exists; its transfers are recorded."""
+    """A group of ranks of which only one rank exists; its transfers are recorded."""
 
     def __init__(self, transport: DryTransport, mesh: Sequence[int], recorder: _Recorder) -> None:
         super().__init__(transport, mesh)
@@ -314,7 +314,7 @@ class _Memory:
 
     @contextmanager
     def exclude_gradients(self, module: nn.Module) -> Iterator[None]:
-        """Do not count the gradients of weights once they are complete: they are counted apart."""
+        """Exclude complete weight gradients from the count; they are counted separately."""
 
         def exclude(parameter: Tensor) -> None:
             assert parameter.grad is not None
@@ -345,7 +345,7 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.dispatches = 0
 
     def clear(self) -> None:
-        """Forget everything recorded so far."""
+        """Discard all records."""
         self.operations.clear()
         self.transfers.clear()
         self.dispatches = 0

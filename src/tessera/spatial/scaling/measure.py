@@ -40,7 +40,7 @@ def measure_step(
 def run_step(
     worker: Worker, step: SplitStep, image: tuple[int, ...], mesh: tuple[int, ...], sampling: Sampling
 ) -> tuple[float, int, TransportTraits]:
-    """Run the step on one rank: forward and, if training, backward with the sum of the weight gradients."""
+    """Run the step on one rank: forward and, if training, backward with the all-reduce of the weight gradients."""
     import torch
     from torch.utils._pytree import tree_leaves
 

@@ -78,7 +78,7 @@ def _build_network() -> nn.Module:
 
 
 def _time_best(work: Callable[[], object]) -> float:
-    """Return the least processor time of one call: other programs hardly change it."""
+    """Return the minimum CPU time of one call, which other programs hardly affect."""
     work()
     times = []
     for _ in range(SAMPLES):

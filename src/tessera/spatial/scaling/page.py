@@ -7,7 +7,7 @@ from tessera.report.figures import format_bytes, format_percent, format_seconds
 from tessera.report.page import build_document
 from tessera.spatial.scaling.plot import draw_scaling
 from tessera.spatial.scaling.prediction import compute_efficiencies
-from tessera.spatial.scaling.table import Scaling
+from tessera.spatial.scaling.table import ScalingResult
 
 HALF = 0.5
 INTROS = {
@@ -18,7 +18,7 @@ INTROS = {
 }
 
 
-def build_scaling_page(scaling: Scaling) -> str:
+def build_scaling_page(scaling: ScalingResult) -> str:
     """Return the HTML page of a scaling study."""
     drawn = draw_scaling(scaling, standalone=False)
     plot = Picture(
@@ -32,7 +32,7 @@ def build_scaling_page(scaling: Scaling) -> str:
     return build_document(parts, title="Predicted scaling", subtitle=scaling.step)
 
 
-def _build_cards(scaling: Scaling) -> Cards:
+def _build_cards(scaling: ScalingResult) -> Cards:
     strong = scaling.strong
     good = [p for p, share in zip(strong, compute_efficiencies(strong), strict=True) if share >= HALF]
     fits = [p for p in strong if p.fits]

@@ -57,7 +57,7 @@ class SplitPlan:
         return min(self.splits, key=lambda split: (split.memory, split.seconds))
 
     def explain_fastest(self) -> str:
-        """Return why the fastest split is fastest: its largest part, and the part that decides against the next."""
+        """Explain the fastest split: its largest part, and the part that decides against the next split."""
         best = self.fastest
         name, seconds = max(best.times.list_parts(), key=lambda part: part[1])
         text = f"{TIME_TEXTS[name]} takes {format_percent(seconds / best.seconds)} of the step"
@@ -79,7 +79,7 @@ class SplitPlan:
         )
 
     def explain_smallest(self) -> str:
-        """Return why the smallest split is smallest: its largest part, and what the fastest split needs more."""
+        """Explain the smallest split: its largest part, and the part of which the fastest split needs more."""
         best = self.smallest
         name, count = max(best.bytes.list_parts(), key=lambda part: part[1])
         text = f"{name} {'take' if name.endswith('s') else 'takes'} {format_percent(count / best.memory)} of the memory"
@@ -142,13 +142,13 @@ def _list_candidates(
                 got=f"{format_size(mesh)} for {format_size(image)} pixels",
                 do="give --image-size with as many dims, for example 96x96x96",
             )
-        mesh = (1,) * (len(image) - len(mesh)) + mesh
         if workers % prod(mesh):
+            counts = ", ".join(str(n) for n in range(1, workers + 1) if workers % n == 0)
             raise TesseraError(
-                f"{workers} workers cannot be divided into meshes of {format_size(mesh)}",
-                got=f"{prod(mesh)} tiles",
-                allowed=[n for n in range(1, workers + 1) if workers % n == 0],
+                f"--mesh {format_size(mesh)} has {prod(mesh)} tiles, which does not divide {workers} workers",
+                do=f"allowed tile counts: {counts}",
             )
+        mesh = (1,) * (len(image) - len(mesh)) + mesh
     candidates = []
     for replicas in [n for n in range(1, min(step.batch, workers) + 1) if workers % n == 0]:
         tiles = workers // replicas

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from tessera.report.figures import format_bytes, format_seconds
 from tessera.report.svg import build_svg, draw_rect, draw_text, get_series_colour
 from tessera.spatial.scaling.prediction import ScalingPoint, compute_efficiencies
-from tessera.spatial.scaling.table import MeasuredStep, Scaling
+from tessera.spatial.scaling.table import MeasuredStep, ScalingResult
 
 PANEL = (560.0, 330.0)
 MARGIN = {"left": 78.0, "right": 116.0, "top": 40.0, "bottom": 40.0}
@@ -37,7 +37,7 @@ class PlotPanel:
     base: float | None = 10.0  # base of the logarithmic axis; None for a linear axis
 
 
-def draw_scaling(scaling: Scaling, *, standalone: bool = True) -> str:
+def draw_scaling(scaling: ScalingResult, *, standalone: bool = True) -> str:
     """Return the plot of a study as SVG: time, efficiency and memory of strong and weak scaling, and measured times."""
     strong, weak = scaling.strong, scaling.weak
     panels = [

@@ -1,8 +1,8 @@
 """Predicted time and memory of a step on ranks, from a dry run of one rank and a machine.
 
 The time of a step is the sum of its parts: the local operations (roofline model), their launches and dispatches, the
-bytes and latencies of the transfers, the software of their messages, the sums over ranks that the operations need, and
-the sums of the weight gradients.
+bytes and latencies of the transfers, the software of their messages, the all-reduces that the operations need, and the
+all-reduces of the weight gradients.
 """
 
 from __future__ import annotations
@@ -122,7 +122,10 @@ class ScalingPoint:
 
 
 def get_mesh(ranks: int, slice_method: str, image: Sequence[int]) -> tuple[int, ...]:
-    """Return the mesh of a number of ranks; refuse a mesh with more parts than the image has pixels along a dim.
+    """Choose the mesh for a number of ranks with a slice method.
+
+    Raises TesseraError if the mesh has more parts than the image has pixels along a dim.
+
 
     >>> get_mesh(8, "nearest", (64, 64)), get_mesh(8, "vertical", (64, 64)), get_mesh(8, "nearest", (32, 64, 64))
     ((2, 4), (1, 8), (2, 2, 2))

@@ -12,7 +12,7 @@ from tessera.measure.environment import compute_host_fingerprint, describe_envir
 from tessera.spatial.bench.prediction import get_machine_with_link
 from tessera.spatial.scaling.measure import QUICK, SAMPLING, measure_step
 from tessera.spatial.scaling.prediction import SplitStep, get_mesh, predict_step
-from tessera.spatial.scaling.table import MeasuredStep, Scaling
+from tessera.spatial.scaling.table import MeasuredStep, ScalingResult
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,7 +30,7 @@ class ScalingStudy:
     tile_size: int
     slice_method: str = "nearest"
 
-    def predict(self) -> Scaling:
+    def predict(self) -> ScalingResult:
         """Return the predicted strong and weak scaling."""
         machine, step = self.machine, self.step
         check_ranks(machine, max(self.ranks))
@@ -39,7 +39,7 @@ class ScalingStudy:
             raise TesseraError("no number of ranks is a square", got=self.ranks, do="use --slice-method nearest")
         meshes = [get_mesh(count, self.slice_method, self.image) for count in ranks]
         sizes = [tuple(self.tile_size * parts for parts in mesh) for mesh in meshes]
-        return Scaling(
+        return ScalingResult(
             step=f"{step.describe()}, on {machine.title}",
             strong=[predict_step(step.run_dry(self.image, mesh), machine, step) for mesh in meshes],
             weak=[

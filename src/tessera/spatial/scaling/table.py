@@ -29,7 +29,7 @@ class MeasuredStep:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Scaling:
+class ScalingResult:
     """The result of a scaling study: predictions and measurements of a step."""
 
     step: str
@@ -117,7 +117,7 @@ def compute_scaling_errors(measured: Sequence[MeasuredStep]) -> list[float]:
     return [(1 + m.error) / (1 + measured[0].error) - 1 for m in measured]
 
 
-def dump_scaling(scaling: Scaling) -> dict[str, Any]:
+def dump_scaling(scaling: ScalingResult) -> dict[str, Any]:
     """Return the study as plain values for JSON, in seconds and bytes."""
     measured = [
         {

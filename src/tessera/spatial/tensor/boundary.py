@@ -22,7 +22,7 @@ def split_whole(whole: Tensor, layout: TensorLayout, group: SplitGroup, *, is_pa
 
 
 def change_layout(tensor: Tensor, layout: TensorLayout) -> Tensor:
-    """Return a split tensor in another layout."""
+    """Redistribute a split tensor to a layout, differentiably."""
     if not isinstance(tensor, SplitTensor) or tensor.layout_on_ranks is layout:
         return tensor
     result: Tensor = _ChangeLayout.apply(tensor, layout)  # type: ignore[no-untyped-call]

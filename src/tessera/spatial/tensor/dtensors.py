@@ -1,7 +1,7 @@
 """Split tensors as `DTensor`s and back, differentiable in both directions.
 
 A DTensor divides a dim into chunks of equal size, of which the last ones may be smaller or empty; tiles differ by at
-most one pixel. Where both differ, the ranks exchange the pixels between.
+most one pixel. Where chunks and tiles differ, the ranks exchange pixels.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _world_meshes: WeakKeyDictionary[Any, dict[tuple[str, tuple[int, ...]], DeviceMe
 
 
 class HasSplitGroup(Protocol):
-    """A parallel network, for example."""
+    """Protocol of objects with a `SplitGroup`, such as `ParallelModel`."""
 
     @property
     def group(self) -> SplitGroup: ...
@@ -69,7 +69,8 @@ def to_dtensor(
 def from_dtensor(tensor: DTensor, parallel: HasSplitGroup) -> Tensor:
     """Return a DTensor as a split tensor for a parallel network, differentiably.
 
-    The DTensor may be sharded or replicated over any `DeviceMesh` of the network's ranks; partial sums are added up.
+    The DTensor may be sharded or replicated over any `DeviceMesh` of the network's ranks; `Partial` placements are
+    all-reduced.
     """
     from torch.distributed.tensor import DTensor, Partial, Replicate
 
@@ -85,7 +86,7 @@ def from_dtensor(tensor: DTensor, parallel: HasSplitGroup) -> Tensor:
 
 
 def _open_world_mesh(device: str, counts: tuple[int, ...]) -> DeviceMesh:
-    """Return the mesh of all ranks. It is made once: torch takes equal meshes for one, though their groups differ."""
+    """Return the mesh of all ranks, created once: torch treats equal meshes as the same mesh, but not their groups."""
     from torch.distributed.device_mesh import init_device_mesh
 
     meshes = _world_meshes.setdefault(dist.group.WORLD, {})
@@ -95,7 +96,7 @@ def _open_world_mesh(device: str, counts: tuple[int, ...]) -> DeviceMesh:
 
 
 def _get_global_ranks(group: SplitGroup) -> list[int]:
-    """Return the rank of every process of a group among all processes."""
+    """Return the global ranks of the processes of a group."""
     ranks: list[int] | None = getattr(group.transport, "global_ranks", None)
     if ranks is None:
         raise TesseraError("DTensors require ranks of torch.distributed", got=f"transport {group.transport.name}")
@@ -105,7 +106,7 @@ def _get_global_ranks(group: SplitGroup) -> list[int]:
 def _make_chunks(
     shape: Sequence[int], mesh: DeviceMesh, placements: Sequence[Placement], group: SplitGroup
 ) -> TensorLayout:
-    """Return the boxes of a DTensor that the ranks of a group hold."""
+    """Return the layout of a DTensor: the box that each rank of the group holds."""
     from torch.distributed.tensor import Replicate, Shard
 
     ranks = _get_global_ranks(group)
@@ -114,12 +115,14 @@ def _make_chunks(
             "the DeviceMesh has other ranks than the parallel network", got=mesh.mesh.tolist(), allowed=f"ranks {ranks}"
         )
     if len(placements) != mesh.ndim:
-        raise TesseraError("one placement per dim of the mesh is required", got=list(placements))
+        raise TesseraError(
+            "wrong number of placements", got=list(placements), allowed=f"{mesh.ndim}, one per dim of the mesh"
+        )
     for placement in placements:
         if type(placement) not in (Shard, Replicate):
-            raise TesseraError("a split tensor has no such placement", got=placement, allowed="Shard, Replicate")
+            raise TesseraError("unsupported placement", got=placement, allowed="Shard, Replicate")
         if isinstance(placement, Shard) and not 0 <= placement.dim < len(shape):
-            raise TesseraError("no such dim to shard", got=placement, allowed=f"0 to {len(shape) - 1}")
+            raise TesseraError("Shard dim out of range", got=placement, allowed=f"0 to {len(shape) - 1}")
     boxes = []
     for rank in ranks:
         place = (mesh.mesh == rank).nonzero()[0].tolist()
@@ -143,7 +146,7 @@ def _get_chunk(interval: Interval, index: int, count: int) -> Interval:
 
 
 class _ToPart(torch.autograd.Function):
-    """This rank's part of a split tensor in another layout, as a plain tensor; backward, the reverse."""
+    """Redistribute a split tensor to a layout and return this rank's part as a plain tensor; backward, the reverse."""
 
     @staticmethod
     def forward(ctx: Any, tensor: SplitTensor, layout: TensorLayout) -> Tensor:

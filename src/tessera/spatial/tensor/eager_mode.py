@@ -1,7 +1,8 @@
 """Split tensors and `torch.compile`: operations on split tensors are never compiled.
 
-Their rules send messages, and each rank computes another part: a graph that is captured on one rank fits neither the
-next call nor another rank. Code around split tensors may be compiled; torch leaves the graph where it meets them.
+The rules of split tensors send messages, and each rank computes a different part, so a graph that was captured on one
+rank is not valid on other ranks, or in the next call. Code around split tensors may be compiled; torch breaks the graph
+where split tensors begin.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ _active: list[Any] = []  # the stance that the first of all running networks has
 
 
 def run_eagerly(function: Function) -> Function:
-    """Mark a function that is never compiled, nor any function that it calls. A call of it costs nothing extra."""
+    """Decorator: exclude a function, and all functions that it calls, from compilation, without overhead per call."""
     assert isinstance(function, types.FunctionType)
     skip = eval_frame._FrameAction.SKIP
     eval_frame.set_code_exec_strategy(function.__code__, eval_frame._FrameExecStrategy(skip, skip))

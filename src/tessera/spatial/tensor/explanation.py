@@ -1,4 +1,4 @@
-"""The explanation of a parallel run: per module, what was split, what was computed whole, and what it moved."""
+"""The explanation of a parallel run: how each operator was computed (split, moved, whole), and the bytes received."""
 
 from __future__ import annotations
 

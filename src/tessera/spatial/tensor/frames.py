@@ -51,7 +51,7 @@ class FramePlan:
     def build(self, tensor: Tensor, fill: float = 0.0, *, scratch: bool = False) -> Tensor:
         """Return this rank's frame; without padding and halo it is a view of the tensor.
 
-        With `scratch`, the frame is only valid until the next one: memory that is used again needs no page faults.
+        With `scratch`, the frame is valid until the next frame is built; reusing memory avoids page faults.
         """
         if not isinstance(tensor, SplitTensor):
             return self._pad(tensor[self._inside.slices], tensor, fill)
@@ -71,7 +71,7 @@ class FramePlan:
         return frame.memory
 
     def _get_scratch(self, like: Tensor) -> _Frame:
-        """Return scratch memory for this frame. Views of it are kept: making them takes longer than a small copy."""
+        """Return scratch memory for this frame. Its views are cached: creating them takes longer than a small copy."""
         key = self, like.dtype, like.device, is_channels_last(like)
         frames = self._group.scratch_frames
         if key not in frames:
@@ -96,7 +96,7 @@ class FramePlan:
 
 
 def is_channels_last(tensor: Tensor) -> bool:
-    """Return whether channels are the innermost dim in memory; of a split tensor, alike on all ranks."""
+    """Return whether channels are the innermost dim in memory; for a split tensor, equal on all ranks."""
     if tensor.dim() not in FORMATS:
         return False
     strides = tensor.stride()
@@ -106,7 +106,7 @@ def is_channels_last(tensor: Tensor) -> bool:
 
 
 def _allocate(shape: Sequence[int], like: Tensor, group: SplitGroup | None) -> Tensor:
-    """Allocate a tensor in the memory format of another one, out of the group's scratch memory if there is a group."""
+    """Allocate a tensor in the memory format of a given tensor; in the group's scratch memory if there is a group."""
     last = is_channels_last(like)
     order = (shape[0], *shape[2:], shape[1]) if last else tuple(shape)
     if group is None:

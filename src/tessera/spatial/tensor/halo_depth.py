@@ -1,12 +1,12 @@
-"""The number of windows that one exchange of a halo serves, chosen by measured costs.
+"""The number of consecutive windows per halo exchange, chosen by measured costs.
 
 One exchange of a halo for k windows costs the latency once instead of k times, but the margins of the first k - 1
 outputs are computed twice. Time per window, for k windows of the same size:
 
     (latency + received bytes * seconds per byte + recomputed pixels * seconds per pixel) / k
 
-Latency and bandwidth are measured once for the transport, and the convolution is timed at its first use. All ranks take
-the slowest rank's figures, so that all of them choose the same.
+Latency and bandwidth are measured once for the transport, and the convolution is timed at its first use. All ranks use
+the costs of the slowest rank, and therefore choose the same number.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class LinkCosts:
 
 
 def measure_link(transport: Transport) -> LinkCosts:
-    """Measure a transport; all ranks call this together and get the same figures."""
+    """Measure a transport; all ranks call this together and get the same costs."""
     if transport.size == 1:
         return LinkCosts(latency=0.0, seconds_per_byte=0.0)
     small, large = agree_on_slowest([_time_round(transport, count) for count in PROBE_BYTES], transport)
@@ -57,11 +57,11 @@ def _time_round(transport: Transport, count: int) -> float:
     for _ in range(PROBE_ROUNDS):
         transport.barrier()
         began = perf_counter()
-        connection.settle()
+        connection.wait_until_sent()
         connection.start()
         connection.finish()
         seconds.append(perf_counter() - began)
-    connection.settle()
+    connection.wait_until_sent()
     transport.barrier()
     connection.close()
     for memory in (sent, received):

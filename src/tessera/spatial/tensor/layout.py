@@ -1,8 +1,9 @@
 """Layouts: which part of a tensor each rank holds.
 
 Every dim of a tensor is a product of *factors*. An ordinary dim has one factor. A dim that a reshape has merged from
-others, such as the tokens of `x.flatten(2)`, keeps their factors: its indices are no interval on a rank that holds some
-rows and some columns, but its factors are. A rank holds a box of factors, and a layout lists the boxes of all ranks.
+several dims, such as the tokens of `x.flatten(2)`, keeps their factors: the tokens of a rank that holds some rows and
+some columns are not one interval, but its rows and its columns are. A rank holds a box of factors, and a layout lists
+the boxes of all ranks.
 
         tensor (1, 8, 4, 6) on 2x2 ranks        x.flatten(2): (1, 8, 24), factors ((1,), (8,), (4, 6))
 
@@ -79,12 +80,12 @@ class TensorLayout:
 
     @cached_property
     def has_empty_part(self) -> bool:
-        """Whether some rank holds no element. Equal on all ranks, so that all of them decide alike."""
+        """Whether some rank holds no element. Equal on all ranks, so that all ranks decide identically."""
         return any(not box.size for box in self.boxes)
 
     @cached_property
     def has_thin_part(self) -> bool:
-        """Whether some rank holds no or only one index of a larger dim: the strides of such a part are ambiguous."""
+        """Whether some rank holds at most one index of a larger dim, which makes the strides of its part ambiguous."""
         return any(
             len(part) < min(2, size) for box in self.boxes for part, size in zip(box.dims, self.sizes, strict=True)
         )
@@ -135,7 +136,7 @@ _lock = Lock()
 def make_layout(factors: Sequence[Sequence[int]], boxes: Sequence[Box]) -> TensorLayout:
     """Return the layout with these factors and boxes, in its simplest form.
 
-    Factors of one dim are merged where the inner one is whole on every rank; factors of size one that every rank has
+    Factors of one dim are merged where the inner factor is whole on every rank; factors of size one that every rank has
     are dropped.
 
     >>> rows = [Box.of((0, 2), (0, 6)), Box.of((2, 4), (0, 6))]
@@ -210,8 +211,8 @@ def _unravel(index: int, counts: Sequence[int]) -> list[int]:
 Derive = TypeVar("Derive", bound=Callable[..., TensorLayout | None])
 
 
-def remember(derive: Derive) -> Derive:
-    """Cache a function that derives layouts from a layout: every operator of a network calls some of them."""
+def cache_layouts(derive: Derive) -> Derive:
+    """Decorator: cache a function that derives a layout from a layout, because every operator calls such functions."""
     cached = lru_cache(maxsize=1 << 10)(derive)
 
     @wraps(derive)
@@ -221,7 +222,7 @@ def remember(derive: Derive) -> Derive:
     return cast(Derive, get)
 
 
-@remember
+@cache_layouts
 def permute(layout: TensorLayout, order: Sequence[int]) -> TensorLayout:
     """Return the layout of a tensor with permuted dims."""
     at = [position for dim in order for position in layout.positions[dim]]
@@ -230,23 +231,23 @@ def permute(layout: TensorLayout, order: Sequence[int]) -> TensorLayout:
     )
 
 
-@remember
+@cache_layouts
 def insert_dim(layout: TensorLayout, dim: int) -> TensorLayout:
     """Return the layout of a tensor with a new dim of size one at position `dim`."""
     return make_layout((*layout.factors[:dim], (), *layout.factors[dim:]), layout.boxes)
 
 
-@remember
+@cache_layouts
 def remove_dim(layout: TensorLayout, dim: int) -> TensorLayout | None:
-    """Return the layout without a dim of size one; None if not every rank has its only index."""
+    """Return the layout without a dim of size one; None if the dim is split, so that some ranks do not hold it."""
     if layout.factors[dim]:
         return None
     return make_layout((*layout.factors[:dim], *layout.factors[dim + 1 :]), layout.boxes)
 
 
-@remember
+@cache_layouts
 def replace_dim(layout: TensorLayout, dim: int, size: int, intervals: Sequence[Interval]) -> TensorLayout:
-    """Return the layout with another size of one dim, of which each rank holds an interval."""
+    """Return the layout with a different size of one dim; each rank holds one of `intervals` of this dim."""
     first = layout.positions[dim].start if layout.positions[dim] else sum(map(len, layout.factors[:dim]))
     last = first + len(layout.factors[dim])
     boxes = [
@@ -255,7 +256,7 @@ def replace_dim(layout: TensorLayout, dim: int, size: int, intervals: Sequence[I
     return make_layout((*layout.factors[:dim], (size,), *layout.factors[dim + 1 :]), boxes)
 
 
-@remember
+@cache_layouts
 def slice_dim(layout: TensorLayout, dim: int, start: int, stop: int, step: int) -> TensorLayout | None:
     """Return the layout of `x[start:stop:step]` along a dim; None if a merged dim is sliced in part."""
     size = max(0, -(-(stop - start) // step))
@@ -269,7 +270,7 @@ def slice_dim(layout: TensorLayout, dim: int, start: int, stop: int, step: int) 
     return replace_dim(layout, dim, size, parts)
 
 
-@remember
+@cache_layouts
 def reshape(layout: TensorLayout, shape: Sequence[int]) -> TensorLayout | None:
     """Return the layout of a reshaped tensor in which every rank keeps its elements; None if there is none.
 
@@ -329,7 +330,7 @@ def reshape(layout: TensorLayout, shape: Sequence[int]) -> TensorLayout | None:
     return make_layout(factors, [Box(tuple(column[rank] for column in result)) for rank in range(layout.ranks)])
 
 
-@remember
+@cache_layouts
 def expand(layout: TensorLayout, shape: Sequence[int]) -> TensorLayout | None:
     """Return the layout of an expanded tensor in which every rank has the expanded dims whole."""
     extra = len(shape) - len(layout.shape)
@@ -363,7 +364,7 @@ def refine(layout: TensorLayout, factors: Factors) -> TensorLayout | None:
 
 
 def reshape_dim(layout: TensorLayout, dim: int, wanted: Sequence[int]) -> list[list[Interval]] | None:
-    """Return the intervals of a dim's factors after they were divided into `wanted`; None if that is impossible."""
+    """Return the intervals of a dim's factors after dividing the factors into `wanted`; None if that is impossible."""
     have, positions = list(layout.factors[dim]), layout.positions[dim]
     columns = [[box.dims[at] for box in layout.boxes] for at in positions]
     if not have:
@@ -391,7 +392,7 @@ def reshape_dim(layout: TensorLayout, dim: int, wanted: Sequence[int]) -> list[l
 
 
 def list_common_factors(layouts: Iterable[TensorLayout]) -> Factors | None:
-    """Return factors of which all layouts (of one shape) can be expressed; None if there are none."""
+    """Return a factorisation of the dims in which all given layouts can be expressed; None if there is none."""
     result: list[tuple[int, ...]] = []
     for dims in zip(*(layout.factors for layout in layouts), strict=True):
         cuts: set[int] = set()

@@ -1,15 +1,15 @@
-"""Margins: pixels around a rank's part that it computes again, so that the next window finds its halo on the rank.
+"""Margins: pixels around a rank's part that the rank recomputes, so that the next window needs no exchange.
 
-A tensor keeps its exclusive layout, in which every pixel has one owner, and whatever counts pixels (sums, statistics,
-gradients of weights, gathering) reads that part. Beside it a tensor may carry a margin. One exchange of a halo for
-three 3x3 windows, along one dim of an image of 12 pixels on two ranks:
+A tensor keeps its exclusive layout, in which every pixel has one owner, and operators that count pixels (sums,
+statistics, weight gradients, gathering) read this part. A tensor may have a margin in addition. One exchange of a halo
+for three 3x3 windows, along one dim of an image of 12 pixels on two ranks:
 
     rank 0 owns 0:6        received     x   0 1 2 3 4 5|6 7 8
     convolution            computed     y   0 1 2 3 4 5|6 7        margin of 2
     convolution            computed     z   0 1 2 3 4 5|6          margin of 1
     convolution            computed     w   0 1 2 3 4 5|
 
-Operators that treat every pixel alone compute the margin too. All others ignore it, and their results have none.
+Pointwise operators compute the margin, too. All other operators ignore it, and their results have no margin.
 Boxes end at the edges of the image: every window pads with zeros there.
 """
 
@@ -43,7 +43,7 @@ def grow_layout(layout: TensorLayout, before: Sequence[int], after: Sequence[int
 
 
 def contains(outer: TensorLayout, inner: TensorLayout) -> bool:
-    """Return whether the boxes of all ranks contain their boxes of another layout."""
+    """Return whether every rank's box in the first layout contains its box in the second layout."""
     return all(not inner.get_dim_box(rank) or inner.get_dim_box(rank) in outer.get_dim_box(rank)
                for rank in range(inner.ranks))  # fmt: skip
 
@@ -52,7 +52,7 @@ def wrap_wide(
     wide: Tensor, layout: TensorLayout, margin: TensorLayout, group: SplitGroup, exchange: WideExchange, uses: int
 ) -> SplitTensor:
     """Return a split tensor of which this rank has computed the box of the layout `margin`."""
-    tensor = SplitTensor(wide, layout, group)  # strides as those of the wide part, which has no gaps
+    tensor = SplitTensor(wide, layout, group)  # with the strides of the wide part, which has no gaps
     if margin is not layout:
         tensor.local = _crop(wide, margin, layout, group)
         tensor.margin = Margin(wide, margin, 0, True, exchange, uses)
@@ -72,7 +72,7 @@ def _get_age(margin: Margin) -> tuple[int, int]:
 
 
 class WideParts:
-    """The parts of some tensors of one layout with the margin that all of them have."""
+    """The parts of tensors of one layout, with their common margin."""
 
     def __init__(
         self, margins: Sequence[Margin], layout: TensorLayout, margin: TensorLayout, group: SplitGroup
@@ -86,7 +86,7 @@ class WideParts:
         return wrap_wide(wide, self.layout, self.margin, self._group, self.latest.exchange, self.latest.uses)
 
     def update(self, target: SplitTensor, written: Tensor) -> None:
-        """Note that a part was written in place, by the operator under way."""
+        """Note that a part was written in place, by the current operator."""
         target.margin = replace(
             self.latest, wide=written, layout=self.margin, version=target.writes[0] + 1, is_shared=True
         )
@@ -116,7 +116,7 @@ def find_wide_parts(tensors: Iterable[Any], layout: TensorLayout, group: SplitGr
 def join_wide_parts(
     operands: Sequence[WideParts], dim: int, layout: TensorLayout, group: SplitGroup
 ) -> SplitTensor | None:
-    """Return the concatenation of tensors along a dim that is not split, with the margin that all of them have."""
+    """Return the concatenation of tensors along a dim that is not split, with their common margin."""
     whole = [Interval(0, layout.shape[dim])] * group.ranks
     margin = _intersect([replace_dim(each.margin, dim, layout.shape[dim], whole) for each in operands], group)
     if margin is layout:

@@ -1,11 +1,11 @@
 """`SplitTensor`: a tensor whose parts are on several ranks. It behaves like the whole tensor.
 
-Shape, dtype and results are those of the whole tensor; each rank stores its part only. torch calls `__torch_dispatch__`
-for every operation that its autograd, autocast, modules and functions need, forward and backward, and a *rule*
-computes it on the parts. The autograd graph is that of the unsplit network, so hooks, checkpoints, double backward and
-control flow work as in plain torch. All ranks must run the same operations in the same order.
+It has the shape, dtype and results of the whole tensor; each rank stores its part only. torch calls
+`__torch_dispatch__` for every operation that its autograd, autocast, modules and functions need, forward and backward,
+and a *rule* computes it on the parts. The autograd graph equals the unsplit network's, so hooks, checkpoints, double
+backward and control flow work as in plain torch. All ranks must run the same operations in the same order.
 
-An operation without a rule is computed from whole tensors on every rank: always exact, never refused unless `strict`.
+An operation without a rule is computed from whole tensors on every rank, which is exact; `strict` raises an error.
 Plain tensors (weights, constants) count as whole: they must be equal on all ranks.
 """
 
@@ -40,7 +40,7 @@ from tessera.transport.transport import Transport
 
 Rule = Callable[..., Any]
 RULES: dict[Any, Rule] = {}  # key: operator overload, such as torch.ops.aten.add.Tensor
-MAX_GATHER_BYTES = 1 << 26  # keys and values of attention; larger ones go round in a ring
+MAX_GATHER_BYTES = 1 << 26  # keys and values of attention; larger keys and values use ring attention
 NO_RULE = object()  # returned by a rule that does not apply to these arguments
 
 
@@ -50,7 +50,7 @@ MAX_PLANS, MAX_TRANSFERS = 40_000, 10_000  # per image size
 
 @dataclass(slots=True)
 class PlanSet:
-    """Everything planned for one image size: plans by key, and transfers with their buffers and connections."""
+    """The cached plans of one image size, and its transfers with their buffers and connections."""
 
     plans: dict[Any, Any]
     transfers: dict[tuple[TensorLayout, tuple[Box, ...]], Transfer] = field(default_factory=dict)
@@ -61,7 +61,7 @@ class PlanSet:
 class WideExchange:
     """An exchange of a halo for `depth` windows; `uses` is the number of windows that have used it so far.
 
-    Exchanges have increasing numbers.
+    `number` increases with every exchange.
     """
 
     depth: int
@@ -70,7 +70,7 @@ class WideExchange:
 
 
 class SplitGroup:
-    """The ranks that share split tensors: their mesh, their transport, and everything planned once and kept."""
+    """The ranks that share split tensors: their mesh, their transport, and cached plans."""
 
     def __init__(
         self,
@@ -105,7 +105,7 @@ class SplitGroup:
     def select_plans(self, shape: Sequence[int]) -> None:
         """Use the plans of an image size from now on. All ranks call it, with the same sizes in the same order.
 
-        Plans of the sizes that were not used for the longest time are dropped, with their buffers and connections.
+        The least recently used sizes are evicted, with their plans, buffers and connections.
         """
         key = tuple(shape)
         current = self._plan_sets.pop(key, None)
@@ -129,7 +129,7 @@ class SplitGroup:
             self._drop(plan_set)
 
     def _drop(self, plans: PlanSet) -> None:
-        """Close transfers and rings. The barrier ensures that no rank still reads from another one's buffers."""
+        """Close transfers and rings. The barrier ensures that no rank still reads the buffers of a peer."""
         self.transport.barrier()
         for transfer in plans.transfers.values():
             transfer.close()
@@ -140,7 +140,7 @@ class SplitGroup:
         self.scratch_frames.clear()
 
     def start_pass(self) -> None:
-        """Note that the network runs anew: the depth of halos is learned from the pass before."""
+        """Start a pass of the network; `halo_depth="auto"` uses the exchanges of the previous pass."""
         self.last_exchanges, self.exchanges = self.exchanges, []
 
     def get_tiles(self, shape: Sequence[int], spatial: int) -> TensorLayout:
@@ -179,7 +179,7 @@ class SplitGroup:
         return self._scratch[key][:count]
 
     def sum(self, values: Tensor, add: Callable[[Tensor], object] | None = None) -> Tensor:
-        """Return the sum of a tensor over the ranks; `values` may be overwritten."""
+        """All-reduce a tensor and return the sum; `values` may be overwritten."""
         if self.ranks > 1:
             values = values.contiguous()
             (add or self.transport.all_reduce)(values)
@@ -187,7 +187,7 @@ class SplitGroup:
         return values
 
     def sum_weights(self, values: Tensor) -> Tensor:
-        """Return the sum of a weight's gradient over the ranks."""
+        """All-reduce the gradient of a weight and return the sum."""
         return self.sum(values, self.add_weights)
 
     def __deepcopy__(self, memo: Any) -> SplitGroup:
@@ -208,11 +208,11 @@ class CopiedView:
 
 @dataclass(frozen=True, slots=True)
 class Margin:
-    """A rank's part together with pixels around it, which other ranks own: a copy that was received or recomputed.
+    """A rank's part with surrounding pixels that other ranks own, which were received or recomputed.
 
     `wide` has the box of `layout`, whose boxes overlap. It is valid while the tensor's count of in-place writes is
-    `version`. With `is_shared`, the part of the tensor is a view of `wide`. `exchange` has provided the pixels, and
-    `uses` windows have read them on the way to this tensor.
+    `version`. With `is_shared`, the part of the tensor is a view of `wide`. `exchange` is the exchange that provided
+    the pixels, and `uses` is the number of windows between the exchange and this tensor.
     """
 
     wide: Tensor
@@ -289,8 +289,8 @@ class SplitTensor(Tensor):
 def _get_strides(local: Tensor, layout: TensorLayout) -> tuple[int, ...] | None:
     """Return strides of the whole tensor, with the dims in the part's order in memory; None for the usual order.
 
-    They must be equal on all ranks: torch calls other operators for other strides. `dispatch` corrects them if a part
-    is so thin that its order is ambiguous.
+    The strides must be equal on all ranks, because torch calls different operators for different strides. `dispatch`
+    corrects the strides if a part is so thin that its order is ambiguous.
     """
     if layout.has_thin_part or local.is_contiguous():
         return None
@@ -352,7 +352,7 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class OperatorTraits:
-    """What `dispatch` has to know of an operator: its rule, whether it returns views, writes, or reshapes in place."""
+    """Properties of an operator for `dispatch`: its rule; whether it returns views, writes, or reshapes in place."""
 
     rule: Rule | None
     decomposes: bool  # torch does this itself, except in inference mode
@@ -419,7 +419,7 @@ def dispatch(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
 
 
 def _has_thin_part(values: Any) -> bool:
-    """Return whether one of the split tensors among some values has strides that a rank cannot tell from its part."""
+    """Return whether any split tensor among the values has a thin part, whose strides are ambiguous."""
     if isinstance(values, SplitTensor):
         return values.layout_on_ranks.has_thin_part
     if isinstance(values, tuple | list):
@@ -476,7 +476,7 @@ def _describe_strides(value: Any) -> Any:
 
 
 def _compute_strides(func: Any, flat: Sequence[Any], spec: Any) -> list[tuple[int, ...] | None]:
-    """Return the strides of the results of an operator, computed without data; nothing if torch cannot do that."""
+    """Return the strides of an operator's results, computed on the meta device; empty if torch does not support it."""
     metas = [
         torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device="meta")
         if isinstance(value, Tensor)
@@ -531,7 +531,7 @@ def get_margin(tensor: SplitTensor) -> Margin | None:
 
 
 def get_version(tensor: SplitTensor) -> int:
-    """Return how often a tensor was written in place. Autograd's own count does not exist in inference mode."""
+    """Return the number of in-place writes; autograd's version counter does not exist in inference mode."""
     return tensor.writes[0]
 
 
@@ -582,7 +582,7 @@ def slice_whole(tensor: Tensor, layout: TensorLayout, rank: int) -> Tensor:
 
 
 def redistribute(tensor: Tensor, layout: TensorLayout, group: SplitGroup) -> Tensor:
-    """Return this rank's part of a tensor in another layout, as a plain tensor; may share memory with the tensor."""
+    """Return this rank's part of a tensor in a different layout, as a plain tensor; may share memory."""
     if not isinstance(tensor, SplitTensor):
         return tensor if layout.is_whole else slice_whole(tensor, layout, group.rank)
     source, local = tensor.layout_on_ranks, get_local(tensor)
@@ -615,8 +615,8 @@ def _plan_redistribution(
     return fine_source, group.get_transfer(fine_source, fine_target.boxes)
 
 
-def _gather_for(tensor: SplitTensor) -> Tensor:
-    """Return the whole tensor, contiguous if and only if the split tensor is: the backward of det depends on it."""
+def _gather_like_strides(tensor: SplitTensor) -> Tensor:
+    """Gather a tensor, contiguous if and only if the split tensor is (the backward of `det` depends on it)."""
     whole = gather(tensor)
     same = whole.is_contiguous() == tensor.is_contiguous() and not tensor.layout_on_ranks.has_thin_part
     return whole if same else _put_in_order(whole, tensor)
@@ -634,7 +634,7 @@ def compute_whole(call: Call) -> Any:
     if _is_view(func):
         return _view_whole(call)
     flat, spec = tree_flatten((call.args, call.kwargs))
-    wholes = {id(value): _gather_for(value) for value in flat if isinstance(value, SplitTensor)}
+    wholes = {id(value): _gather_like_strides(value) for value in flat if isinstance(value, SplitTensor)}
     written = _list_written(call)
     for value in written:
         if isinstance(value, SplitTensor):
@@ -686,13 +686,13 @@ def _compose(view: Callable[[Tensor], Tensor], call: Call, number: int | None) -
 
 
 def _view_whole(call: Call) -> Any:
-    """Return views of a whole tensor. They are copies if the tensor is split; writes reach it all the same."""
+    """Return views of a whole tensor. Views of a split tensor are copies; writes to a copy are written back."""
     base, group = call.args[0], call.group
     results = call.func(gather_in_order(base), *call.args[1:], **call.kwargs)
 
     def wrap(view: Tensor, number: int | None) -> SplitTensor:
         split = SplitTensor(view, make_whole(view.shape, group.ranks), group)
-        # Decided alike on all ranks: of a split base, some ranks may own everything, so that theirs is no copy.
+        # The decision must be equal on all ranks: a rank that owns all of a split base would not need a copy.
         is_copy = view.untyped_storage().data_ptr() != base.local.untyped_storage().data_ptr()
         if is_copy or not base.layout_on_ranks.is_whole:
             split.source = CopiedView(base, get_version(base), _compose(lambda whole: whole, call, number))
@@ -734,14 +734,14 @@ def write_back(target: SplitTensor) -> None:
     whole = gather_in_order(source.base).clone()
     source.view(whole).copy_(gather(target))
     write(source.base, whole)
-    # Autograd counts the write that is under way after the operation.
+    # Autograd counts the current write after the operation.
     target.source = CopiedView(source.base, get_version(source.base) + 1, source.view)
 
 
 def move_split(tensor: Tensor, whole_dims: Iterable[int], group: SplitGroup) -> tuple[Tensor, TensorLayout]:
     """Return this rank's part of a tensor in a layout with some dims whole, and the layout.
 
-    Another dim is split over all ranks instead; if no other dim is large enough, every rank gets the whole tensor.
+    A different dim is split over all ranks instead; if no dim is large enough, every rank gets the whole tensor.
     """
     whole = {dim % tensor.dim() for dim in whole_dims}
     if isinstance(tensor, SplitTensor) and not whole & set(tensor.layout_on_ranks.split_dims):
@@ -759,7 +759,7 @@ def move_split(tensor: Tensor, whole_dims: Iterable[int], group: SplitGroup) -> 
 
 
 def reshape_split(tensor: SplitTensor, shape: Sequence[int]) -> SplitTensor | None:
-    """Return a reshaped tensor with the parts as they are; None if a part has no such shape."""
+    """Reshape a tensor part by part, without communication; None if the layout does not permit it."""
     layout = tensor.layout_on_ranks
     key = "reshape", layout, tuple(shape)
     plans = tensor.group.plans
@@ -769,7 +769,7 @@ def reshape_split(tensor: SplitTensor, shape: Sequence[int]) -> SplitTensor | No
     if target is None:
         return None
     local = get_local(tensor)
-    # All ranks decide alike, from the strides of the whole tensor, whether the result shares its memory.
+    # All ranks decide from the strides of the whole tensor, and therefore identically, whether memory is shared.
     # A part that is a view of a wider one has gaps, so that most shapes need a copy.
     is_shared = tensor.is_contiguous() and not target.has_thin_part and not layout.has_thin_part
     is_shared &= not tensor.has_gaps

@@ -64,8 +64,8 @@ def combine_statistics(
     """Return the mean and the (biased) variance of `total` values, `count` of which are on this rank.
 
     `mean` and `squares` (the sum of squared deviations) describe the rank's own values; both are 0 if `count` is 0.
-    Sums are in double precision. For values of dtype float64, deviations are taken from the common mean, which requires
-    a second sum over the ranks: a variance much smaller than the mean would otherwise be lost.
+    Sums are in double precision. For values of dtype float64, deviations are relative to the common mean, which
+    requires a second all-reduce: a variance much smaller than the mean would otherwise be lost.
     """
     moments = torch.stack([mean, squares]).double()
     pivot: Tensor | None = None
@@ -86,6 +86,6 @@ def _sum(values: Tensor, transport: Transport) -> Tensor:
 
 
 def sum_pair(first: Tensor, second: Tensor, transport: Transport) -> tuple[Tensor, Tensor]:
-    """Return the sums of two tensors over the ranks, computed in double precision and sent in one message."""
+    """All-reduce two tensors in one message, in double precision, and return the sums."""
     both = _sum(torch.stack([first.double(), second.double()]), transport)
     return both[0], both[1]

@@ -20,8 +20,8 @@ class LoggedOperation:
     """One logged operation.
 
     `way` is "split" if every rank computed its part, "moved" if the split moved to another dim for it, "whole" if every
-    rank computed all of it. `received_bytes` are those of the busiest rank, `stored_bytes` those of this rank's result.
-    `note` tells the width of a halo that serves several windows.
+    rank computed all of it. `received_bytes` is counted on the busiest rank, `stored_bytes` is the size of this rank's
+    result. `note` gives the number of windows that a halo serves.
     """
 
     name: str
@@ -45,11 +45,11 @@ class OperationLog:
     _note: str = ""
 
     def mark(self, way: Way) -> None:
-        """Set how the operation under way is computed."""
+        """Set how the current operation is computed."""
         self._way = way
 
     def note(self, text: str) -> None:
-        """Add a note to the operation under way."""
+        """Add a note to the current operation."""
         self._note = text
 
     def count_moves(self, moved: Sequence[int], itemsize: int) -> None:

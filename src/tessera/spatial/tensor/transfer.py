@@ -68,7 +68,7 @@ class Targets:
 class Transfer:
     """A transfer of boxes between ranks. `needs` has the box of factors that each rank gets, inside the tensor.
 
-    `moved` is the number of elements that each rank receives from others, `links` that of each (sender, receiver).
+    `moved` is the number of elements that each rank receives from others, `links` the number per (sender, receiver).
     """
 
     def __init__(self, source: TensorLayout, needs: Sequence[Box], transport: Transport) -> None:
@@ -153,7 +153,7 @@ class _Line:
         )
 
     def start(self, tile: Tensor) -> None:
-        self._connection.settle()
+        self._connection.wait_until_sent()
         for cuts, buffer in self._sends:
             buffer.copy_(cut(tile, cuts))
         self._connection.start()
@@ -188,8 +188,8 @@ class Ring:
         )
 
     def shift(self, tensor: Tensor, shape: Sequence[int]) -> Tensor:
-        """Send a tensor, and return that of the next rank, which has another shape perhaps."""
-        self._connection.settle()
+        """Send a tensor to the previous rank, and return the tensor of the next rank, which has the shape `shape`."""
+        self._connection.wait_until_sent()
         self._sent[: tensor.numel()].view(tensor.shape).copy_(tensor)
         self._connection.start()
         self._connection.finish()
@@ -207,7 +207,7 @@ def _allocate(transport: Transport, part: _Part, dtype: torch.dtype) -> Tensor:
 
 
 def _make_empty(shape: Sequence[int], like: Tensor) -> Tensor:
-    """Allocate a tensor whose dims have the order in memory of another tensor, for example channels last."""
+    """Allocate a tensor with the memory format of a given tensor, for example channels last."""
     if like.is_contiguous():
         return torch.empty(tuple(shape), dtype=like.dtype, device=like.device)
     strides = like.stride()

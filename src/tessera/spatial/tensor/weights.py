@@ -1,4 +1,4 @@
-"""Weights on all ranks: equal values from rank 0, and sums of many tensors in one message."""
+"""Weights on all ranks: equal values from rank 0, and all-reduces of many tensors in one message."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from tessera.transport.transport import Transport
 
 # Integer types by size in bytes.
 INTEGERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
-# Replaces values by their sums over the ranks: `Transport.all_reduce`, or `HalfPrecisionSum`, which sends float16.
+# An all-reduce: `Transport.all_reduce`, or `HalfPrecisionSum`, which sends float16.
 Add = Callable[[Tensor], None]
 
 
 def broadcast_weights(model: nn.Module, transport: Transport) -> None:
     """Copy the weights and buffers of rank 0 to all ranks, bit by bit.
 
-    Weights that are sharded already, by `fully_shard` for example, are gathered for that, one after another.
+    Weights that are sharded already, by `fully_shard` for example, are gathered first, one at a time.
     """
     plain = []
     for tensor in (*model.parameters(), *model.buffers()):
@@ -67,15 +67,15 @@ def describe_weights(model: nn.Module) -> int:
 
 
 def _view_bits(tensor: Tensor) -> Tensor:
-    """View a tensor of any dtype, including bool, as integers, which can be summed over ranks."""
+    """View a tensor of any dtype, including bool, as integers, which can be all-reduced."""
     plain = torch.view_as_real(tensor) if tensor.is_complex() else tensor
     return plain.view(INTEGERS[plain.element_size()])
 
 
 def sum_tensors(tensors: Sequence[Tensor | None], like: Sequence[Tensor], add: Add) -> list[Tensor]:
-    """Return the sum of each tensor over the ranks, with the shape and strides of its entry in `like`; None is zeros.
+    """All-reduce tensors. Each result has the shape and strides of its entry in `like`; None counts as zeros.
 
-    All tensors of one dtype are summed in one message.
+    All tensors of one dtype are sent in one message.
     """
     sums = list(like)
     for dtype in dict.fromkeys(tensor.dtype for tensor in like):

@@ -1,8 +1,8 @@
-"""Attention over pixels: queries stay split; keys and values are gathered, or go round the ranks in a ring.
+"""Attention over pixels: queries stay split; keys and values are gathered, or passed around the ring.
 
 In a ring every rank computes the attention of its queries to the keys of one rank at a time, and passes them on. The
 results are combined exactly, by the logarithms of their sums of exponentials; a rank never has all keys
-and values. Backward, the gradients of keys and values go round with them, and come home in the end.
+and values. Backward, the gradients of keys and values are passed around with them, back to their rank.
 """
 
 from __future__ import annotations
@@ -49,13 +49,13 @@ def _uses_ring(layout: TensorLayout, keys: Tensor, values: Tensor, group: SplitG
 
 
 def _take_channels(layout: TensorLayout, tensor: Tensor, ranks: int) -> TensorLayout:
-    """Return the layout of a tensor with the samples, heads and tokens of another, and all of its own channels."""
+    """Return a layout with the samples, heads and tokens of `layout`, and all channels of `tensor`."""
     dims: list[Any] = [(layout, dim, layout.shape[dim]) for dim in range(3)]
     return take_dims([*dims, (None, 0, tensor.shape[3])], ranks)
 
 
 def _take_keys(layout: TensorLayout, keys: Tensor, group: SplitGroup) -> TensorLayout:
-    """Return the layout of keys or values: heads as those of the queries, all keys on every rank."""
+    """Return the layout of keys or values: heads split like the heads of the queries, all keys on every rank."""
     batch, heads, count, channels = keys.shape
     return take_dims([(layout, 0, batch), (layout, 1, heads), (None, 0, count), (None, 0, channels)], group.ranks)
 
@@ -148,7 +148,7 @@ def _attend_in_ring(
 
 
 def _pass_round(own: Sequence[Tensor], layout: TensorLayout, group: SplitGroup) -> Iterator[tuple[int, list[Tensor]]]:
-    """Yield the number and the tensors of each rank, beginning with this one's; `layout` is that of the tokens.
+    """Yield the number and the tensors of each rank, beginning with this rank; `layout` is the layout of the tokens.
 
     Values that are added to the tensors are passed on with them.
     """
@@ -161,7 +161,7 @@ def _pass_round(own: Sequence[Tensor], layout: TensorLayout, group: SplitGroup) 
 
 
 def _shift(tensors: list[Tensor], layout: TensorLayout, owner: int, group: SplitGroup) -> list[Tensor]:
-    """Pass tensors on to the previous rank, and return those of the next rank, which belong to `owner`."""
+    """Send tensors to the previous rank, and return the tensors of the next rank, which are parts of rank `owner`."""
     counts = [layout.get_local_shape(rank)[TOKENS] for rank in range(group.ranks)]
     sizes = [tensor.numel() // tensor.shape[TOKENS] for tensor in tensors]  # per token
     ring = group.get_ring(max(sizes) * max(counts), tensors[0])
@@ -210,7 +210,7 @@ def attend_backward(call: Call) -> Any:
 
 
 def _add_up_keys(call: Call, part: Tensor, keys: Tensor, layout: TensorLayout) -> SplitTensor:
-    """Add up the gradients of keys that the queries of all ranks have contributed."""
+    """All-reduce the gradient of keys, to which the queries of every rank contribute a part."""
     total = part.new_zeros(keys.shape)
     target = _take_keys(layout, keys, call.group)
     box = target.boxes[call.group.rank]

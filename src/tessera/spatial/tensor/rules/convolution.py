@@ -109,12 +109,12 @@ def _convolve_wide(
     """Convolve with a halo that serves several windows, or inside of the margin that the tensor has already."""
     group = call.group
 
-    def compute_once() -> None:
+    def run_timing_probe() -> None:
         frame = weight.new_zeros(plan.inputs.frame.shape)
         if frame.numel():
             aten.convolution.default(frame, weight, bias, *settings)
 
-    wide = build_wide_frame(tensor, plan, window, compute_once)
+    wide = build_wide_frame(tensor, plan, window, run_timing_probe)
     frame = plan.inputs.build(tensor, scratch=True) if wide is None else wide.pixels
     layout = plan.output if wide is None else wide.result
     shape = layout.get_local_shape(group.rank)
@@ -249,7 +249,7 @@ def convolve_backward(call: Call) -> Any:
     own = get_local(grads)
     grad_input = grad_weight = grad_bias = None
 
-    def compute_once() -> None:
+    def run_timing_probe() -> None:
         if own.numel():
             frame = weight.new_zeros(plan.inputs.frame.shape)
             aten.convolution_backward.default(own, frame, weight, None, *settings, (True, False, False))
@@ -257,7 +257,7 @@ def convolve_backward(call: Call) -> Any:
     if mask[0]:
         wide = None
         if group.halo_depth != 1:
-            wide = build_wide_frame(grads, plan, window, compute_once, saved=tensor)
+            wide = build_wide_frame(grads, plan, window, run_timing_probe, saved=tensor)
         region = plan.grads.build(grads, scratch=True) if wide is None else wide.pixels
         target = layout if wide is None else wide.result
         outputs = (plan.grads if wide is None else wide.window.frames).frame.dims[2:]
@@ -308,7 +308,7 @@ def _make_dummy(shape: Sequence[int], like: Tensor) -> Tensor:
 def sum_weights(
     weight: Tensor | None, bias: Tensor | None, group: SplitGroup, dtype: torch.dtype | None = None
 ) -> tuple[Tensor | None, Tensor | None]:
-    """Return gradients of weight and bias summed over the ranks, in one message; `dtype` is that of the result."""
+    """All-reduce the gradients of weight and bias in one message, and return them as tensors of `dtype`."""
     if weight is None or bias is None:
         return (
             None if weight is None else group.sum_weights(weight).to(dtype or weight.dtype),

@@ -1,4 +1,4 @@
-"""New tensors: like another one, or random. Random numbers equal the unsplit network's for the same seed."""
+"""New tensors: like an existing tensor, or random. Random numbers equal the unsplit network's for the same seed."""
 
 from __future__ import annotations
 

@@ -73,7 +73,7 @@ def _join_margins(tensors: Sequence[Tensor], dim: int, layout: TensorLayout, gro
 
 
 def _choose_layout(tensors: Sequence[Tensor], dim: int, shape: Sequence[int], group: SplitGroup) -> TensorLayout | None:
-    """Return the layout of a concatenation: that of its operands, or tiles if the operands are split along the dim."""
+    """Return the layout of a concatenation: the layout of its operands, or tiles if they are split along the dim."""
     split = [t for t in tensors if isinstance(t, SplitTensor) and not t.layout_on_ranks.is_whole]
     if not split:
         whole = next(t for t in tensors if isinstance(t, SplitTensor)).layout_on_ranks

@@ -105,7 +105,7 @@ def normalise_batch_backward(call: Call) -> Any:
         return NO_RULE
     tile, grads = redistribute(tensor, layout, group), redistribute(grad, layout, group)
     weight = gather(weight)
-    grads = grads.contiguous(memory_format=_get_format(tile))
+    grads = grads.contiguous(memory_format=_get_memory_format(tile))
     if not training:
         statistics = (gather(mean), gather(variance), None, None)
         margins = find_wide_parts([grad], layout, group)
@@ -163,7 +163,7 @@ def _add_margins(
     return wide.parts[0], wide.parts[1], wide.wrap
 
 
-def _get_format(tile: Tensor) -> torch.memory_format:
+def _get_memory_format(tile: Tensor) -> torch.memory_format:
     if tile.dim() == 4 and not tile.is_contiguous() and tile.is_contiguous(memory_format=torch.channels_last):
         return torch.channels_last
     return torch.contiguous_format

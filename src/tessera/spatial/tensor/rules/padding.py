@@ -79,7 +79,7 @@ def pad_constant(call: Call) -> Any:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RepeatPlan:
-    """How a padding that repeats pixels is split: layouts of input and output, and frames of both directions.
+    """The plan of a padding that repeats pixels: layouts of input and output, and the frames forward and backward.
 
     `sources` has, for each spatial dim that pads this rank's part, the place in the input frame of every pixel.
     `kept` is this rank's part without repeated pixels in the frame of gradients; `repeated` has, for each spatial dim,
@@ -132,7 +132,7 @@ def pad_tiles_backward(call: Call) -> Any:
 
 
 def _copy_in_format(part: Tensor, like: Tensor) -> Tensor:
-    """Return a copy in the memory format of another tensor, alike on all ranks."""
+    """Return a copy in the memory format of a given tensor, which is equal on all ranks."""
     memory_format = FORMATS[like.dim()] if is_channels_last(like) else torch.contiguous_format
     return part.clone(memory_format=memory_format)
 

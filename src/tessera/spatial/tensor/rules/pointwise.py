@@ -158,7 +158,7 @@ def choose_layout(tensors: Sequence[Tensor], group: SplitGroup) -> TensorLayout 
 
 
 def localise(value: Any, layout: TensorLayout, group: SplitGroup) -> Any:
-    """Return this rank's part of an operand of a result with this layout; values that are no tensors as they are."""
+    """Return this rank's part of an operand, laid out like the result; values that are not tensors are unchanged."""
     if not isinstance(value, Tensor):
         return value
     if isinstance(value, SplitTensor) and value.layout_on_ranks is layout:

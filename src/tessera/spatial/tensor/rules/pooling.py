@@ -114,7 +114,7 @@ def _plan_pool(group: SplitGroup, layout: TensorLayout, window: Window, sizes: S
 
 
 def _pool_in_place(call: Call, tensor: Tensor) -> Any:
-    """Pool whole images where they are: on every rank, or by samples."""
+    """Pool whole images without redistribution: all images on every rank, or each rank its own samples."""
     if not isinstance(tensor, SplitTensor):
         return NO_RULE
     results = call.func(get_local(tensor), *call.args[1:], **call.kwargs)
@@ -134,7 +134,7 @@ def _shift_indices(indices: Tensor, sizes: Sequence[int], start: Sequence[int], 
         steps.insert(0, steps[0] * size)
         frame_steps.insert(0, frame_steps[0] * frame_size)
     result = indices + sum(first * step for first, step in zip(start, steps, strict=True))
-    for dim in range(len(sizes) - 1):  # an index along a dim has another weight in the image than in the frame
+    for dim in range(len(sizes) - 1):  # the stride of a dim in flat indices differs between image and frame
         change = steps[dim] - frame_steps[dim]
         if change:
             along = torch.div(indices, frame_steps[dim], rounding_mode="floor")

@@ -1,4 +1,4 @@
-"""Resampling: upsampling by whole factors on tiles; all else by channels, so that every rank has whole images."""
+"""Resampling: upsampling by integer factors on tiles; otherwise the channels are split, and ranks have whole images."""
 
 from __future__ import annotations
 
@@ -67,13 +67,13 @@ def shuffle_pixels(call: Call) -> Any:
 
 
 def _shuffle(call: Call, part: Tensor, target: TensorLayout) -> Tensor:
-    """Shuffle the pixels of a part; torch returns an empty tensor in its old shape."""
+    """Shuffle the pixels of a part, also if it is empty (torch would not change the shape of an empty tensor)."""
     if part.numel():
         return call.func(part, call.args[1])  # type: ignore[no-any-return]
     return part.new_empty(target.get_local_shape(call.group.rank))
 
 
-# Operators that compute every channel of every sample by itself: number of spatial dims.
+# Operators that process every channel of every sample separately, and their number of spatial dims.
 BY_CHANNEL: dict[Any, int] = {}
 for _name, _count in (
     ("upsample_nearest1d", 1), ("upsample_nearest2d", 2), ("upsample_nearest3d", 3),
@@ -109,7 +109,7 @@ def _is_padding(func: Any) -> bool:
 
 @rule(*BY_CHANNEL)
 def compute_by_channel(call: Call) -> Any:
-    """Compute an operator that treats every channel alone: on tiles, or else with the channels split."""
+    """Compute an operator that processes every channel separately: on tiles if possible, else with channels split."""
     tensor, spatial, group = call.args[0], BY_CHANNEL[call.func], call.group
     if not isinstance(tensor, SplitTensor) or tensor.dim() != spatial + 2:
         return NO_RULE
@@ -125,7 +125,7 @@ def compute_by_channel(call: Call) -> Any:
 
 
 def _run(func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
-    """Call an operator that treats every channel alone; unlike torch, also without samples or channels."""
+    """Call an operator that processes every channel separately; unlike torch, accept empty batches and no channels."""
     samples, channels = args[0].shape[:2]
     if samples and channels:
         return func(*args, **kwargs)
@@ -143,7 +143,7 @@ def _compute_with_indices(call: Call) -> Any:
 
 
 def _to_tiles(call: Call, part: Tensor, layout: TensorLayout) -> SplitTensor:
-    """Return a result whose channels or samples are split as tiles, if it is large enough."""
+    """Redistribute a result that is split by channels or samples to tiles, if it is large enough."""
     for dim in range(2, part.dim()):
         layout = replace_dim(layout, dim, part.shape[dim], [Interval(0, part.shape[dim])] * layout.ranks)
     result = call.wrap(part, layout)
@@ -153,14 +153,17 @@ def _to_tiles(call: Call, part: Tensor, layout: TensorLayout) -> SplitTensor:
 
 
 def _read_factors(sizes: Sequence[int], target: Sequence[int]) -> tuple[int, ...] | None:
-    """Return the whole factors of an upsampling; None if there are none."""
+    """Return the integer factors of an upsampling; None if a factor is not an integer."""
     if any(new % old for new, old in zip(target, sizes, strict=True)):
         return None
     return tuple(new // old for new, old in zip(target, sizes, strict=True))
 
 
-def _accepts(func: Any, args: Sequence[Any], factors: Sequence[int], spatial: int) -> bool:
-    """Return whether an upsampling with these trailing arguments maps blocks of pixels alike everywhere."""
+def _maps_blocks_uniformly(func: Any, args: Sequence[Any], factors: Sequence[int], spatial: int) -> bool:
+    """Return whether an upsampling with these arguments applies the same weights to every block of pixels.
+
+    Otherwise the result of a pixel depends on its position in the image, and tiles cannot be upsampled separately.
+    """
     linear = func in (
         aten.upsample_linear1d.default, aten.upsample_bilinear2d.default, aten.upsample_trilinear3d.default,
         aten.upsample_bicubic2d.default,
@@ -178,7 +181,7 @@ def _upsample_tiles(call: Call, tensor: SplitTensor, spatial: int) -> Any:
         return NO_RULE
     target = call.args[1]
     factors = _read_factors(tensor.shape[2:], target)
-    if factors is None or not _accepts(call.func, call.args[2:], factors, spatial):
+    if factors is None or not _maps_blocks_uniformly(call.func, call.args[2:], factors, spatial):
         return NO_RULE
     output = scale_layout(layout, (*tensor.shape[:2], *target), factors)
     frames = _plan_margin(group, layout, margin, spatial)
@@ -238,7 +241,7 @@ def upsample_backward(call: Call) -> Any:
     if (
         margin is not None
         and factors is not None
-        and _accepts(forward, call.args[3:], factors, spatial)
+        and _maps_blocks_uniformly(forward, call.args[3:], factors, spatial)
         and not any(size < 2 * group.ranks for size in sizes[2:])
     ):
         return _upsample_tiles_backward(call, small, margin, factors)

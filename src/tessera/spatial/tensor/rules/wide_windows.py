@@ -1,8 +1,8 @@
 """Windows with margins: one exchange of a wide halo serves several windows in a row.
 
-A window that has to fetch a halo fetches it for `halo_depth` windows like itself and computes an output with a margin.
-A window whose input has a sufficient margin fetches nothing; the margin of its output is what is left. The adjoint does
-the same with output gradients.
+A window that needs a halo fetches enough for `halo_depth` equal windows, and computes an output with a margin. A window
+whose input has a sufficient margin fetches nothing; its output has a narrower margin. The adjoint does the same with
+output gradients.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from tessera.spatial.tensor.transfer import index_part
 class WideWindow:
     """The frames of a window whose output (backward: input gradient) has the boxes of `result`.
 
-    `fetched` are the boxes that the frames have of the tensor; None if they do not contain the rank's own part.
+    `fetched` has the box of the tensor that each frame contains; None if a frame lacks pixels of the rank's own part.
     """
 
     result: TensorLayout
@@ -36,7 +36,7 @@ class WideWindow:
 
 
 class WideFrame:
-    """A frame, the layout of what is computed from it, and the exchange that provided it."""
+    """A frame, the layout of the result that is computed from it, and the exchange that provided its halo."""
 
     __slots__ = ("exchange", "pixels", "result", "uses", "window")
 
@@ -52,10 +52,10 @@ def build_wide_frame(
     *,
     saved: SplitTensor | None = None,
 ) -> WideFrame | None:
-    """Return the frame of a window from a margin, or fetched for several windows; None if it needs no other ranks.
+    """Return the frame of a window, from a margin or by an exchange for several windows; None if it needs no halo.
 
-    `compute` is the computation without a margin, for its time. With `saved`, the input that the forward pass saved,
-    `tensor` is the output gradient, and the frame is that of the window's adjoint.
+    `compute` runs the window without a margin; it is only timed. For the adjoint, `tensor` is the output gradient and
+    `saved` is the input that the forward pass saved.
     """
     backward = saved is not None
     group = tensor.group
@@ -88,8 +88,8 @@ def build_wide_frame(
 def _limit_backward(saved: SplitTensor) -> int:
     """Return the number of adjoint windows that a halo of gradients can serve.
 
-    The activations between two windows multiply gradients by values that the forward pass has saved, so that the margin
-    of a gradient cannot be wider than theirs, and ends where the forward pass has exchanged.
+    Activation functions between two windows multiply gradients by values that the forward pass saved. The margin of a
+    gradient therefore cannot be wider than the margin of these values, which ends at an exchange of the forward pass.
     """
     margin = get_margin(saved)
     if margin is None or not margin.is_shared:
@@ -105,9 +105,9 @@ def _start_exchange(
     itemsize: int,
     backward: bool,
 ) -> WideExchange:
-    """Return a new exchange with the depth that was set or chosen.
+    """Return a new exchange, with the fixed depth or, for "auto", the chosen depth.
 
-    A chosen depth is at most the number of windows that used the same exchange in the pass before.
+    A chosen depth is at most the number of windows that used this exchange in the previous pass.
     """
     group.exchange_count += 1
     if group.halo_depth != "auto":
@@ -135,7 +135,7 @@ def _start_exchange(
 def build_own_frame(
     tensor: SplitTensor, plan: WindowPlan, window: Window, fill: float = 0.0, *, scratch: bool = False
 ) -> Tensor:
-    """Return the frame of the rank's own output, from a margin if that is sufficient."""
+    """Return the frame of the rank's own output, without an exchange if the tensor has a sufficient margin."""
     group, margin = tensor.group, get_margin(tensor)
     if margin is None:
         return plan.inputs.build(tensor, fill, scratch=scratch)
@@ -164,7 +164,7 @@ def _covers(layout: TensorLayout, frames: list[Box]) -> bool:
 def _plan(
     group: SplitGroup, plan: WindowPlan, window: Window, source: TensorLayout, depth: int, backward: bool
 ) -> WideWindow | None:
-    """Plan a window that reads a layout: inside of it (depth 0, None if impossible), or fetched for `depth` windows."""
+    """Plan a window that reads `source`: without an exchange (depth 0; None if impossible), or for `depth` windows."""
     key = "wide", plan.layout, plan.output, window, source, depth, backward
     if key not in group.plans:
         group.plans[key] = _make_plan(group, plan, window, source, depth, backward)
@@ -175,14 +175,14 @@ def _plan(
 def _make_plan(
     group: SplitGroup, plan: WindowPlan, window: Window, source: TensorLayout, depth: int, backward: bool
 ) -> WideWindow | None:
-    own = plan.layout if backward else plan.output  # of the result
+    own = plan.layout if backward else plan.output  # layout of the result without a margin
     native = list_native(plan, window)
     if depth:
         before, after = find_reach(window, backward)
         result = grow_layout(own, [(depth - 1) * reach for reach in before], [(depth - 1) * reach for reach in after])
     else:
         find = find_complete_inputs if backward else find_complete_outputs
-        result = _shrink(source, own, window, find)
+        result = _shrink_to_computable(source, own, window, find)
         if not contains(result, own):
             return None
     frames = (
@@ -202,14 +202,17 @@ def _make_plan(
 
 
 def find_reach(window: Window, backward: bool) -> tuple[list[int], list[int]]:
-    """Return the number of pixels before and after a pixel that a window with a stride of one reads in each dim."""
+    """Return how many pixels before and after the output's position a window with stride one reads in each dim."""
     first = [before for before, _ in window.padding]
     last = [max(0, extent - 1 - before) for extent, before in zip(window.extent, first, strict=True)]
     return (last, first) if backward else (first, last)
 
 
-def _shrink(source: TensorLayout, own: TensorLayout, window: Window, find: Any) -> TensorLayout:
-    """Return the boxes of results that can be computed from the boxes of a layout alone."""
+def _shrink_to_computable(source: TensorLayout, own: TensorLayout, window: Window, find: Any) -> TensorLayout:
+    """Return, for each rank, the largest result box that can be computed from the rank's box in `source` alone.
+
+    Nothing is communicated. `find` is `find_complete_outputs` (forward) or `find_complete_inputs` (adjoint).
+    """
     lead = len(source.shape) - len(window.kernel)
     boxes = []
     for rank in range(source.ranks):
@@ -223,7 +226,7 @@ def _shrink(source: TensorLayout, own: TensorLayout, window: Window, find: Any) 
 
 
 def find_complete_outputs(window: Window, dim: int, have: Interval, size: int, output_size: int) -> Interval:
-    """Return the outputs along a dim that read no pixels of an image of this size but those of an interval.
+    """Return the outputs along a dim whose windows read only padding and pixels of the interval `have`.
 
     >>> find_complete_outputs(Window.of(3, padding=1), 0, Interval(0, 8), 16, 16)
     Interval(0:7)
@@ -235,7 +238,7 @@ def find_complete_outputs(window: Window, dim: int, have: Interval, size: int, o
 
 
 def find_complete_inputs(window: Window, dim: int, have: Interval, output_size: int, size: int) -> Interval:
-    """Return the pixels of an image of this size that are read by no outputs but those of an interval.
+    """Return the pixels along a dim that are read only by outputs of the interval `have`.
 
     >>> find_complete_inputs(Window.of(3, padding=1), 0, Interval(0, 8), 16, 16)
     Interval(0:7)

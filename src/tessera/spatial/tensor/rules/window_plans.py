@@ -1,7 +1,7 @@
 """Plans of operators with windows: the frame that a rank's output reads, and the gradients that its input affects.
 
 Forward, a rank fetches the frame of its part of the output. Backward, it fetches the output gradients whose windows
-touch its part of the input. Nothing is added up over ranks except the gradients of weights.
+touch its part of the input. Only weight gradients are all-reduced.
 """
 
 from __future__ import annotations
@@ -25,10 +25,11 @@ def spread(values: Sequence[int], spatial: int) -> tuple[int, ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WindowPlan:
-    """How a window operator is split: layouts of input and output, and frames of both directions.
+    """The plan of a window operator: layouts of input and output, and the frames forward and backward.
 
     `padding` is the padding that the local operator applies itself, in dims that are not split. `inputs` builds the
-    frame that the rank's output reads; `grads` the frame of output gradients that its part of the input affects.
+    frame that the rank's output reads; `grads` builds the frame of output gradients that depend on its part of the
+    input.
     """
 
     layout: TensorLayout  # of the input
@@ -39,7 +40,7 @@ class WindowPlan:
 
 
 def choose_tiles(tensor: Tensor, spatial: int, group: SplitGroup) -> TensorLayout | None:
-    """Return the layout in which a window operator reads a tensor; None to compute it where it is, without a halo."""
+    """Return the layout in which a window operator reads a tensor; None to keep the layout, without a halo."""
     shape = tuple(tensor.shape)
     dims = range(len(shape) - spatial, len(shape))
     if isinstance(tensor, SplitTensor):
@@ -74,7 +75,7 @@ def make_dims_box(shape: Sequence[int], spatial: Sequence[Interval]) -> Box:
 def plan_window(
     group: SplitGroup, layout: TensorLayout, channels: int, window: Window, output_size: Sequence[int]
 ) -> WindowPlan:
-    """Plan a window operator on tiles. `channels` are those of the output."""
+    """Plan a window operator on tiles. `channels` is the number of output channels."""
     key = "window", layout, channels, window, tuple(output_size)
     if key in group.plans:
         plan: WindowPlan = group.plans[key]
@@ -145,9 +146,9 @@ def find_outputs(window: Window, dim: int, part: Interval, size: int) -> Interva
 def crop_to_part(
     grad_frame: Tensor, start: Sequence[int], layout: TensorLayout, group: SplitGroup, native: Sequence[bool] = ()
 ) -> Tensor:
-    """Return the gradient of this rank's part from the gradient of the pixels from `start` on; others have none.
+    """Crop a gradient frame whose first pixel is `start` to this rank's part.
 
-    Dims that are `native` are complete.
+    Pixels outside the frame get zero gradient. Dims marked `native` are not cropped.
     """
     own = layout.get_dim_box(group.rank)
     lead = len(own.dims) - len(start)
@@ -193,7 +194,7 @@ def to_layout(tensor: Tensor, layout: TensorLayout, group: SplitGroup) -> SplitT
 
 
 def resize_samples(layout: TensorLayout, shape: Sequence[int]) -> TensorLayout:
-    """Return a layout that is split along dim 0 as another, with other sizes of the other dims."""
+    """Return a layout with the same split of dim 0 and different sizes of the other dims."""
     samples = layout.get_dim_intervals(0)
     full = (layout.shape[0], *shape[1:])
     rest = [Interval(0, size) for size in full[1:]]

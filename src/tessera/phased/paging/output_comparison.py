@@ -1,4 +1,4 @@
-"""Compare outputs of networks, as structures of tensors."""
+"""Compare the outputs of two networks: tensors in nested structures."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from torch.utils import _pytree as pytree
 from tessera.errors import BenchmarkFailed
 from tessera.phased.paging.weight_table import WeightSlot
 
-MAX_DIFFERENCE = 1e-6  # of the largest value of an output
+MAX_DIFFERENCE = 1e-6  # relative to the largest value of an output
 
 
 def compute_difference(output: Any, expected: Any) -> float:
@@ -45,7 +45,10 @@ def _compare_leaf(output: Any, expected: Any) -> float:
 def compare_with_reference(
     network: nn.Module, reference: nn.Module, slots: Mapping[str, WeightSlot], args: Any, kwargs: Any
 ) -> Any:
-    """Return the output of a network, after comparing it with the plain network, which may be on the meta device."""
+    """Run a network, compare its output with the plain network's, and return the output.
+
+    `reference` may be on the meta device; its weights are then loaded from `slots`.
+    """
     values = {id(value): value for value in reference.parameters()}
     plain = copy.deepcopy(reference, values)  # the state of the reference stays as it is; parameters are shared
     copied = pytree.tree_map(lambda v: v.clone() if isinstance(v, Tensor) else v, (args, kwargs))
