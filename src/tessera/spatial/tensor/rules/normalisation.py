@@ -129,9 +129,9 @@ def normalise_batch_backward(call: Call) -> Any:
     by_value, by_one = torch.zeros_like(scale), torch.zeros_like(scale)
     if tile.numel():
         known = saved_inverse.double().pow(-2).sub(eps).to(precision)
-        whole_rows = tile.contiguous(memory_format=_get_format(tile))  # torch rounds sums of 16-bit tensors with gaps
+        rows = tile.contiguous(memory_format=_get_memory_format(tile))  # torch rounds sums of 16-bit tensors with gaps
         _, by_value, by_one = call.func(
-            grads, whole_rows, scale, saved_mean, known, None, None, False, eps, (False, True, True)
+            grads, rows, scale, saved_mean, known, None, None, False, eps, (False, True, True)
         )
     ones, values = sum_pair(by_one, by_value, group.transport)
     group.log.count_bytes(16 * scale.numel())
