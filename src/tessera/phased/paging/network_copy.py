@@ -51,7 +51,6 @@ class NetworkCopy:
 def copy_network(model: nn.Module) -> NetworkCopy:
     """Copy a network without its weights, whose memory is neither copied nor kept alive by the copy."""
     members = list(_list_members(model))
-    tensors = {id(value): value for _, _, value, _ in members}
     names: dict[int, list[str]] = {}
     for name, _, value, _ in members:
         names.setdefault(id(value), []).append(name)
@@ -79,7 +78,7 @@ def copy_network(model: nn.Module) -> NetworkCopy:
             units.append(WeightUnit(module=module, weights=tuple(own)))
     if not units:
         raise TesseraError("the network has no weights to stream", got=type(model).__name__)
-    memo: dict[int, Any] = {key: _build_stand_in(value) for key, value in tensors.items()}
+    memo: dict[int, Any] = {key: slot.lazy for key, slot in slot_of.items()}
     memo |= {id(module): module for module in model.modules() if isinstance(module, StreamedModule)}
     for part in model.modules():  # deepcopy refuses tensors with a gradient function, such as those of weight_norm
         memo |= {id(v): v.detach() for v in part.__dict__.values() if isinstance(v, Tensor) and v.grad_fn is not None}
@@ -102,11 +101,6 @@ def copy_network(model: nn.Module) -> NetworkCopy:
         unstored=frozenset(unstored),
         pinned_bytes=pinned,
     )
-
-
-def _build_stand_in(value: Tensor) -> Tensor:
-    bare = torch.zeros((), dtype=value.dtype)
-    return nn.Parameter(bare, requires_grad=False) if isinstance(value, nn.Parameter) else bare
 
 
 def _list_members(model: nn.Module) -> Iterator[tuple[str, str, Tensor, nn.Module]]:

@@ -1,0 +1,117 @@
+"""Tests of results that were silently wrong: networks with unusual references, state or writes, against plain torch."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from tessera.phased import PhasedModel
+from tests.phased.random_networks import use_one_thread
+
+PAGE = 4096
+
+
+def open_small(model: nn.Module, schedule: str = "sequential", **options) -> PhasedModel:
+    least = PhasedModel.compute_min_budget(model, schedule=schedule, dtype=options.get("dtype"))
+    return PhasedModel(model, schedule=schedule, keep=False, threads=1, **{"budget": least} | options)
+
+
+def count_kept_bytes(phased: PhasedModel) -> int:
+    return sum(slot.nbytes for slot in phased._copy.slots.values() if slot.owner is None)
+
+
+def assert_same(phased: PhasedModel, plain: nn.Module, x: Tensor, passes: int = 3) -> None:
+    with use_one_thread(), torch.no_grad():
+        for _ in range(passes):
+            torch.testing.assert_close(phased(x), plain(x), rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("kind", ["bfloat16", "channels_last"])
+def test_converted_weights_are_dropped_with_their_phase(kind):
+    if kind == "bfloat16":
+        model, x = nn.Sequential(*(nn.Linear(32, 32) for _ in range(6))).eval(), torch.randn(2, 32)
+        phased = open_small(model, dtype=kind)
+    else:
+        model = nn.Sequential(*(nn.Conv2d(8, 8, 3, padding=1) for _ in range(6))).eval()
+        model, x = model.to(memory_format=torch.channels_last), torch.randn(1, 8, 4, 4)
+        phased = open_small(model)
+    with phased, torch.no_grad():
+        phased(x)
+        phased(x)
+        assert count_kept_bytes(phased) == 0
+
+
+def test_only_written_weights_stay_in_memory():
+    class Counter(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = nn.Parameter(torch.randn(32, 32) / 8)
+            self.register_buffer("count", torch.zeros(2))
+
+        def forward(self, x: Tensor) -> Tensor:
+            self.count.add_(1)
+            return torch.tanh(x @ self.weight) * self.count[0]
+
+    model, x = nn.Sequential(*(Counter() for _ in range(4))).eval(), torch.randn(2, 32)
+    with open_small(copy.deepcopy(model)) as phased:
+        assert_same(phased, model, x)
+        assert count_kept_bytes(phased) == 4 * 8
+
+
+class KeepsLists(nn.Module):
+    """Weights that are referenced from a list, a dict and a nested tuple as well."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Linear(8, 8) for _ in range(4))
+        self.biases = [layer.bias for layer in self.layers]
+        self.table = {"first": (self.layers[0].weight,)}
+
+    def forward(self, x: Tensor) -> Tensor:
+        for layer, bias in zip(self.layers, self.biases, strict=True):
+            x = torch.tanh(layer(x)) * bias
+        return x @ self.table["first"][0]
+
+
+@pytest.mark.parametrize("schedule", ["sequential", "overlapped"])
+def test_weights_in_plain_containers_have_their_values(schedule):
+    model, x = KeepsLists().eval(), torch.randn(2, 8)
+    with open_small(model, schedule) as phased:
+        assert_same(phased, model, x)
+
+
+@torch.jit.script
+def add_scripted(a: Tensor, b: Tensor) -> Tensor:
+    return a * b + 1
+
+
+def test_a_scripted_function_never_computes_with_absent_weights():
+    class Scripted(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.a, self.b = nn.Linear(8, 8), nn.Linear(8, 8)
+
+        def forward(self, x: Tensor) -> Tensor:
+            weights = list(self.parameters())
+            return add_scripted(self.b(x), weights[0].detach())
+
+    model, x = Scripted().eval(), torch.randn(8, 8)
+    with open_small(model) as phased, torch.no_grad():
+        lazy = next(phased.parameters())
+        assert (lazy.device, lazy.is_meta, lazy.is_cpu) == (torch.device("cpu"), False, True)
+        try:
+            output = phased(x)
+        except RuntimeError:
+            return
+        assert output.is_meta or torch.equal(output, model(x))
+
+
+def test_tied_weights_are_one_parameter():
+    model = nn.Sequential(nn.Linear(8, 8), nn.Linear(8, 8), nn.Linear(8, 8))
+    model[2].weight = model[0].weight
+    with open_small(model) as phased:
+        assert len(list(phased.parameters())) == len(list(model.parameters())) == 5
+        assert list(dict(phased.named_parameters())) == list(dict(model.named_parameters()))
