@@ -6,8 +6,10 @@ import copy
 
 import pytest
 import torch
+from safetensors.torch import save_file
 from torch import Tensor, nn
 
+from tessera.errors import TesseraError
 from tessera.phased import PhasedModel
 from tests.phased.random_networks import use_one_thread
 
@@ -115,3 +117,53 @@ def test_tied_weights_are_one_parameter():
     with open_small(model) as phased:
         assert len(list(phased.parameters())) == len(list(model.parameters())) == 5
         assert list(dict(phased.named_parameters())) == list(dict(model.named_parameters()))
+
+
+class Statistics(nn.Module):
+    """Running statistics, a persistent buffer, a scripted child, a view with gaps, and a subclass of a parameter."""
+
+    def __init__(self, *, training: bool = False) -> None:
+        super().__init__()
+        self.layer, self.norm = nn.Linear(8, 8), nn.BatchNorm1d(8)
+        self.register_buffer("offset", torch.randn(8))
+        self.norm.running_mean.normal_()
+        self.norm.running_var.uniform_(1, 2)
+        self.scripted = torch.jit.script(nn.Linear(8, 8))
+        self.gaps = nn.Parameter(torch.randn(8, 16)[:, ::2])
+        self.special = SpecialParameter(torch.randn(8))
+        self.train(training)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.scripted(self.norm(self.layer(x)) + self.offset) @ self.gaps * self.special
+
+
+class SpecialParameter(nn.Parameter):
+    pass
+
+
+@pytest.mark.parametrize("suffix", ["safetensors", "pt"])
+@pytest.mark.parametrize("training", [False, True])
+def test_a_checkpoint_fills_weights_that_are_not_streamed(tmp_path, suffix, training):
+    model, x = Statistics(), torch.randn(4, 8)
+    path = tmp_path / f"model.{suffix}"
+    state = {name: value.contiguous().clone() for name, value in model.state_dict().items()}
+    save_file(state, path) if suffix == "safetensors" else torch.save(state, path)
+    with PhasedModel.from_pretrained(path, model=Statistics(training=training), budget="1MB") as phased:
+        assert_same(phased.eval(), model, x)
+
+
+def test_a_meta_model_in_training_mode_gets_its_statistics(tmp_path):
+    model, x = nn.Sequential(nn.Linear(8, 8), nn.BatchNorm1d(8)), torch.randn(4, 8)
+    model(x)
+    save_file(model.state_dict(), tmp_path / "model.safetensors")
+    with torch.device("meta"):
+        bare = nn.Sequential(nn.Linear(8, 8), nn.BatchNorm1d(8))
+    with PhasedModel(bare, path=tmp_path / "model.safetensors", budget="1MB") as phased:
+        assert_same(phased.eval(), model.eval(), x)
+
+
+def test_a_checkpoint_without_statistics_is_an_error(tmp_path):
+    state = {name: value for name, value in nn.BatchNorm1d(8).state_dict().items() if "running_var" not in name}
+    save_file(state, tmp_path / "model.safetensors")
+    with pytest.raises(TesseraError, match="running_var"):
+        PhasedModel.from_pretrained(tmp_path / "model.safetensors", model=nn.BatchNorm1d(8), budget="1MB")
