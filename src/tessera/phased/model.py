@@ -371,7 +371,8 @@ class PhasedModel(StreamedModule):
             return
         self._pager.capture_written()
         self._pager.close()
-        self._pager = self._pagers[0] = self._open_pager(plan)
+        self._pager.free()  # before the next pager allocates its working memory
+        self._pager = self._pagers[0] = self._lockstep.pager = self._open_pager(plan)
         self._times = MeasuredTimes()
 
     def _check_open(self) -> None:

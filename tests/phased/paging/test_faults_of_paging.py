@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import contextvars
 import copy
+import dataclasses
+import gc
+import weakref
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -11,6 +16,7 @@ from torch import Tensor, nn
 
 from tessera.errors import TesseraError
 from tessera.phased import PhasedModel
+from tessera.phased.paging.verification import compute_difference
 from tests.phased.random_networks import use_one_thread
 
 PAGE = 4096
@@ -167,3 +173,82 @@ def test_a_checkpoint_without_statistics_is_an_error(tmp_path):
     save_file(state, tmp_path / "model.safetensors")
     with pytest.raises(TesseraError, match="running_var"):
         PhasedModel.from_pretrained(tmp_path / "model.safetensors", model=nn.BatchNorm1d(8), budget="1MB")
+
+
+@dataclasses.dataclass
+class Output:
+    value: object
+
+
+class Wraps(nn.Module):
+    """A network that returns its result in any kind of object."""
+
+    def __init__(self, wrap) -> None:
+        super().__init__()
+        self.layer, self.wrap = nn.Linear(8, 8), wrap
+
+    def forward(self, x: Tensor) -> object:
+        return self.wrap(self.layer(x))
+
+
+@pytest.mark.parametrize(
+    "wrap", [Output, lambda y: y.detach().numpy(), lambda y: {"y": [Output(y)]}, lambda y: y.sum()]
+)
+def test_data_parallel_returns_whole_batches_in_any_object(wrap):
+    model, x = Wraps(wrap).eval(), torch.randn(8, 8)
+    with PhasedModel(model, schedule="data-parallel", devices=2, budget="1MB", threads=1, pin=False) as phased:
+        for _ in range(3):
+            assert compute_difference(phased(x), model(x)) < 1e-5
+
+
+def test_differences_inside_of_objects_are_noticed():
+    x = torch.randn(4, 4)
+    for wrap in (Output, lambda y: y.numpy(), lambda y: [SimpleNamespace(a=z) for z in (x, y)], lambda y: iter([y])):
+        assert compute_difference(wrap(x + 1), wrap(x)) > 0.1
+    assert compute_difference(Output(x.numpy()), Output(x.numpy())) == 0
+    wide = torch.cat([x * 1e6, x], 1)
+    assert compute_difference(wide + torch.tensor([0.0] * 4 + [1.0] * 4), wide, by_feature=True) > 0.1
+
+
+def test_verification_compares_the_fields_of_objects():
+    model, x = Wraps(Output).eval(), torch.randn(2, 8)
+    with torch.no_grad(), PhasedModel(model, verify=True) as phased:
+        phased(x)
+    with torch.no_grad(), PhasedModel(model, verify=True) as phased:
+        model.layer.weight.add_(1)
+        with pytest.raises(TesseraError, match="differs from the plain network"):
+            phased(x)
+
+
+def test_the_memory_of_the_first_order_is_freed():
+    class Reversed(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layers = nn.ModuleList(nn.Linear(32, 32) for _ in range(6))
+
+        def forward(self, x: Tensor) -> Tensor:
+            for layer in reversed(self.layers):
+                x = torch.tanh(layer(x))
+            return x
+
+    model, x = Reversed().eval(), torch.randn(2, 32)
+    with open_small(model, "overlapped", budget=5 * PAGE) as phased:
+        first = phased._pager
+        area = weakref.ref(first._area)
+        assert_same(phased, model, x, passes=2)
+        assert phased._pager is not first
+        gc.collect()
+        assert area() is None
+
+
+SCALE = contextvars.ContextVar("scale", default=1.0)
+
+
+def test_context_variables_reach_the_devices():
+    model, x = Wraps(lambda y: y * SCALE.get()).eval(), torch.randn(2, 8)
+    token = SCALE.set(3.0)
+    try:
+        with PhasedModel(model, schedule="phased", devices=2, budget="1MB", threads=1, pin=False) as phased:
+            assert_same(phased, model, x)
+    finally:
+        SCALE.reset(token)
