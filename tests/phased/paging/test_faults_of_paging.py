@@ -6,6 +6,7 @@ import contextvars
 import copy
 import dataclasses
 import gc
+import random
 import weakref
 from types import SimpleNamespace
 
@@ -66,7 +67,7 @@ def test_only_written_weights_stay_in_memory():
     model, x = nn.Sequential(*(Counter() for _ in range(4))).eval(), torch.randn(2, 32)
     with open_small(copy.deepcopy(model)) as phased:
         assert_same(phased, model, x)
-        assert count_kept_bytes(phased) == 4 * 8
+        assert count_kept_bytes(phased) <= 4 * 8
 
 
 class KeepsLists(nn.Module):
@@ -144,7 +145,7 @@ class Statistics(nn.Module):
 
 
 class SpecialParameter(nn.Parameter):
-    pass
+    """A parameter of a type of its own, which is not streamed."""
 
 
 @pytest.mark.parametrize("suffix", ["safetensors", "pt"])
@@ -252,3 +253,200 @@ def test_context_variables_reach_the_devices():
             assert_same(phased, model, x)
     finally:
         SCALE.reset(token)
+
+
+def open_parallel(model: nn.Module, **options) -> PhasedModel:
+    settings = {"schedule": "data-parallel", "devices": 2, "budget": "1MB", "threads": 1, "pin": False}
+    return PhasedModel(model, **settings | options)
+
+
+class MixesByMask(nn.Module):
+    """Mixes samples, depending on the values of its input."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(8, 8)
+
+    def forward(self, x: Tensor, mask: Tensor) -> Tensor:
+        return self.layer(x) + (x * mask[:, None]).sum(0)
+
+
+def test_data_parallel_does_not_decide_by_values():
+    model, x = MixesByMask().eval(), torch.randn(8, 8)
+    with open_parallel(model) as phased, torch.no_grad():
+        for mask in (torch.zeros(8), torch.zeros(8), torch.ones(8)):
+            torch.testing.assert_close(phased(x, mask), model(x, mask))
+        assert "not split" in phased.explain()
+    with open_parallel(model, independent_samples=True) as phased, torch.no_grad():
+        phased(x, torch.ones(8))  # observed
+        with pytest.raises(TesseraError, match="not independent"):
+            phased(x, torch.ones(8))
+    with pytest.raises(TesseraError, match="requires schedule 'data-parallel'"):
+        PhasedModel(model, independent_samples=True)
+
+
+@pytest.mark.parametrize("promised", [False, True])
+def test_data_parallel_splits_independent_samples(promised):
+    model, x = nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.LayerNorm(8)).eval(), torch.randn(8, 8)
+    sizes = []
+    with open_parallel(model, independent_samples=promised) as phased, torch.no_grad():
+        if promised:
+            phased.network[1].register_forward_hook(lambda module, args, output: sizes.append(len(output)))
+        for _ in range(3):
+            torch.testing.assert_close(phased(x), model(x))
+        assert "not split" not in phased.explain()
+        assert phased._splitter.reason == ""
+        if promised:
+            assert sizes[-2:] == [4, 4]
+            return
+        phased.network[0].register_forward_hook(lambda module, args, output: output.mean(0, keepdim=True) + output)
+        model[0].register_forward_hook(lambda module, args, output: output.mean(0, keepdim=True) + output)
+        torch.testing.assert_close(phased(x), model(x))
+        assert "has changed" in phased._splitter.reason
+
+
+class Remembers(nn.Module):
+    """State of several kinds, which decides the next result."""
+
+    def __init__(self, kind: str) -> None:
+        super().__init__()
+        self.first, self.second, self.kind = nn.Linear(8, 8), nn.Linear(8, 8), kind
+        self.register_buffer("buffer", torch.zeros(8))
+        self.plain, self.items, self.last = torch.zeros(8), [torch.zeros(8)], None
+        self.deep = SimpleNamespace(inner={"value": torch.zeros(8)})
+        self.generator = torch.Generator()
+
+    def forward(self, x: Tensor, remember: bool = True) -> Tensor:
+        y = self.first(x)
+        if not remember:
+            return self.second(y)
+        if self.kind == "random":
+            return self.second(y * random.random()) * random.random()
+        if self.kind == "generator":
+            return self.second(y) * torch.rand(8, generator=self.generator)
+        state = {
+            "buffer": self.buffer,
+            "tensor": self.plain,
+            "list": self.items[0],
+            "deep": self.deep.inner["value"],
+            "late": torch.zeros(8) if self.last is None else self.last,
+        }[self.kind]
+        z = self.second(y + state)
+        value = z.detach().mean(0)
+        if self.kind in ("tensor", "buffer"):
+            state.copy_(value)
+        self.items[0], self.last = (value, self.last) if self.kind == "list" else (self.items[0], value)
+        self.deep.inner["value"] = value
+        return z
+
+
+@pytest.mark.parametrize("schedule", ["overlapped", "phased", "data-parallel"])
+@pytest.mark.parametrize("kind", ["buffer", "tensor", "list", "deep", "late", "random", "generator"])
+def test_run_computes_networks_with_any_state_in_order(kind, schedule):
+    model = Remembers(kind).eval()
+    inputs = [torch.randn(4, 8) for _ in range(4)]
+    with open_small(copy.deepcopy(model), schedule) as phased, use_one_thread(), torch.no_grad():
+        phased.run([{"x": x, "remember": False} for x in inputs])
+        random.seed(3)
+        outputs = phased.run(inputs)
+        random.seed(3)
+        for output, x in zip(outputs, inputs, strict=True):
+            torch.testing.assert_close(output, model(x))
+
+
+def test_a_change_of_state_while_mini_batches_run_together_is_an_error():
+    class Late(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer, self.sums = nn.Linear(8, 8), {}
+
+        def forward(self, x: Tensor) -> Tensor:
+            if x.sum() > 0:
+                self.sums["last"] = x.sum()
+            return self.layer(x) + self.sums.get("last", 0)
+
+    model, x = Late().eval(), -torch.ones(2, 8)
+    with open_small(model, "overlapped") as phased, torch.no_grad():
+        phased.run([x, x, x])
+        with pytest.raises(TesseraError, match="changed its state"):
+            phased.run([x, -x, x])
+
+
+def test_an_attribute_of_one_pass_is_not_shared_by_parallel_mini_batches():
+    class Temporary(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer, self.kept = nn.Linear(64, 64), None
+
+        def forward(self, x: Tensor) -> Tensor:
+            y = self.kept = self.layer(x)
+            for _ in range(20):
+                y = torch.tanh(self.layer(y))
+            z = y + self.kept
+            self.kept = None
+            return z
+
+    model, inputs = Temporary().eval(), [torch.randn(16, 64) for _ in range(4)]
+    with open_parallel(model) as phased, torch.no_grad():
+        for _ in range(3):
+            for output, x in zip(phased.run(inputs), inputs, strict=True):
+                torch.testing.assert_close(output, model(x))
+        assert set(phased._stateless.values()) == {False}
+
+
+def test_run_in_inference_mode_with_an_assigned_buffer():
+    class Assigns(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Linear(8, 8)
+            self.register_buffer("last", torch.zeros(8), persistent=False)
+
+        def forward(self, x: Tensor) -> Tensor:
+            self.last = self.layer(x).mean(0) + self.last
+            return self.layer(x) + self.last
+
+    model, inputs = Assigns().eval(), [torch.randn(4, 8) for _ in range(3)]
+    with open_small(copy.deepcopy(model), "overlapped") as phased, torch.inference_mode():
+        for output, x in zip(phased.run(inputs), inputs, strict=True):
+            torch.testing.assert_close(output, model(x))
+
+
+class Writes(nn.Module):
+    """Writes into weights and buffers in ways that do not change their version, or when other phases run."""
+
+    def __init__(self, kind: str) -> None:
+        super().__init__()
+        self.kind, self.layers = kind, nn.ModuleList(nn.Linear(8, 8) for _ in range(4))
+        self.register_buffer("all", torch.randn(64 * 300, 8) if kind == "views" else torch.ones(8))
+        self.register_buffer("top", self.all[:4] if kind == "views" else torch.ones(8))
+        self.norm = nn.BatchNorm1d(8)
+
+    def forward(self, x: Tensor) -> Tensor:
+        kept = self.top
+        x = self.norm(x)
+        if self.kind == "data":
+            self.top.data.mul_(0.5)
+        if self.kind == "parameter":
+            self.layers[0].weight.data.mul_(0.5)
+        if self.kind == "views":
+            self.all.mul_(0.9)
+        for layer in self.layers:
+            x = layer(x)
+        if self.kind == "late":
+            kept.copy_(x.detach().mean(0))
+        return x * self.top[:4].sum()
+
+
+@pytest.mark.parametrize("store", ["disk", "mapped"])
+@pytest.mark.parametrize("kind", ["data", "parameter", "views", "late", "norm"])
+def test_writes_without_a_version_are_kept(kind, store):
+    model, x = Writes(kind).eval(), torch.randn(4, 8)
+    with open_small(copy.deepcopy(model), "overlapped", store=store) as phased:
+        if kind == "norm":
+            model.norm.train()
+            phased.network.norm.train()
+        assert_same(phased, model, x, passes=4)
+        if kind == "norm":
+            model.eval()
+            phased.network.norm.eval()
+            assert_same(phased, model, x)

@@ -76,9 +76,12 @@ class WeightSlot:
 
     __slots__ = (
         "attributes",
+        "checked",
+        "checksum",
         "dtype",
         "is_parameter",
         "lazy",
+        "module",
         "name",
         "names",
         "owner",
@@ -100,6 +103,9 @@ class WeightSlot:
         self.phase: object = None
         self.owner: SlotOwner | None = None
         self.version = 0
+        self.module: nn.Module | None = None
+        self.checksum: int | None = None  # of the stored values, until they are compared once
+        self.checked = False
         self.lazy = build_lazy_tensor(self)  # one for all names of the weight
 
     @property
@@ -128,8 +134,22 @@ class WeightSlot:
 
     @property
     def is_written(self) -> bool:
-        """Whether the network wrote into the weight since it was loaded."""
-        return self.tensor is not None and self.tensor._version != self.version
+        """Whether the network wrote into the weight since it was loaded.
+
+        Norms in training mode write without a new version; so do writes through `.data`, which are noticed once.
+        """
+        if self.tensor is None:
+            return False
+        if self.tensor._version != self.version:
+            return True
+        return not self.is_parameter and self.module is not None and self.module.training
+
+    def compare_checksum(self) -> bool:
+        """Return whether the values changed since the weight was loaded first; later calls return False."""
+        if self.checksum is None or self.tensor is None:
+            return False
+        before, self.checksum, self.checked = self.checksum, None, True
+        return compute_checksum(self.tensor) != before
 
 
 class _Lazy:
@@ -178,6 +198,16 @@ def build_lazy_tensor(slot: WeightSlot) -> Tensor:
     lazy: Any = torch.Tensor._make_subclass(LazyParameter if slot.is_parameter else LazyBuffer, bare, False)
     lazy.slot = slot
     return lazy  # type: ignore[no-any-return]
+
+
+def compute_checksum(value: Tensor) -> int:
+    """Return the sum of the values of a dense tensor as integers."""
+    kind = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}.get(value.dtype.itemsize)
+    value = value.detach()
+    if value.is_complex():
+        value, kind = torch.view_as_real(value), torch.int32 if value.dtype.itemsize == 8 else torch.int64
+    with torch.no_grad():
+        return 0 if kind is None else int(value.view(kind).sum())
 
 
 def _load(value: Any) -> Any:
