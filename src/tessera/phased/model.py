@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from tessera.errors import TesseraError
+from tessera.errors import TesseraError, get_first_line
 from tessera.launch import LaunchConfig
 from tessera.launch.placement import get_available_cpus, place_workers, read_numa_nodes
 from tessera.measure.allocator import DEFAULT_ALLOCATOR
@@ -32,7 +32,7 @@ from tessera.phased.paging.checkpoints import (
     open_checkpoint,
 )
 from tessera.phased.paging.explanation import MeasuredTimes, format_explanation
-from tessera.phased.paging.independence import SampleSplitter, StateObserver
+from tessera.phased.paging.independence import SampleSplitter, StateObserver, StateSnapshot, describe_call
 from tessera.phased.paging.lockstep import Lockstep
 from tessera.phased.paging.network_copy import NetworkCopy, copy_network
 from tessera.phased.paging.output_comparison import compare_with_reference
@@ -91,6 +91,9 @@ class PhasedModel(StreamedModule):
         activations: bytes of activations that stay in memory between phases (None: all of them); the rest goes through
             a scratch file. Requires a network that torch.fx can trace.
         verify: compare the first pass with the plain network, which holds all weights in memory meanwhile.
+        independent_samples: for schedule "data-parallel": the network computes every sample of a mini-batch without
+            the other samples, so that a mini-batch can be split over the devices. By default, it is split only if an
+            analysis of the traced network shows this.
 
     Close a model with `close()` or a `with` block.
     """
@@ -118,6 +121,7 @@ class PhasedModel(StreamedModule):
         directory: Path | str | None = None,
         verify: bool = False,
         weights: WeightStore | None = None,
+        independent_samples: bool = False,
     ) -> None:
         super().__init__()
         self.budget = parse_budget(budget)
@@ -134,6 +138,13 @@ class PhasedModel(StreamedModule):
             path=path,
             directory=directory,
         )
+        separate = worker_traits.separate_processes or activations is not None
+        if independent_samples and (separate or self.traits.computes_together != "always"):
+            raise TesseraError(
+                "`independent_samples` requires schedule 'data-parallel' with workers='threads', without `activations`",
+                do="leave `independent_samples` out",
+            )
+        self._independent_samples = independent_samples
         folder = None if directory is None else Path(directory)
         self._scratch = ScratchSpace(None if activations is None else parse_bytes(activations), folder)
         self._timeline = EventTimeline()
@@ -238,11 +249,14 @@ class PhasedModel(StreamedModule):
         self._pager.learning = request.starts is None and not self.traits.holds_all_weights
         self._depth = 0
         self._times = MeasuredTimes()
-        self._stateless: bool | None = None
-        self._splitter = SampleSplitter(self.devices)
+        self._stateless: dict[str, bool] = {}  # by kind of call
         self.__dict__["network"] = network.model  # not registered: names of weights stay as they are
         self.training = network.model.training
         _wrap_forward(network.model, self._run_in_pass)
+        self._splitter: SampleSplitter | None = None
+        if self.traits.computes_together == "always" and self.devices > 1:
+            promised = self._independent_samples
+            self._splitter = SampleSplitter(model, network.model, self.devices, promised=promised)
         cpus = get_available_cpus()
         several = self.traits.several_devices
         self._lockstep = Lockstep(
@@ -300,20 +314,53 @@ class PhasedModel(StreamedModule):
                 return self._run_calls(calls)
 
     def _run_calls(self, calls: list[Call]) -> list[Any]:
-        """Run mini-batches in lockstep if the result is exact, otherwise one after the other."""
+        """Run mini-batches together if that is exact, otherwise one after the other.
+
+        The first mini-batch of every kind (structure, shapes, values that are not tensors, modes) is run alone.
+        """
+        if len(calls) == 1 and self.traits.computes_together != "always":
+            return self._run_together(calls)
         results: list[Any] = []
-        if self._stateless is None and (len(calls) > 1 or self.traits.computes_together == "always"):
-            results.append(self._observe(calls[0]))
-        rest = calls[len(results) :]
-        if not rest:
-            return results
-        if not self._stateless and (len(calls) > 1 or self.traits.computes_together == "always"):
-            return results + [self._call(call) for call in rest]
-        if self.traits.computes_together == "always" and len(calls) % self.devices:
-            split = self._splitter.split_calls(rest, self._call)
-            if split is not None:
-                return results + self._splitter.join(split, self._run_together(split.calls))
-        return results + self._run_together(rest)
+        kinds = [describe_call(call, self.__dict__["network"]) for call in calls]
+        while rest := calls[len(results) :]:
+            kind = kinds[len(results)]
+            if any(self._stateless.get(other) is False for other in kinds):
+                return results + [self._call(call) for call in rest]
+            if all(other in self._stateless for other in kinds[len(results) :]):
+                return results + self._run_checked(rest, split=len(calls) % self.devices != 0)
+            results.append(self._call(rest[0]) if kind in self._stateless else self._observe(rest[0], kind))
+        return results
+
+    def _run_checked(self, calls: list[Call], *, split: bool) -> list[Any]:
+        """Run mini-batches together, and raise an error if the network changed its state meanwhile."""
+        network = self.__dict__["network"]
+        self._pager.keep_modified_weights()
+        before = StateSnapshot(network)
+        results = self._run_split(calls) if split and self._splitter is not None else None
+        if results is None:
+            results = self._run_together(calls)
+        if name := before.find_change(StateSnapshot(network)):
+            self._stateless = dict.fromkeys(self._stateless, False)
+            raise TesseraError(
+                "the network changed its state while several mini-batches ran together, so the results are not those "
+                "of one mini-batch after the other",
+                got=name,
+                do="create the PhasedModel again, and call it with one mini-batch after the other",
+            )
+        return results
+
+    def _run_split(self, calls: list[Call]) -> list[Any] | None:
+        """Run mini-batches with their samples split over the devices; return None if they cannot be split."""
+        assert self._splitter is not None
+        split = self._splitter.split_calls(calls, self.__dict__["network"], self._call)
+        if split is None:
+            return None
+        try:
+            results = self._run_together(split.calls)
+        except Exception as error:  # a network may refuse parts of a mini-batch in any way
+            self._splitter.refuse(get_first_line(error))
+            return None
+        return self._splitter.join(split, results)
 
     def _run_together(self, calls: Sequence[Call]) -> list[Any]:
         if len(calls) == 1 and not self.traits.several_devices:
@@ -323,16 +370,18 @@ class PhasedModel(StreamedModule):
     def _call(self, call: Call) -> Any:
         return self.__dict__["network"](*call[0], **call[1])
 
-    def _observe(self, call: Call) -> Any:
-        """Run one mini-batch, and detect whether the network keeps state in its modules or draws random numbers."""
+    def _observe(self, call: Call, kind: str) -> Any:
+        """Run one mini-batch, and find out whether the network keeps state in its modules or draws random numbers."""
+        self._pager.keep_modified_weights()
         observer = StateObserver(self.__dict__["network"])
         self._pager.observer = observer.compare
         try:
-            result = self._call(call)
+            with observer.watch_assignments():
+                result = self._call(call)
         finally:
             self._pager.observer = None
         observer.compare()
-        self._stateless = not observer.changed
+        self._stateless[kind] = not observer.changed
         return result
 
     def _run_in_pass(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -378,7 +427,8 @@ class PhasedModel(StreamedModule):
             return
         self._pager.keep_modified_weights()
         self._pager.close()
-        self._pager = self._pagers[0] = self._open_pager(plan)
+        self._pager.free()  # before the next pager allocates its working memory
+        self._pager = self._pagers[0] = self._lockstep.pager = self._open_pager(plan)
         self._times = MeasuredTimes()
 
     def _check_open(self) -> None:
@@ -439,7 +489,10 @@ class PhasedModel(StreamedModule):
         """Return a table of the phases: modules, bytes, resident or streamed, and times of the last passes."""
         if self._engine is not None:
             raise TesseraError("explain() requires workers='threads' without `activations`")
-        return format_explanation(self.phases, self._times, self._pager.counts, self.working_bytes, self.budget)
+        text = format_explanation(self.phases, self._times, self._pager.counts, self.working_bytes, self.budget)
+        if self._splitter is not None and self._splitter.reason:
+            text += f"\nmini-batches are not split over the devices: {self._splitter.reason}"
+        return text
 
     @classmethod
     def compute_min_budget(

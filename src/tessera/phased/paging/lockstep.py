@@ -6,6 +6,7 @@ mini-batches therefore pass through a phase before the next phase is loaded, wha
 
 from __future__ import annotations
 
+import contextvars
 import os
 import threading
 import time
@@ -62,7 +63,7 @@ class Lockstep:
         alternate: bool = False,
         cpus: Sequence[Cpus] = (),
     ) -> None:
-        self._pager, self._timeline = pager, timeline
+        self.pager, self._timeline = pager, timeline
         self._devices, self._threads, self._parallel = devices, threads, parallel
         self._by_phase, self._alternate, self._cpus = by_phase, alternate, cpus
         self._changed = threading.Condition()
@@ -73,13 +74,17 @@ class Lockstep:
 
     def run(self, calls: Sequence[Callable[[], Any]], pager: Pager) -> list[Any]:
         """Run all calls, and return their results; the error of the first call that failed is raised."""
-        self._pager, self._aborted = pager, False
+        self.pager, self._aborted = pager, False
         self._lanes = [_Lane(number, call) for number, call in enumerate(calls)]
         pager.leave()
         pager.coordinator = self
         context = _capture_modes()
         threads = [
-            threading.Thread(target=self._run_lane, args=(lane, context), name=f"tessera-batch-{lane.number}")
+            threading.Thread(
+                target=contextvars.copy_context().run,
+                args=(self._run_lane, lane, context),
+                name=f"tessera-batch-{lane.number}",
+            )
             for lane in self._lanes
         ]
         try:
@@ -110,7 +115,7 @@ class Lockstep:
 
     def arrive(self, phase: PagedPhase) -> None:
         lane: _Lane = self._own.lane
-        if lane.phase is phase and (self._by_phase or self._pager.active is phase):
+        if lane.phase is phase and (self._by_phase or self.pager.active is phase):
             return
         self._record_compute(lane)
         requested = time.perf_counter()
@@ -123,10 +128,10 @@ class Lockstep:
         self._move_to_device(lane)
         granted = time.perf_counter()
         if self._by_phase:
-            lane.hold = self._pager.hold()
+            lane.hold = self.pager.hold()
             lane.hold.__enter__()
         else:
-            self._pager.enter(phase)
+            self.pager.enter(phase)
         lane.phase, lane.entered = phase, time.perf_counter()
         if self._alternate:
             for kind, start, stop in (("wait", requested, granted), ("hand-over", granted, granted)):
@@ -140,7 +145,7 @@ class Lockstep:
                 self._turn += 1
             lane.device = self._choose_device(lane)
             if not self._by_phase:
-                self._pager.device = 0 if self._parallel > 1 else lane.device
+                self.pager.device = 0 if self._parallel > 1 else lane.device
             lane.waiting, lane.running = False, True
             self._changed.notify_all()
 

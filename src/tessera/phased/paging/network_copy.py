@@ -14,8 +14,8 @@ from tessera.errors import TesseraError, get_first_line
 from tessera.phased.network.skeleton import BATCH_COUNTER
 from tessera.phased.paging.weight_table import StreamedModule, WeightSlot, WeightTable
 
-MIN_STREAMED_BUFFER_BYTES = 64 << 10  # smaller non-persistent buffers stay in memory
-# Modules whose forward reads the weights of their children: a module and its children are one unit.
+MIN_STREAMED_BUFFER_BYTES = 64 << 10  # smaller buffers of the user's modules stay in memory
+# Modules whose forward reads the weights of their children: one unit with all of them.
 COMPOSITE_MODULES = (nn.MultiheadAttention, nn.TransformerEncoderLayer, nn.TransformerDecoderLayer)
 
 
@@ -52,7 +52,8 @@ class NetworkCopy:
 def copy_network(model: nn.Module) -> NetworkCopy:
     """Copy a network without its weights. The copy holds no reference to the original weight memory."""
     members = list(_list_members(model))
-    tensors = {id(value): value for _, _, value, _ in members}
+    shared = _find_shared_memory(model)
+    members = [member for member in members if id(member[2]) not in shared]
     names: dict[int, list[str]] = {}
     for name, _, value, _ in members:
         names.setdefault(id(value), []).append(name)
@@ -80,7 +81,7 @@ def copy_network(model: nn.Module) -> NetworkCopy:
             units.append(WeightUnit(module=module, weights=tuple(own)))
     if not units:
         raise TesseraError("the network has no weights to stream", got=type(model).__name__)
-    memo: dict[int, Any] = {key: _build_stand_in(value) for key, value in tensors.items()}
+    memo: dict[int, Any] = {key: slot.lazy for key, slot in slot_of.items()}
     memo |= {id(module): module for module in model.modules() if isinstance(module, StreamedModule)}
     for part in model.modules():  # deepcopy refuses tensors with a gradient function, such as those of weight_norm
         memo |= {id(v): v.detach() for v in part.__dict__.values() if isinstance(v, Tensor) and v.grad_fn is not None}
@@ -105,9 +106,22 @@ def copy_network(model: nn.Module) -> NetworkCopy:
     )
 
 
-def _build_stand_in(value: Tensor) -> Tensor:
-    bare = torch.zeros((), dtype=value.dtype)
-    return nn.Parameter(bare, requires_grad=False) if isinstance(value, nn.Parameter) else bare
+def _find_shared_memory(model: nn.Module) -> set[int]:
+    """Return the ids of buffers that overlap with other weights in memory, and of these weights: they are views."""
+    extents = []
+    for value in {id(value): value for value in (*model.parameters(), *model.buffers())}.values():
+        if type(value) in (Tensor, nn.Parameter) and value.layout == torch.strided and value.device.type == "cpu":
+            last = sum((size - 1) * stride for size, stride in zip(value.shape, value.stride(), strict=True))
+            if value.numel():
+                extents.append((value.data_ptr(), value.data_ptr() + (last + 1) * value.itemsize, value))
+    shared: set[int] = set()
+    end, largest = 0, None  # the value that ends last
+    for start, stop, value in sorted(extents, key=lambda extent: extent[0]):
+        if start < end and not (isinstance(value, nn.Parameter) and isinstance(largest, nn.Parameter)):
+            shared |= {id(value), id(largest)}
+        if stop > end:
+            end, largest = stop, value
+    return shared
 
 
 def _list_members(model: nn.Module) -> Iterator[tuple[str, str, Tensor, nn.Module]]:
@@ -147,6 +161,8 @@ def _is_streamed(module: nn.Module, name: str, full: str, value: Tensor, is_buff
                     do="create the buffer on the CPU, or pass a function that builds the model to `from_pretrained`",
                 )
             return value.nbytes >= MIN_STREAMED_BUFFER_BYTES
+        if not type(module).__module__.startswith("torch.nn."):  # a network may write into it in any way
+            return value.nbytes >= MIN_STREAMED_BUFFER_BYTES
     return value.numel() > 0
 
 
@@ -176,6 +192,8 @@ def _install_tables(model: nn.Module, slots: dict[str, WeightSlot]) -> None:
                     table[name] = torch.zeros((), dtype=value.dtype)
             if own:
                 module.__dict__[key] = WeightTable(table, own)
+                for slot in own.values():
+                    slot.module = module
         for value in module.parameters(recurse=False):
             if not hasattr(value, "slot"):
                 value.requires_grad_(False)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import math
 from collections.abc import Mapping
 from typing import Any
@@ -14,32 +15,85 @@ from torch.utils import _pytree as pytree
 from tessera.errors import BenchmarkFailed
 from tessera.phased.paging.weight_table import WeightSlot
 
-MAX_DIFFERENCE = 1e-6  # relative to the largest value of an output
+Compared = dict[tuple[int, int], tuple[Any, Any]]  # pairs of objects by their ids, which stay alive meanwhile
+MAX_DIFFERENCE = 1e-6  # of the largest value of an output
 
 
-def compute_difference(output: Any, expected: Any) -> float:
-    """Return the largest difference relative to the largest value of a tensor; infinite if the structures differ."""
-    actual, actual_structure = pytree.tree_flatten(output)
-    wanted, structure = pytree.tree_flatten(expected)
-    if type(output) is not type(expected) or actual_structure != structure:
+def compute_difference(output: Any, expected: Any, *, by_feature: bool = False) -> float:
+    """Return the largest difference relative to the largest value of a tensor; infinite if the structures differ.
+
+    With `by_feature`, a difference is relative to the largest value at the same place in all samples (the first dim).
+    Objects are compared by their attributes; values that cannot be compared differ.
+    """
+    return _compare(output, expected, by_feature, {})
+
+
+def _compare(output: Any, expected: Any, by_feature: bool, seen: Compared) -> float:
+    if type(output) is not type(expected):
         return math.inf
-    return max((_compare_leaf(a, w) for a, w in zip(actual, wanted, strict=True)), default=0.0)
+    if isinstance(expected, Tensor):
+        return _compare_tensors(output, expected, by_feature)
+    if isinstance(expected, int | float | complex | str | bytes | None):
+        return 0.0 if output == expected or (output != output and expected != expected) else math.inf
+    if (id(output), id(expected)) in seen:
+        return 0.0
+    seen[id(output), id(expected)] = output, expected
+    if type(expected).__module__ == "numpy":
+        return _compare_arrays(output, expected, by_feature)
+    if isinstance(expected, Mapping):
+        if list(output) != list(expected):
+            return math.inf
+        pairs = [(output[key], expected[key]) for key in expected]
+    elif isinstance(expected, list | tuple):
+        if len(output) != len(expected):
+            return math.inf
+        pairs = list(zip(output, expected, strict=True))
+    elif dataclasses.is_dataclass(expected):
+        names = [field.name for field in dataclasses.fields(expected)]
+        pairs = [(getattr(output, name, None), getattr(expected, name, None)) for name in names]
+    else:
+        leaves, structure = pytree.tree_flatten(expected)
+        if len(leaves) == 1 and leaves[0] is expected:
+            return _compare_objects(output, expected, by_feature, seen)
+        actual, actual_structure = pytree.tree_flatten(output)
+        if actual_structure != structure:
+            return math.inf
+        pairs = list(zip(actual, leaves, strict=True))
+    return max((_compare(a, e, by_feature, seen) for a, e in pairs), default=0.0)
 
 
-def _compare_leaf(output: Any, expected: Any) -> float:
-    if not isinstance(expected, Tensor):
-        plain = isinstance(expected, int | float | str | bool | type(None))
-        return math.inf if plain and output != expected and expected == expected else 0.0
-    if not isinstance(output, Tensor) or output.shape != expected.shape or output.dtype != expected.dtype:
+def _compare_objects(output: Any, expected: Any, by_feature: bool, seen: Compared) -> float:
+    attributes = getattr(expected, "__dict__", None)
+    if attributes and not isinstance(expected, type) and not callable(expected):
+        return _compare(dict(output.__dict__), dict(attributes), by_feature, seen)
+    try:
+        return 0.0 if bool(output == expected) else math.inf
+    except Exception:  # any type may define `==` in its own way
+        return math.inf
+
+
+def _compare_arrays(output: Any, expected: Any, by_feature: bool) -> float:
+    try:
+        return _compare_tensors(torch.as_tensor(output), torch.as_tensor(expected), by_feature)
+    except TypeError:  # text or objects
+        same = output.shape == expected.shape and (output == expected).all()
+        return 0.0 if bool(same) else math.inf
+
+
+def _compare_tensors(output: Tensor, expected: Tensor, by_feature: bool) -> float:
+    if output.shape != expected.shape or output.dtype != expected.dtype:
         return math.inf
     if not expected.numel() or torch.equal(output, expected):
         return 0.0
     wide = torch.complex128 if expected.is_complex() else torch.float64
     a, b = output.detach().to(wide), expected.detach().to(wide)
-    if not torch.equal(a.isfinite(), b.isfinite()):
+    if not torch.equal(a.isfinite(), b.isfinite()) or not torch.equal(a[b.isinf()], b[b.isinf()]):
         return math.inf
-    a, b = a[b.isfinite()], b[b.isfinite()]
-    return float((a - b).abs().max() / (b.abs().max() or 1.0)) if b.numel() else 0.0
+    a, b = a.where(b.isfinite(), 0), b.where(b.isfinite(), 0)
+    scale = b.abs().max()
+    if by_feature and b.dim() > 1:
+        scale = b.abs().amax(0).clamp_min(1e-7 * float(scale))
+    return float(((a - b).abs() / scale.where(scale > 0, 1.0)).max())
 
 
 def compare_with_reference(

@@ -26,7 +26,7 @@ from tessera.phased.memory.mapped import MappedReader
 from tessera.phased.memory.stream_area import AreaBlock, StreamArea, view_as
 from tessera.phased.paging.network_copy import NetworkCopy
 from tessera.phased.paging.phasing import PagingPlan, get_converted_bytes, needs_conversion
-from tessera.phased.paging.weight_table import WeightSlot
+from tessera.phased.paging.weight_table import WeightSlot, compute_checksum
 from tessera.phased.store.layout import PhaseLayout
 from tessera.phased.store.reader import PhaseLoad, PhaseReader
 from tessera.phased.store.weights_file import StoredTensor
@@ -356,6 +356,8 @@ class Pager:
                     value = wide.copy_(value)
                     at += get_converted_bytes(slot)
                 slot.set_tensor(value)
+                if not slot.checked:
+                    slot.checksum = compute_checksum(value)
 
     def _choose_conversion_region(self, phase: PagedPhase) -> MemoryRegion:
         """Return the conversion area; a newly allocated area if the network still uses weights in the previous area."""
@@ -387,7 +389,7 @@ class Pager:
     def _keep_modified(self, phase: PagedPhase) -> None:
         """Keep modified weights of a phase in memory (buffers, embeddings with `max_norm`)."""
         for slot, _, _ in phase.places:
-            if slot.owner is self and slot.is_written:
+            if slot.owner is self and (slot.is_written or slot.compare_checksum()):
                 assert slot.tensor is not None
                 with torch.inference_mode(False), torch.no_grad():
                     slot.set_tensor(slot.tensor.detach().clone())

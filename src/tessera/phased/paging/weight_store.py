@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from tessera.errors import TesseraError
+import torch
+from torch import Tensor, nn
+
+from tessera.errors import TesseraError, suggest_similar
+from tessera.phased.network.skeleton import BATCH_COUNTER
 from tessera.phased.paging.network_copy import NetworkCopy
 from tessera.phased.paging.phasing import build_entries, match_tensors, plan_phases
+from tessera.phased.paging.weight_table import StreamedModule
 from tessera.phased.plan import PhasingRequest
 from tessera.phased.store.stores import WeightStore, open_store, write_store
 from tessera.phased.store.weights_writer import plan_file
@@ -32,6 +38,7 @@ def open_network_store(
     if weights is not None:
         if request.store.in_host_memory:
             raise TesseraError("from_pretrained does not support store='host'", do="use store='disk' or 'mapped'")
+        fill_unstreamed(network, weights)
         return _add_unstored(network, weights, directory)
     unfilled = [name for name, value in network.values.items() if value.is_meta]
     if not unfilled:
@@ -58,6 +65,7 @@ def open_network_store(
         raise TesseraError("a model on the meta device requires a weights file", do="pass `path`")
     store = open_store(path, in_memory=request.store.in_host_memory)
     try:
+        fill_unstreamed(network, store)
         return _add_unstored(network, store, directory)
     except BaseException:
         store.close()
@@ -72,3 +80,62 @@ def _add_unstored(network: NetworkCopy, store: WeightStore, directory: Path | No
         source = network.values.__getitem__
         store.combine(write_store(entries, source, path=None, directory=directory, checksums=False))
     return store
+
+
+def fill_unstreamed(network: NetworkCopy, store: WeightStore) -> None:
+    """Copy the persistent tensors that always stay in memory (of scripted modules, statistics, ...) from a store."""
+    state = network.model.state_dict(keep_vars=True)
+    nested = tuple(f"{name}." for name, part in network.model.named_modules() if isinstance(part, StreamedModule))
+    tensors, missing = store.file.tensors, []
+    aliases: dict[int, list[str]] = {}
+    for name, value in state.items():
+        aliases.setdefault(id(value), []).append(name)
+    for name, value in state.items():
+        if not isinstance(value, Tensor) or hasattr(value, "slot") or name.startswith(nested) or not value.numel():
+            continue
+        stored = next((alias for alias in (name, *aliases[id(value)]) if alias in tensors), None)
+        if stored is not None:
+            _fill_tensor(network.model, name, value, _read_tensor(store, stored))
+        elif not name.endswith(BATCH_COUNTER):
+            missing.append(name)
+    if missing:
+        more = f" and {len(missing) - 1} others are" if len(missing) > 1 else " is"
+        raise TesseraError(
+            f"the file does not match the model: {missing[0]}{more} missing", do=suggest_similar(missing[0], tensors)
+        )
+
+
+def _fill_tensor(model: nn.Module, name: str, value: Tensor, stored: Tensor) -> None:
+    if stored.shape != value.shape:
+        raise TesseraError(
+            f"the file does not match the model: the shape of {name} differs",
+            got=tuple(stored.shape),
+            allowed=str(tuple(value.shape)),
+        )
+    if not value.is_meta:
+        with torch.no_grad():
+            value.copy_(stored)
+        return
+    owner, _, attribute = name.rpartition(".")
+    module = model.get_submodule(owner)
+    if type(value) is Tensor and attribute in module._buffers:
+        module._buffers[attribute] = stored.to(value.dtype)
+    elif type(value) is nn.Parameter and attribute in module._parameters:
+        module._parameters[attribute] = nn.Parameter(stored.to(value.dtype), requires_grad=False)
+    else:
+        raise TesseraError(
+            f"{name} ({type(value).__name__}) cannot be loaded into a model on the meta device",
+            do="build the model on the CPU",
+        )
+
+
+def _read_tensor(store: WeightStore, name: str) -> Tensor:
+    tensor = store.file.tensors[name]
+    base, file = next(part for part in reversed(store.file.list_parts()) if part[0] <= tensor.start)
+    content = bytearray()
+    while len(content) < tensor.nbytes:
+        at = tensor.start - base + len(content)
+        if not (part := os.pread(file.fd, tensor.nbytes - len(content), at)):
+            raise file.build_changed_error()
+        content += part
+    return torch.frombuffer(content, dtype=torch.uint8).view(tensor.dtype).view(tensor.shape)

@@ -42,6 +42,15 @@ METADATA = {getattr(Tensor, name).__get__ for name in _METADATA_NAMES.split() if
     _METADATA_METHODS
 )
 
+# Metadata of the weight that differ from those of its lazy tensor, which has no memory.
+_ANSWERS: dict[Any, Any] = {
+    Tensor.device.__get__: torch.device("cpu"),
+    Tensor.is_meta.__get__: False,  # type: ignore[attr-defined]
+    Tensor.is_cpu.__get__: True,  # type: ignore[attr-defined]
+    Tensor.get_device: -1,
+    torch.get_device: -1,
+}
+
 
 class SlotOwner(Protocol):
     """The protocol of an object that loads weights."""
@@ -67,8 +76,12 @@ class WeightSlot:
 
     __slots__ = (
         "attributes",
+        "checked",
+        "checksum",
         "dtype",
         "is_parameter",
+        "lazy",
+        "module",
         "name",
         "names",
         "owner",
@@ -90,6 +103,10 @@ class WeightSlot:
         self.phase: object = None
         self.owner: SlotOwner | None = None
         self.version = 0
+        self.module: nn.Module | None = None
+        self.checksum: int | None = None  # of the stored values, until they are compared once
+        self.checked = False
+        self.lazy = build_lazy_tensor(self)  # one for all names of the weight
 
     @property
     def nbytes(self) -> int:
@@ -108,6 +125,7 @@ class WeightSlot:
 
     def set_tensor(self, value: Tensor) -> None:
         """Set the tensor of a loaded weight; the tensor shares the memory of `value`."""
+        value = value.data  # with a version counter of its own: all weights of a region would share one
         if self.is_parameter:
             value = torch.Tensor._make_subclass(nn.Parameter, value, False)
         if self.attributes:
@@ -116,8 +134,22 @@ class WeightSlot:
 
     @property
     def is_written(self) -> bool:
-        """Whether the network wrote into the weight since it was loaded."""
-        return self.tensor is not None and self.tensor._version != self.version
+        """Whether the network wrote into the weight since it was loaded.
+
+        Norms in training mode write without a new version; so do writes through `.data`, which are noticed once.
+        """
+        if self.tensor is None:
+            return False
+        if self.tensor._version != self.version:
+            return True
+        return not self.is_parameter and self.module is not None and self.module.training
+
+    def compare_checksum(self) -> bool:
+        """Return whether the values changed since the weight was loaded first; later calls return False."""
+        if self.checksum is None or self.tensor is None:
+            return False
+        before, self.checksum, self.checked = self.checksum, None, True
+        return compute_checksum(self.tensor) != before
 
 
 class _Lazy:
@@ -132,6 +164,8 @@ class _Lazy:
         kwargs = kwargs or {}
         if func in _UNCHANGED:
             return args[0]
+        if func in _ANSWERS:
+            return _ANSWERS[func]
         if func in METADATA:
             with torch._C.DisableTorchFunctionSubclass():
                 return func(*args, **kwargs)
@@ -155,11 +189,25 @@ class LazyBuffer(_Lazy, Tensor):
 
 
 def build_lazy_tensor(slot: WeightSlot) -> Tensor:
-    """Return a tensor with the shape and dtype of a weight, without its memory."""
-    bare = torch.zeros((), dtype=slot.dtype).expand(slot.shape)
+    """Return a tensor with the shape and dtype of a weight, without its memory.
+
+    It is on the meta device, although it says that it is on the CPU: code that bypasses `__torch_function__` (scripted
+    functions) raises an error, or returns a tensor without values.
+    """
+    bare = torch.empty(slot.shape, dtype=slot.dtype, device="meta")
     lazy: Any = torch.Tensor._make_subclass(LazyParameter if slot.is_parameter else LazyBuffer, bare, False)
     lazy.slot = slot
     return lazy  # type: ignore[no-any-return]
+
+
+def compute_checksum(value: Tensor) -> int:
+    """Return the sum of the values of a dense tensor as integers."""
+    kind = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}.get(value.dtype.itemsize)
+    value = value.detach()
+    if value.is_complex():
+        value, kind = torch.view_as_real(value), torch.int32 if value.dtype.itemsize == 8 else torch.int64
+    with torch.no_grad():
+        return 0 if kind is None else int(value.view(kind).sum())
 
 
 def _load(value: Any) -> Any:
@@ -174,7 +222,7 @@ class WeightTable(dict[str, Any]):
     """
 
     def __init__(self, values: Mapping[str, Any], slots: dict[str, WeightSlot]) -> None:
-        super().__init__(dict(values) | {name: build_lazy_tensor(slot) for name, slot in slots.items()})
+        super().__init__(dict(values) | {name: slot.lazy for name, slot in slots.items()})
         self.slots = slots
 
     def __getitem__(self, name: str) -> Any:
