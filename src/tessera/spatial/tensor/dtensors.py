@@ -86,7 +86,7 @@ def from_dtensor(tensor: DTensor, parallel: HasSplitGroup) -> Tensor:
 
 
 def _open_world_mesh(device: str, counts: tuple[int, ...]) -> DeviceMesh:
-    """Return the mesh of all ranks, created once: torch treats equal meshes as the same mesh, but not their groups."""
+    """Return the mesh of all ranks, created once: programs that created equal meshes repeatedly were seen to hang."""
     from torch.distributed.device_mesh import init_device_mesh
 
     meshes = _world_meshes.setdefault(dist.group.WORLD, {})
