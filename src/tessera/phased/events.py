@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import deque
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -11,6 +12,7 @@ from typing import Literal
 
 EventKind = Literal["load", "compute", "hand-over", "wait"]
 EVENT_KINDS: tuple[EventKind, ...] = ("load", "compute", "hand-over", "wait")
+MAX_EVENTS = 1 << 17  # since the last `drain`
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,10 +36,10 @@ class Event:
 
 
 class EventTimeline:
-    """Collects events from any thread."""
+    """Collects events from any thread; of more than `MAX_EVENTS` events, the last ones."""
 
     def __init__(self) -> None:
-        self._events: list[Event] = []
+        self._events: deque[Event] = deque(maxlen=MAX_EVENTS)
         self._lock = threading.Lock()
 
     def add(self, event: Event) -> None:
@@ -60,5 +62,6 @@ class EventTimeline:
     def drain(self) -> list[Event]:
         """Return all events in the order of their start, and remove them."""
         with self._lock:
-            events, self._events = self._events, []
+            events = list(self._events)
+            self._events.clear()
         return sorted(events, key=lambda event: (event.start, event.stop))

@@ -570,6 +570,18 @@ class PhasedModel(StreamedModule):
             return super().__getattr__(name)
         return getattr(network, name)
 
+    def __setattr__(self, name: str, value: Any) -> None:
+        network = self.__dict__.get("network")
+        own = name in self.__dict__ or name.startswith("_") or hasattr(type(self), name)
+        if network is None or own or not _has_attribute(network, name):
+            super().__setattr__(name, value)
+        else:
+            setattr(network, name, value)
+
+    def named_children(self) -> Iterator[tuple[str, nn.Module]]:
+        network = self.__dict__.get("network")
+        return super().named_children() if network is None else network.named_children()
+
     def named_modules(self, memo: set[Any] | None = None, prefix: str = "", remove_duplicate: bool = True) -> Any:
         yield from super().named_modules(memo, prefix, remove_duplicate)
         if "network" in self.__dict__:
@@ -635,6 +647,12 @@ class PhasedModel(StreamedModule):
 def parse_budget(budget: str | int) -> int:
     """Return a budget in bytes; "auto" is half of the memory that is available now."""
     return get_available_bytes() // AUTO_BUDGET_DIVISOR if budget == "auto" else parse_bytes(budget)
+
+
+def _has_attribute(network: nn.Module, name: str) -> bool:
+    """Return whether a network has an attribute, without loading a weight."""
+    tables = (network.__dict__, network._parameters, network._buffers, network._modules)
+    return any(name in table for table in tables) or hasattr(type(network), name)
 
 
 def _wrap_forward(network: nn.Module, run: Callable[..., Any]) -> None:

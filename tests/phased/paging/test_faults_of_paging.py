@@ -450,3 +450,83 @@ def test_writes_without_a_version_are_kept(kind, store):
             model.eval()
             phased.network.norm.eval()
             assert_same(phased, model, x)
+
+
+def test_changes_of_attributes_reach_the_network():
+    class Scales(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer, self.scale = nn.Linear(8, 8), 1.0
+            self.register_buffer("offset", torch.zeros(8))
+
+        def forward(self, x: Tensor) -> Tensor:
+            y = self.layer(x) * self.scale + self.offset
+            self._buffers.update(offset=self.offset + 1)
+            return y
+
+    model, x = Scales().eval(), torch.randn(2, 8)
+    with open_small(copy.deepcopy(model)) as phased:
+        assert_same(phased, model, x)
+        model.scale = phased.scale = 3.0
+        assert_same(phased, model, x)
+        names: list[str] = []
+        phased.apply(lambda module: names.append(type(module).__name__))
+        assert names == ["Linear", "PhasedModel"]
+        assert [name for name, _ in phased.named_children()] == ["layer"]
+        table = phased.network.layer._parameters
+        assert torch.equal(table.pop("bias"), model.layer.bias)
+        assert list(table) == ["weight"]
+
+
+@pytest.mark.parametrize("store", ["disk", "mapped"])
+def test_a_view_that_is_written_keeps_its_values(store):
+    class Views(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.state = nn.Parameter(torch.zeros(8))
+            self.layers = nn.ModuleList(nn.Linear(8, 8) for _ in range(5))
+
+        def forward(self, x: Tensor) -> Tensor:
+            view = self.state[:]
+            with torch.no_grad():
+                view.add_(1)
+            for layer in self.layers:
+                x = layer(x)
+            return x + view
+
+    model, x = Views().eval(), torch.randn(2, 8)
+    with open_small(copy.deepcopy(model), store=store) as phased:
+        assert_same(phased, model, x)
+
+
+def test_methods_that_never_call_the_network_end_the_learning():
+    class Decodes(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layers = nn.ModuleList(nn.Linear(8, 8) for _ in range(3))
+
+        def decode(self, x: Tensor) -> Tensor:
+            for layer in self.layers:
+                x = layer(x)
+            return x
+
+    model, x = Decodes().eval(), torch.randn(2, 8)
+    with open_small(model, "overlapped") as phased, torch.no_grad():
+        for _ in range(40):
+            assert torch.equal(phased.decode(x), model.decode(x))
+        assert not phased._pager.learning
+        assert phased._timeline._events.maxlen
+
+
+def test_functions_that_use_modules_of_the_original_are_refused():
+    class Closes(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Linear(8, 8)
+            self.function = lambda x: self.layer(x)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.function(x)
+
+    with pytest.raises(TesseraError, match="uses a module of the network"):
+        PhasedModel(Closes())

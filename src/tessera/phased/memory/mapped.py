@@ -57,6 +57,9 @@ class MappedReader(PhaseReader):
         self._madvise.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
         self._mapped_phases: dict[int, PhaseLayout] = {}
         self._leaving: deque[PhaseLayout] = deque()  # phases that the next load unmaps
+        self._kept: list[
+            tuple[int, int]
+        ] = []  # runs with pages that were written, which are copies of the file's pages
         self._lease = FileLease(config.file, self._fds[0])
         self._maps_fast = False  # whether the previous phase was mapped within INLINE_LIMIT_SECONDS
         self._advised: set[int] = set()  # starts of the blocks for which huge pages were enabled
@@ -69,6 +72,10 @@ class MappedReader(PhaseReader):
     def contains(self, tensor: Tensor) -> bool:
         """Return whether a tensor is in the mapped file."""
         return 0 <= tensor.untyped_storage().data_ptr() - self._data.data_ptr() < self._data.nbytes
+
+    def keep_pages(self, layout: PhaseLayout) -> None:
+        """Never unmap the pages of a phase: it was written into, and views of it may be in use."""
+        self._kept += [(run.start, run.stop) for run in layout.runs]
 
     def hold(self) -> AbstractContextManager[None]:
         return self._lease.hold()
@@ -100,7 +107,8 @@ class MappedReader(PhaseReader):
         with contextlib.suppress(IndexError):  # no phases are left to unmap
             while True:
                 for run in self._leaving.popleft().runs:
-                    self._advise(run.start, run.stop - run.start, mmap.MADV_DONTNEED)
+                    if not any(start < run.stop and run.start < stop for start, stop in self._kept):
+                        self._advise(run.start, run.stop - run.start, mmap.MADV_DONTNEED)
         super()._run_lane(loading)
         self._maps_fast = not self._checksums and loading.stop - loading.start < INLINE_LIMIT_SECONDS
 

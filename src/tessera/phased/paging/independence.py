@@ -27,7 +27,7 @@ from tessera.phased.paging.weight_table import StreamedModule, WeightSlot
 Call = tuple[tuple[Any, ...], Mapping[str, Any]]
 MAX_SPLIT_DIFFERENCE = 1e-4  # of the largest value: a split batch may sum in another order
 MAX_COMPARED_BYTES = 1 << 20  # tensors without versions are compared up to this size
-_IGNORED = ("_modules", "_flat_weights", "forward")
+_IGNORED = ("_modules", "_flat_weights", "_flat_weight_refs", "forward")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterator
 from dataclasses import dataclass
+from types import CellType, FunctionType
 from typing import Any
 
 import torch
@@ -51,6 +52,7 @@ class NetworkCopy:
 
 def copy_network(model: nn.Module) -> NetworkCopy:
     """Copy a network without its weights. The copy holds no reference to the original weight memory."""
+    _refuse_closures(model)
     members = list(_list_members(model))
     shared = _find_shared_memory(model)
     members = [member for member in members if id(member[2]) not in shared]
@@ -104,6 +106,34 @@ def copy_network(model: nn.Module) -> NetworkCopy:
         unstored=frozenset(unstored),
         pinned_bytes=pinned,
     )
+
+
+def _refuse_closures(model: nn.Module) -> None:
+    """Raise an error if a function on a module uses a module of the network: a copy would use the original one."""
+    nested = {id(part) for module in model.modules() if isinstance(module, StreamedModule) for part in module.modules()}
+    modules = {id(module) for module in model.modules()} - nested
+    for prefix, module in model.named_modules():
+        if id(module) not in modules:
+            continue
+        for name, value in module.__dict__.items():
+            for function in value.values() if isinstance(value, dict) else (value,):
+                if not isinstance(function, FunctionType):
+                    continue
+                cells = [_get_cell(cell) for cell in function.__closure__ or ()]
+                used = [*cells, *(getattr(cell, "__self__", None) for cell in cells), *(function.__defaults__ or ())]
+                if any(id(item) in modules for item in used if item is not None):
+                    raise TesseraError(
+                        f"a function on the network uses a module of the network: {prefix or type(model).__name__}",
+                        got=name,
+                        do="make it a method, or get the module from an argument",
+                    )
+
+
+def _get_cell(cell: CellType) -> Any:
+    try:
+        return cell.cell_contents
+    except ValueError:  # empty
+        return None
 
 
 def _find_shared_memory(model: nn.Module) -> set[int]:

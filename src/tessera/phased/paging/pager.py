@@ -31,6 +31,8 @@ from tessera.phased.store.layout import PhaseLayout
 from tessera.phased.store.reader import PhaseLoad, PhaseReader
 from tessera.phased.store.weights_file import StoredTensor
 
+MAX_LEARNT_VISITS = 16  # visits of every phase, on average, after which the learning of the order ends
+
 
 class PagedPhase:
     """A phase, and its state: not in memory, being loaded (`loading`), or loaded (`loaded`)."""
@@ -108,6 +110,7 @@ class Pager:
         self._closed = False
         self._hold: AbstractContextManager[None] | None = None
         self._entered = 0.0
+        self._learnt = 0  # phases entered since the last end of a pass
         self._last: tuple[int, int] = (-1, -1)  # indices of the last two phases entered
         self.phases: list[PagedPhase] = []
         for index, (units, layout) in enumerate(zip(plan.groups, plan.layouts, strict=True)):
@@ -192,6 +195,7 @@ class Pager:
         with self._lock:
             self.leave()
             self.counts.passes += 1
+            self._learnt = 0
             if self._ahead and not self._closed:
                 self._load_ahead(self._predict(self._last[1]))
 
@@ -227,6 +231,9 @@ class Pager:
 
     def _learn(self, phase: PagedPhase) -> None:
         before, last = self._last
+        self._learnt += 1
+        if self._learnt > MAX_LEARNT_VISITS * (len(self.phases) + 1):  # a method that never calls the network's forward
+            self.learning = False
         if last >= 0:
             self._next[last] = self._next_after[before, last] = phase.index
         self._last = (last, phase.index)
@@ -394,6 +401,8 @@ class Pager:
                 with torch.inference_mode(False), torch.no_grad():
                     slot.set_tensor(slot.tensor.detach().clone())
                 slot.owner = None
+                if self._mapped is not None:
+                    self._mapped.keep_pages(phase.layout)
 
     def _take_hold(self) -> None:
         self._drop_hold()

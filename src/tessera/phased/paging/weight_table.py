@@ -237,6 +237,34 @@ class WeightTable(dict[str, Any]):
         self.slots.pop(name, None)
         super().__delitem__(name)
 
+    def update(self, *args: Any, **kwargs: Any) -> None:
+        for name, value in dict(*args, **kwargs).items():
+            self[name] = value
+
+    def setdefault(self, name: str, default: Any = None) -> Any:
+        if name not in self:
+            self[name] = default
+        return self[name]
+
+    def pop(self, name: str, *default: Any) -> Any:
+        if name not in self and default:
+            return default[0]
+        value = self[name]
+        del self[name]
+        return value
+
+    def popitem(self) -> tuple[str, Any]:
+        name = next(reversed(self))
+        return name, self.pop(name)
+
+    def clear(self) -> None:
+        self.slots.clear()
+        super().clear()
+
+    def __ior__(self, other: Any) -> WeightTable:  # type: ignore[override,misc]
+        self.update(other)
+        return self
+
     def __reduce__(self) -> NoReturn:
         raise TesseraError(
             "a PhasedModel cannot be copied or pickled", do="save its state_dict(), or create another PhasedModel"
