@@ -228,7 +228,9 @@ def _expand_convolutions(
     ]
     if tables and (conflicts := [name for name in shape_axes if name in axes]):
         raise TesseraError(
-            "table defines the shapes of the convolutions", got=", ".join(conflicts), do="omit these parameters"
+            "shape parameters cannot be combined with `table`, which defines the shapes",
+            got=", ".join(conflicts),
+            do="omit these parameters, or omit `table`",
         )
     if layers and not tables:
         raise TesseraError("layers requires table", got=", ".join(layers), do="name a model with table")

@@ -337,7 +337,7 @@ def _split_leaves(leaves: Sequence[Any], parts: int) -> list[list[Any]] | None:
 
 
 def _join(results: Sequence[Any], samples: Sequence[int]) -> Any:
-    """Concatenate the results of the parts of a mini-batch, which have `samples` samples."""
+    """Concatenate the results of the parts of a mini-batch; `samples` has the number of samples of each part."""
     flat = [pytree.tree_flatten(result) for result in results]
     if any(structure != flat[0][1] for _, structure in flat):
         raise ValueError("the results of the parts have different structures")

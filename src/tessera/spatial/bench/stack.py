@@ -75,11 +75,11 @@ class StackSteps:
             with torch.no_grad():
                 stack(make_input())
 
-        def run_both() -> None:
+        def run_forward_backward() -> None:
             stack.zero_grad(set_to_none=True)
             stack(make_input()).square().mean().backward()
 
-        return run_both if self.backward else forward
+        return run_forward_backward if self.backward else forward
 
 
 def _get_memory_format(channels_last: bool) -> torch.memory_format:

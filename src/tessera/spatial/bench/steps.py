@@ -118,12 +118,12 @@ class ComputeSteps:
         leaf = pixels.requires_grad_()
         grad = torch.randn_like(function(leaf).detach())
 
-        def run_both() -> None:
+        def run_forward_backward() -> None:
             leaf.grad = None
             self._module.zero_grad(set_to_none=True)
             torch.autograd.backward(function(leaf), grad)
 
-        return run_both
+        return run_forward_backward
 
     def _sum_gradients(self) -> None:
         weights = list(self._module.parameters())
