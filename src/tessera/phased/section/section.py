@@ -58,7 +58,7 @@ def _build_cards(records: Sequence[Record]) -> list[Card]:
 
 
 def build_timeline_section(records: Sequence[Record]) -> Section | None:
-    """Return the timeline of the case whose I/O and compute times are closest; None if no case has a drawable profile."""
+    """Return the timeline of the case whose I/O and compute times are closest; None if no profile can be drawn."""
     drawable = [
         r for r in records if (p := get_profile(r)) is not None and len(p.events) <= MAX_TIMELINE_EVENTS and p.devices
     ]
