@@ -530,3 +530,12 @@ def test_functions_that_use_modules_of_the_original_are_refused():
 
     with pytest.raises(TesseraError, match="uses a module of the network"):
         PhasedModel(Closes())
+
+
+def test_a_compiled_network_uses_the_loaded_weights():
+    model, x = nn.Sequential(nn.Linear(8, 8), nn.Linear(8, 8)).eval(), torch.randn(2, 8)
+    plain = copy.deepcopy(model)
+    with open_small(torch.compile(model, backend="eager")) as phased:
+        with torch.no_grad():
+            model[0].weight.zero_()
+        assert_same(phased, plain, x)

@@ -113,7 +113,7 @@ def _refuse_closures(model: nn.Module) -> None:
     nested = {id(part) for module in model.modules() if isinstance(module, StreamedModule) for part in module.modules()}
     modules = {id(module) for module in model.modules()} - nested
     for prefix, module in model.named_modules():
-        if id(module) not in modules:
+        if id(module) not in modules or "_orig_mod" in module._modules:  # the copy of a compiled module compiles anew
             continue
         for name, value in module.__dict__.items():
             for function in value.values() if isinstance(value, dict) else (value,):

@@ -51,6 +51,8 @@ _ANSWERS: dict[Any, Any] = {
     torch.get_device: -1,
 }
 
+CHECKSUM_VALUES = 1 << 16  # values that are converted at once
+
 
 class SlotOwner(Protocol):
     """The protocol of an object that loads weights."""
@@ -202,12 +204,16 @@ def build_lazy_tensor(slot: WeightSlot) -> Tensor:
 
 def compute_checksum(value: Tensor) -> int:
     """Return the sum of the values of a dense tensor as integers."""
-    kind = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}.get(value.dtype.itemsize)
-    value = value.detach()
-    if value.is_complex():
-        value, kind = torch.view_as_real(value), torch.int32 if value.dtype.itemsize == 8 else torch.int64
+    kind = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64, 16: torch.int64}.get(value.dtype.itemsize)
+    if kind is None or not value.numel():
+        return 0
     with torch.no_grad():
-        return 0 if kind is None else int(value.view(kind).sum())
+        value = value.detach().as_strided((value.numel(),), (1,)).view(kind)
+        parts = torch.split(value, CHECKSUM_VALUES)
+        total = 0
+        for part in parts:
+            total += int(part.sum())  # converts the part to int64
+        return total
 
 
 def _load(value: Any) -> Any:
