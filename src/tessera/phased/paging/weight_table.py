@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NoReturn, Protocol
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -50,8 +51,6 @@ _ANSWERS: dict[Any, Any] = {
     Tensor.get_device: -1,
     torch.get_device: -1,
 }
-
-CHECKSUM_VALUES = 1 << 16  # values that are converted at once
 
 
 class SlotOwner(Protocol):
@@ -203,17 +202,12 @@ def build_lazy_tensor(slot: WeightSlot) -> Tensor:
 
 
 def compute_checksum(value: Tensor) -> int:
-    """Return the sum of the values of a dense tensor as integers."""
+    """Return the sum of the values of a dense tensor as integers that wrap around; NumPy sums without a copy."""
     kind = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64, 16: torch.int64}.get(value.dtype.itemsize)
     if kind is None or not value.numel():
         return 0
-    with torch.no_grad():
-        value = value.detach().as_strided((value.numel(),), (1,)).view(kind)
-        parts = torch.split(value, CHECKSUM_VALUES)
-        total = 0
-        for part in parts:
-            total += int(part.sum())  # converts the part to int64
-        return total
+    integers = value.detach().as_strided((value.numel(),), (1,)).view(kind).numpy()
+    return int(np.add.reduce(integers, dtype=integers.dtype))
 
 
 def _load(value: Any) -> Any:
