@@ -6,7 +6,7 @@
     python benchmarks/halo.py --only network     ResNet-50, forward and backward: time, and peak memory of a rank
     python benchmarks/halo.py --only networks    public networks on 2 ranks and unsplit: time, peak memory, overhead
     python benchmarks/halo.py --only planner     predicted beside measured steps on 1, 2 and 4 ranks; published figures
-    python benchmarks/halo.py --only zoo         public networks on split images: exactness (half an hour)
+    python benchmarks/halo.py --only zoo         public networks on split images: exactness (long; resumable)
     python benchmarks/halo.py --only wide        halos for 1, 2, 4, 8 convolutions, two hosts with 1 ms latency
     python benchmarks/halo.py --two-hosts        two network namespaces with a slow link: the hidden share
 

@@ -19,7 +19,7 @@ from typing import Any
 
 from parts import limit_to_two_cores
 
-from halo.zoo import _prepare_environment
+from halo.zoo import prepare_environment
 
 WORKER = Path(__file__).with_name("networks_worker.py")
 GIB, MIB = 1 << 30, 1 << 20
@@ -42,7 +42,7 @@ OVERHEAD_SIZE, OVERHEAD_STEPS = 64, 60
 
 
 def run(say: Callable[[str], None], *, small: bool = False) -> dict[str, Any]:
-    python = _prepare_environment(say)
+    python = prepare_environment(say)
     cases, rounds = (SMALL_CASES, 2) if small else (CASES, ROUNDS)
     with limit_to_two_cores():
         times = _measure_times(python, cases, rounds, say)

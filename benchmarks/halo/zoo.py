@@ -40,7 +40,7 @@ TIME_LIMIT_SECONDS = 240.0  # without a result
 
 
 def run(say: Callable[[str], None]) -> dict[str, Any]:
-    python = _prepare_environment(say)
+    python = prepare_environment(say)
     missing = _run_networks(python, say)
     results = _read_partial_results()
     PARTIAL_RESULTS.unlink()
@@ -73,7 +73,7 @@ def _is_bad(result: dict[str, Any]) -> bool:
     return result["verdict"] in ("wrong", "crashed")
 
 
-def _prepare_environment(say: Callable[[str], None]) -> Path:
+def prepare_environment(say: Callable[[str], None]) -> Path:
     """Install the packages, without their dependencies, beside the torch of this interpreter."""
     python = ENVIRONMENT / "bin" / "python"
     done = ENVIRONMENT / "installed"

@@ -37,7 +37,7 @@ examples:
   tessera halo scale --workers 4 --model unet --image-size 512 --inference --machine host
   tessera halo scale --workers 4 --mesh 2x1x2 --model nets:make_unet3d --in-channels 1 --image-size 96x96x96
   tessera halo scale --machine host --ranks 1,2 --image-size 1024
-  tessera halo scale --machine cluster.toml --ranks 1..4096 --image-size 16384 --model resnet50 -o scaling.html
+  tessera halo scale --machine cluster.toml --ranks 1..256 --image-size 16384 --model resnet50 -o scaling.html
   tessera halo scale --machine host --network 12.5e9,2e-6 --ranks 1..64 --measure 1,2,4 -o scaling.svg
 
 A model is a registered name (`tessera list models`), module:callable (timm.models:resnet50) or file.py:callable.
