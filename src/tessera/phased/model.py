@@ -93,7 +93,7 @@ class PhasedModel(StreamedModule):
         verify: compare the first pass with the plain network, which holds all weights in memory meanwhile.
         independent_samples: for schedule "data-parallel": the network computes every sample of a mini-batch without
             the other samples, so that a mini-batch can be split over the devices. By default, it is split only if an
-            analysis of the traced network shows this.
+            analysis of the operators of the first mini-batch shows this.
 
     Close a model with `close()` or a `with` block.
     """
@@ -255,8 +255,7 @@ class PhasedModel(StreamedModule):
         _wrap_forward(network.model, self._run_in_pass)
         self._splitter: SampleSplitter | None = None
         if self.traits.computes_together == "always" and self.devices > 1:
-            promised = self._independent_samples
-            self._splitter = SampleSplitter(model, network.model, self.devices, promised=promised)
+            self._splitter = SampleSplitter(self.devices, promised=self._independent_samples)
         cpus = get_available_cpus()
         several = self.traits.several_devices
         self._lockstep = Lockstep(

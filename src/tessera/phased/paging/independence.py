@@ -17,11 +17,8 @@ from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
 from tessera.errors import TesseraError, get_first_line
-from tessera.phased.network.graph import trace_model
-from tessera.phased.network.programs import PhasedNetwork
-from tessera.phased.network.samples import find_moved_samples, find_sample_mixing
-from tessera.phased.network.skeleton import build_skeleton
 from tessera.phased.paging.output_comparison import compute_difference
+from tessera.phased.paging.sample_tracking import SampleTracker
 from tessera.phased.paging.weight_table import StreamedModule, WeightSlot
 
 Call = tuple[tuple[Any, ...], Mapping[str, Any]]
@@ -200,29 +197,22 @@ class SplitCalls:
 
 
 class SampleSplitter:
-    """Splits the samples of mini-batches over devices, if that is known to give the same result.
+    """Splits the samples of mini-batches over devices, if that gives the same result.
 
-    It is known from an analysis of the traced network (`model`), or because the user says so (`promised`): then the
-    first mini-batch of every kind is computed whole as well, and a difference is an error. Other mini-batches are not
-    split; `reason` says why.
+    The first mini-batch of every kind is computed whole and split, and the results are compared. Unless the user has
+    stated that samples are independent (`promised`), a `SampleTracker` watches the whole computation, so that the
+    decision does not depend on values. Mini-batches that may mix samples are not split; `reason` says why.
     """
 
-    def __init__(self, model: nn.Module, network: nn.Module, parts: int, *, promised: bool) -> None:
+    def __init__(self, parts: int, *, promised: bool) -> None:
         self._parts, self._promised = parts, promised
-        self._refused: dict[str, str] = {}  # kind of a call -> why it is not split
-        self._probed: set[str] = set()
-        self._network: PhasedNetwork | None = None
-        self._state = StateSnapshot(network, generators=False)
+        self._analysed: set[str] = set()  # kinds of calls
+        self._state: StateSnapshot | None = None
         self.reason = ""
-        if not promised:
-            try:
-                self._network, self.reason = _trace(model)
-            except TesseraError as error:
-                self.reason = str(error)
 
     def split_calls(self, calls: Sequence[Call], network: nn.Module, run: Callable[[Call], Any]) -> SplitCalls | None:
         """Return the mini-batches in parts; None if one of them cannot be split."""
-        if not self._promised and (self.reason or not self._is_unchanged(network)):
+        if self.reason or not self._is_unchanged(network):
             return None
         split = [self._split(call, network, run) for call in calls]
         if any(parts is None for parts in split):
@@ -252,63 +242,47 @@ class SampleSplitter:
         self.reason = reason
 
     def _is_unchanged(self, network: nn.Module) -> bool:
-        """Return whether all attributes are as they were traced: the analysis saw one way through the network."""
+        """Return whether all attributes are as they were analysed: the analysis saw one way through the network."""
+        if self._promised or self._state is None:
+            return True
         if name := self._state.find_change(StateSnapshot(network, generators=False)):
             self.reason = f"{name} has changed since the network was analysed"
         return not self.reason
 
     def _split(self, call: Call, network: nn.Module, run: Callable[[Call], Any]) -> list[Call] | None:
         leaves, structure = pytree.tree_flatten(call)
-        key = describe_call(call, network)
         parts = _split_leaves(leaves, self._parts)
         if parts is None:
             return None
         calls: list[Call] = [pytree.tree_unflatten(part, structure) for part in parts]
-        if self._network is not None:
-            if key not in self._refused:
-                self._refused[key] = _find_obstacle(self._network, call)
-            return None if self._refused[key] else calls
-        if key not in self._probed:
-            self._probe(call, calls, run)
-            self._probed.add(key)
+        key = describe_call(call, network)
+        if key not in self._analysed:
+            if obstacle := self._find_obstacle(call, calls, run):
+                self.refuse(obstacle)
+                return None
+            self._analysed.add(key)
+            if self._state is None and not self._promised:
+                self._state = StateSnapshot(network, generators=False)
         return calls
 
-    def _probe(self, call: Call, parts: list[Call], run: Callable[[Call], Any]) -> None:
-        copies = pytree.tree_map(lambda v: v.clone() if isinstance(v, Tensor) else v, (call, parts))
-        whole = run(copies[0])
+    def _find_obstacle(self, call: Call, parts: list[Call], run: Callable[[Call], Any]) -> str:
+        """Return why a mini-batch cannot be split; empty if it can."""
+        whole_call, part_calls = pytree.tree_map(lambda v: v.clone() if isinstance(v, Tensor) else v, (call, parts))
+        if self._promised:
+            whole = run(whole_call)
+        else:
+            tensors = [value for value in pytree.tree_leaves(whole_call) if isinstance(value, Tensor)]
+            tracker = SampleTracker(tensors, _count_samples(call))
+            with tracker.watch():
+                whole = run(whole_call)
+            if obstacle := tracker.find_obstacle(whole):
+                return obstacle
         try:
-            split = _join([run(part) for part in copies[1]], [_count_samples(part) for part in parts])
+            split = _join([run(part) for part in part_calls], [_count_samples(part) for part in parts])
         except Exception as error:  # a network may refuse parts of a mini-batch in any way
-            raise _build_split_error(get_first_line(error)) from error
+            return get_first_line(error)
         difference = compute_difference(split, whole, by_feature=True)
-        if not difference <= MAX_SPLIT_DIFFERENCE:
-            raise _build_split_error(f"the results of the parts differ by {difference:.1e}")
-
-
-def _trace(model: nn.Module) -> tuple[PhasedNetwork | None, str]:
-    """Trace a network, and return why its samples may not be independent (empty if they are)."""
-    for name, module in model.named_modules():
-        if module._forward_hooks or module._forward_pre_hooks or "forward" in vars(module):
-            return None, f"{name or type(model).__name__} has hooks, or a `forward` set on the instance"
-    skeleton = build_skeleton(model)
-    python_state = random.getstate()
-    try:
-        with torch.random.fork_rng([]):
-            network = PhasedNetwork(skeleton=skeleton, graph=trace_model(skeleton), parts=(), widen=False)
-    finally:
-        random.setstate(python_state)
-    mixing = find_sample_mixing(network)
-    for module in skeleton.model.modules():  # the analysis needs no values
-        for name, value in module._buffers.items():
-            module._buffers[name] = None if value is None else value.to("meta")
-    return network, mixing
-
-
-def _find_obstacle(network: PhasedNetwork, call: Call) -> str:
-    try:
-        return find_moved_samples(network, network.bind_arguments(*call))
-    except TesseraError as error:
-        return str(error)
+        return "" if difference <= MAX_SPLIT_DIFFERENCE else f"the results of the parts differ by {difference:.1e}"
 
 
 def _build_split_error(reason: str) -> TesseraError:
