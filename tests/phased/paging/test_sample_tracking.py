@@ -52,6 +52,9 @@ INDEPENDENT = {
     "channels last norm": (lambda x: F.layer_norm(x.permute(0, 2, 3, 1), (4,)).permute(0, 3, 1, 2), IMAGE),
     "class token": (lambda x: torch.cat([TABLE[:1].expand(len(x), 1, -1), x + TABLE], 1)[:, 0], TOKENS),
     "last token": (pool_last, TOKENS),
+    "mask by index": (lambda x: x[torch.arange(len(x))[:, None, None], torch.arange(5)[None, :, None]], TOKENS),
+    "hardswish": (lambda x: F.hardswish(x, inplace=True), ROWS),
+    "channels last pool": (lambda x: F.adaptive_avg_pool2d(x.contiguous(memory_format=torch.channels_last), 1), IMAGE),
     "einsum": (lambda x: torch.einsum("bij,bkj->bik", x, x), TOKENS),
     "linear": (nn.Linear(8, 3), TOKENS),
     "chunk and stack": (lambda x: torch.stack(x.chunk(2, -1), 1), ROWS),
@@ -88,6 +91,8 @@ DEPENDENT = {
     "branch of an unsplit input": (lambda x, y: x if y.sum() > 0 else -x, ROWS, (3,)),
     "expanded samples": (lambda x: (x[:, None] - x[None]).sum(1), ROWS),
     "picked samples": (lambda x: x[torch.arange(len(x)).flip(0)], ROWS),
+    "samples of other rows": (lambda x: x[torch.arange(len(x))[:, None], x.argsort(0)], ROWS[:1] * 2),
+    "rows of a matrix": (lambda x: x.as_strided((SAMPLES, 8), (1, SAMPLES)), ROWS),
     "scattered samples": (lambda x: x.index_put((torch.tensor([0]),), x[1:2]), ROWS),
     "cumulative": (lambda x: x.cumsum(0), ROWS),
 }

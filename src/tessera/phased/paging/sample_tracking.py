@@ -60,6 +60,7 @@ class _Call:
         self.arguments = {**defaults, **dict(zip(names, args, strict=False)), **kwargs}
         self.tracker, self.samples = tracker, tracker.samples
         self.tensors = [value for value in pytree.tree_leaves(list(self.arguments.values())) if _is_tensor(value)]
+        self.strides = [tensor.stride() if tensor.layout == torch.strided else () for tensor in self.tensors]
         self.outputs: list[Tensor] = []
 
     def __getitem__(self, name: str) -> Any:
@@ -146,13 +147,13 @@ class SampleTracker(TorchDispatchMode):  # type: ignore[no-untyped-call]
         except SamplesMixed as error:
             self.obstacle = f"{_get_name(func)}: {error}"
             return func(*args, **kwargs)
-        shapes = [tuple(tensor.shape) for tensor in call.tensors]
+        shapes = [tensor.shape for tensor in call.tensors]
         result = func(*args, **kwargs)
         if not dims:
             return result
         call.outputs = [value for value in pytree.tree_leaves(result) if isinstance(value, Tensor)]
         try:
-            if shapes != [tuple(tensor.shape) for tensor in call.tensors]:
+            if shapes != [tensor.shape for tensor in call.tensors]:
                 raise SamplesMixed("the shape of an argument is changed")
             for tensor, dim in zip(call.outputs, _follow(func, call, dims), strict=True):
                 if dim is not None:
@@ -200,7 +201,7 @@ def _follow(func: Any, call: _Call, dims: Sequence[SampleDim]) -> Sequence[Sampl
     if name in SHAPE_ONLY:
         return [None] * len(call.outputs)
     if not call.outputs or name in READS_VALUES:
-        raise SamplesMixed("Python code reads values of the inputs")
+        raise SamplesMixed("a branch on values of the samples")
     if all(dim.dim is None for dim in dims):
         return [UNSPLIT] * len(call.outputs)
     rule = RULES.get(name.removesuffix("_") if func._schema.is_mutable else name)
@@ -270,7 +271,7 @@ def _join(call: _Call, tensors: Sequence[Tensor], rank: int) -> SampleDim:
 
 @register(
     "masked_fill where clamp addcmul addcdiv lerp bitwise_and bitwise_or bitwise_not logical_not complex "
-    "polar _to_copy clone alias detach lift_fresh fill zero nan_to_num native_dropout view_as_real"
+    "hardswish polar _to_copy clone alias detach lift_fresh fill zero nan_to_num native_dropout view_as_real"
 )
 def follow_pointwise(call: _Call) -> SampleDim:
     rank = max(tensor.dim() for tensor in call.tensors)
@@ -289,6 +290,17 @@ def follow_view(call: _Call) -> SampleDim:
         if inside and shape[at] > 1 and before % outside == 0 and after % inside == 0:
             return SampleDim(at, after // inside, before // outside)
     raise SamplesMixed("samples are merged with another dim")
+
+
+@register("as_strided")
+def follow_strides(call: _Call) -> SampleDim:
+    """Strides that change only in dims of size 1, as in pooling of channels-last images."""
+    samples, shape = _get_samples(call), call["self"].shape
+    before = [stride for stride, size in zip(call.strides[0], shape, strict=True) if size > 1]
+    after = [stride for stride, size in zip(call["stride"], call["size"], strict=True) if size > 1]
+    if list(shape) != list(call["size"]) or before != after or call["storage_offset"] not in (None, 0):
+        raise SamplesMixed("the layout in memory is changed")
+    return samples
 
 
 @register("expand repeat")
@@ -334,7 +346,7 @@ def follow_removed_dim(call: _Call) -> SampleDim:
     return samples.move(samples.index - (removed < samples.index))
 
 
-@register("slice split split_with_sizes chunk narrow unfold roll flip")
+@register("slice split unsafe_split split_with_sizes chunk narrow unfold roll flip")
 def follow_kept_dims(call: _Call) -> SampleDim:
     """Operators that change the order or the number of entries along a dim: not along the samples."""
     samples = _get_samples(call)
@@ -554,12 +566,19 @@ def follow_index(call: _Call) -> SampleDim:
     if samples.index in places:
         own = indices[samples.index]
         counts = torch.arange(call.samples, device=own.device)
-        if samples != SampleDim(samples.dim) or call.get_dim(own) is not None or not torch.equal(own.long(), counts):
+        plain = samples == SampleDim(samples.dim) and call.get_dim(own) is None
+        if not plain or not torch.equal(own.flatten().long(), counts):
             raise SamplesMixed("samples are selected")
-        others = [index for index in given if index is not own]
-        if any(index.dim() != 1 or (len(index) > 1 and not _has_samples(call, index)) for index in others):
-            raise SamplesMixed("samples are selected")
-        return SampleDim(start)
+        joined = SampleDim(own.shape.index(call.samples) + rank - own.dim())
+        for index in given:
+            if index is own:
+                continue
+            if _has_samples(call, index):
+                if _join(call, [index], rank) != joined:
+                    raise SamplesMixed("samples of the arguments lie in different dims")
+            elif index.dim() >= rank - joined.index:
+                call.require_same(index, joined.index - rank, joined)
+        return joined.move(start + joined.index)
     if any(_has_samples(call, index) for index in given):
         raise SamplesMixed("samples select entries of other samples")
     if together and start > samples.index:
