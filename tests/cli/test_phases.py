@@ -82,10 +82,8 @@ def test_options_take_several_values(capsys):
         (["--launches", "0"], "launches: got 0"),
         (["--schedule", "resident", "--advise"], "--advise applies only to schedules that stream weights"),
         (["--profile", "--profile-dir", "/dev/null/here"], "cannot write the profile: Not a directory"),
-        (
-            ["--workers", "processes", "--schedule", "all"],
-            "schedule sequential and overlapped and data-parallel and resident does not support",
-        ),
+        (["--workers", "processes"], "--workers was removed: got 'processes'; leave it out: devices are threads"),
+        (["--activations", "64MB"], "--activations was removed: got '64MB'; lower --batches-per-step"),
         (["--ranks", "2"], "unrecognized arguments: --ranks"),
     ],
 )

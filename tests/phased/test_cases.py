@@ -86,12 +86,6 @@ def test_the_store_follows_from_the_weights_file():
             {"budget": "1MB", "schedule": "resident"},
             "--weight-budget applies only to schedules that stream weights: got 'resident'",
         ),
-        (
-            {"workers": "processes", "schedule": "overlapped"},
-            "schedule overlapped does not support --workers processes",
-        ),
-        ({"workers": "processes", "activations": "1MB"}, "keep activations in shared memory"),
-        ({"activations": "few"}, "invalid size in bytes"),
         ({"image_size": 64}, "--image-size applies only to --model: got 'chain'"),
         ({"weights": "file"}, "--weights applies only to --model: got 'chain'"),
         ({"dsise": 3}, "did you mean dsize"),

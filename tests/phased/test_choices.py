@@ -1,4 +1,4 @@
-"""Tests of schedules, stores and workers: their traits are complete, and code reads traits instead of names."""
+"""Tests of schedules and stores: their traits are complete, and code reads traits instead of names."""
 
 from __future__ import annotations
 
@@ -6,22 +6,17 @@ import ast
 import subprocess
 import sys
 from pathlib import Path
-from pkgutil import resolve_name
 
 import pytest
 
 import tessera.phased
-from tessera.phased.choices import DEFAULT_SCHEDULES, SCHEDULES, STORES, WORKER_KINDS
+from tessera.phased.choices import DEFAULT_SCHEDULES, SCHEDULES, STORES
 
 SOURCE = Path(tessera.phased.__file__).parent
 
 
 @pytest.mark.parametrize("traits", SCHEDULES.values(), ids=SCHEDULES)
-def test_a_schedule_has_an_implementation_and_consistent_traits(traits):
-    schedule = resolve_name(traits.implementation)
-    assert callable(schedule.run)
-    assert callable(schedule.close)
-    assert traits.process_step is None or callable(resolve_name(traits.process_step))
+def test_a_schedule_has_consistent_traits(traits):
     least, most = traits.count_buffers(2)
     assert 0 <= least <= most
     assert traits.several_devices or traits.computes_together == "never"
@@ -39,8 +34,8 @@ def test_listing_the_choices_imports_no_torch():
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
 
 
-def test_no_code_compares_names_of_schedules_stores_or_workers():
-    names = {*SCHEDULES, *STORES, *WORKER_KINDS}
+def test_no_code_compares_names_of_schedules_or_stores():
+    names = {*SCHEDULES, *STORES}
     for path in SOURCE.rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.Compare):

@@ -43,7 +43,6 @@ def test_a_budget_of_the_largest_layer_suffices(schedule):
     [
         ("unknown schedule.*did you mean phased", {"schedule": "phase"}),
         ("unknown weight store", {"store": "tape"}),
-        ("unknown kind of workers", {"workers": "fibres"}),
         ("invalid size in bytes", {"budget": "many"}),
         ("invalid size in bytes", {"budget": 0}),
         ("unknown dtype for stored weights", {"dtype": "int8"}),
@@ -51,10 +50,8 @@ def test_a_budget_of_the_largest_layer_suffices(schedule):
         ("invalid number of devices", {"devices": 0}),
         ("invalid number of threads", {"threads": 0}),
         ("cold=True does not support store='host'", {"store": "host", "cold": True}),
-        (
-            "schedule 'overlapped' does not support workers='processes'.*'phased' or 'sharded'",
-            {"schedule": "overlapped", "workers": "processes"},
-        ),
+        ("`workers` was removed: devices are threads", {"schedule": "phased", "workers": "processes"}),
+        ("`activations` was removed: pass fewer mini-batches", {"activations": "1MB"}),
         ("`phases` names no module with weights.*did you mean layers.2", {"phases": ["layers.22"]}),
         ("`phases` is empty", {"phases": []}),
         ("`directory` has no effect, because no file is written", {"store": "host", "directory": "/tmp"}),
@@ -63,6 +60,11 @@ def test_a_budget_of_the_largest_layer_suffices(schedule):
 )
 def test_invalid_options_are_errors(match, options):
     check_refused(match, **options)
+
+
+def test_an_unknown_argument_is_a_type_error():
+    with pytest.raises(TypeError, match="unexpected keyword argument 'bugdet'"):
+        PhasedModel(build_chain(), bugdet="1MB")
 
 
 def test_networks_that_cannot_be_streamed_are_errors():

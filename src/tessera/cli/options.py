@@ -186,6 +186,15 @@ def make_renamed_option(old: str, new: str) -> Option:
     return Option(name=f"moved_{old.strip('-')}", option=old, hidden=True, check=raise_error)
 
 
+def make_removed_option(old: str, do: str) -> Option:
+    """Declare the hidden name of a removed option; its use raises an error that says what to do instead."""
+
+    def raise_error(value: object) -> None:
+        raise TesseraError(f"{old} was removed", got=value, do=do)
+
+    return Option(name=f"removed_{old.strip('-')}", option=old, hidden=True, check=raise_error)
+
+
 def add_options(parser: argparse.ArgumentParser, options: Iterable[Option]) -> None:
     """Add declared options to a parser, under the headings of their groups."""
     declared = tuple(options)

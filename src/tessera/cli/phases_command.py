@@ -27,6 +27,7 @@ from tessera.cli.options import (
     get_launches,
     make_fixed_sampling,
     make_launch,
+    make_removed_option,
     make_renamed_option,
     omit_options,
 )
@@ -96,6 +97,8 @@ OPTIONS = (
     *omit_options(WORKER_OPTIONS, "threads"),
     *adapt_options(STORE_OPTIONS, store={"check": check_store_path}),
     make_renamed_option("--results", "--store"),
+    make_removed_option("--workers", "leave it out: devices are threads"),
+    make_removed_option("--activations", "lower --batches-per-step or --batch-size"),
     *RUN_OPTIONS,
     *OUTPUT_OPTIONS,
 )

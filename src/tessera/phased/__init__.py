@@ -12,7 +12,6 @@ _MODULES = {
     "MatrixChain": "tessera.phased.chain",
     "Phase": "tessera.phased.plan",
     "PhasedModel": "tessera.phased.model",
-    "WeightStream": "tessera.phased.memory.stream",
     "write_weights": "tessera.phased.weights",
 }
 

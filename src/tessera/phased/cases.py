@@ -10,7 +10,7 @@ from tessera.axes import Axes, Axis, Option, parse_bool, parse_int, split_list
 from tessera.errors import TesseraError, suggest_similar
 from tessera.launch import LaunchConfig
 from tessera.models import MODELS, get_image_size
-from tessera.phased.choices import SCHEDULES, STORES, WEIGHT_DTYPES, WORKER_KINDS, parse_bytes
+from tessera.phased.choices import SCHEDULES, STORES, WEIGHT_DTYPES, parse_bytes
 from tessera.results.record import Case
 
 CHAIN = "chain"
@@ -131,26 +131,8 @@ AXES = Axes(
             help="working memory for weights, for example 256MB",
             default_text="a quarter of the weights, at least two layers",
         ),
-        Axis(
-            name="activations",
-            several=True,
-            metavar="SIZE",
-            check=parse_bytes,
-            group=GROUP_STREAMING,
-            help="memory for activations between phases, for example 64MB; the rest is written to disk",
-            default_text="all in memory",
-        ),
         _declare_count(
             "threads", "threads per device", several=False, default=1, in_key="unless_default", group="workers"
-        ),
-        Axis(
-            name="workers",
-            choices=tuple(WORKER_KINDS),
-            several=True,
-            default="threads",
-            in_key="unless_default",
-            group=GROUP_STREAMING,
-            help="implementation of the devices",
         ),
     ),
 )
@@ -170,8 +152,7 @@ def cases(names: Sequence[str] = (CHAIN,), **axes: Sequence[Any]) -> list[Case]:
     """Return the cases of the networks: for each network, every combination of the values of its applicable axes.
 
     `chain` is the matrix chain; other names are models or `module:callable`. Without `budget` a case has working memory
-    for a quarter of its weights, and at least for two of its largest layers. Without `activations`, no activations are
-    written to a scratch file.
+    for a quarter of its weights, and at least for two of its largest layers.
 
     >>> [case.key for case in cases(schedule=["phased", "resident"], dsize=[64])]
     ['phases/chain[batch_size=32,batches_per_step=100,devices=2,dsize=64,dtype=float16,num_layers=3,schedule=phased,\
@@ -220,18 +201,6 @@ def _check_combinations(axes: Mapping[str, Sequence[Any]]) -> None:
             allowed="1",
             do=f"choose --schedule {' or '.join(several)}",
         )
-    if any(WORKER_KINDS[name].separate_processes for name in axes.get("workers", ())):
-        unsupported = [traits.name for traits in schedules if not traits.supports_processes]
-        if unsupported:
-            supported = [name for name, traits in SCHEDULES.items() if traits.supports_processes]
-            raise TesseraError(
-                f"schedule {' and '.join(unsupported)} does not support --workers processes",
-                do=f"choose --schedule {' or '.join(supported)}",
-            )
-        if axes.get("activations"):
-            raise TesseraError(
-                "--activations does not apply to --workers processes, which keep activations in shared memory"
-            )
 
 
 def check_streaming_options(options: Sequence[str], schedules: Sequence[str]) -> None:

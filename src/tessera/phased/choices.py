@@ -1,7 +1,4 @@
-"""Schedules, weight stores and workers that a user can choose, and parsing of sizes. Imports no torch.
-
-To add a schedule, write its class in a file of `schedules/` and add one `ScheduleTraits` to `SCHEDULES`.
-"""
+"""Schedules and weight stores that a user can choose, and parsing of sizes. Imports no torch."""
 
 from __future__ import annotations
 
@@ -9,7 +6,7 @@ import re
 
 from tessera.errors import TesseraError, suggest_similar
 from tessera.phased.traits import WEIGHT_DTYPES as WEIGHT_DTYPES
-from tessera.phased.traits import ScheduleTraits, WeightStoreTraits, WorkerTraits
+from tessera.phased.traits import ScheduleTraits, WeightStoreTraits
 
 SCHEDULES = {
     traits.name: traits
@@ -17,7 +14,6 @@ SCHEDULES = {
         ScheduleTraits(
             name="sequential",
             summary="load a phase, then compute it: the baseline",
-            implementation="tessera.phased.schedules.one_device:Sequential",
             buffers=(1, 1),
             keeps_phases=False,
             is_baseline=True,
@@ -25,15 +21,12 @@ SCHEDULES = {
         ScheduleTraits(
             name="overlapped",
             summary="one device; the next phases are loaded in the background",
-            implementation="tessera.phased.schedules.one_device:Overlapped",
             buffers=(2, 3),
             overlaps_loads=True,
         ),
         ScheduleTraits(
             name="phased",
             summary="the devices alternate: one computes a phase while another loads the next phase",
-            implementation="tessera.phased.schedules.alternating:Alternating",
-            process_step="tessera.phased.schedules.alternating:run_process_step",
             several_devices=True,
             buffers=(1, 1),
             buffers_per_device=True,
@@ -42,7 +35,6 @@ SCHEDULES = {
         ScheduleTraits(
             name="data-parallel",
             summary="all devices compute the same phase on their share of the batch; one stream loads the weights",
-            implementation="tessera.phased.schedules.data_parallel:DataParallel",
             several_devices=True,
             buffers=(2, 3),
             overlaps_loads=True,
@@ -51,15 +43,12 @@ SCHEDULES = {
         ScheduleTraits(
             name="sharded",
             summary="phase i stays on device i modulo the number of devices; no weights are streamed",
-            implementation="tessera.phased.schedules.sharded:Sharded",
-            process_step="tessera.phased.schedules.sharded:run_process_step",
             several_devices=True,
             computes_together="several batches",
         ),
         ScheduleTraits(
             name="resident",
             summary="all weights stay in the memory of one device: the upper limit",
-            implementation="tessera.phased.schedules.one_device:AllResident",
         ),
     )
 }
@@ -82,17 +71,6 @@ STORES = {
             summary="a safetensors file, mapped read-only and used directly from the page cache",
             storage="warm disk, mapped",
             mapped=True,
-        ),
-    )
-}
-WORKER_KINDS = {
-    traits.name: traits
-    for traits in (
-        WorkerTraits(name="threads", summary="devices are pinned threads of this process"),
-        WorkerTraits(
-            name="processes",
-            summary="devices are pinned processes",
-            separate_processes=True,
         ),
     )
 }
@@ -134,13 +112,6 @@ def get_store_traits(name: str) -> WeightStoreTraits:
     if name not in STORES:
         raise TesseraError("unknown weight store", got=name, allowed=STORES)
     return STORES[name]
-
-
-def get_worker_traits(name: str) -> WorkerTraits:
-    """Return a kind of worker by its name."""
-    if name not in WORKER_KINDS:
-        raise TesseraError("unknown kind of workers", got=name, allowed=WORKER_KINDS)
-    return WORKER_KINDS[name]
 
 
 def parse_bytes(size: str | int) -> int:

@@ -10,21 +10,17 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, Never
 
 import torch
 from torch import Tensor, nn
 
 from tessera.errors import TesseraError, get_first_line
-from tessera.launch import LaunchConfig
 from tessera.launch.placement import get_available_cpus, place_workers, read_numa_nodes
-from tessera.measure.allocator import DEFAULT_ALLOCATOR
 from tessera.measure.memory_limits import get_available_bytes
-from tessera.phased.choices import SCHEDULES, choose_schedule, get_store_traits, get_worker_traits, parse_bytes
+from tessera.phased.choices import choose_schedule, get_store_traits, parse_bytes
 from tessera.phased.events import Event, EventTimeline
-from tessera.phased.memory.activations import ScratchSpace
 from tessera.phased.memory.mapped import open_reader
-from tessera.phased.network.skeleton import build_skeleton
 from tessera.phased.paging.checkpoints import (
     adapt_names,
     build_checkpoint_model,
@@ -47,16 +43,23 @@ from tessera.phased.paging.phasing import (
 from tessera.phased.paging.rehearsal import rehearse
 from tessera.phased.paging.weight_store import open_network_store
 from tessera.phased.paging.weight_table import StreamedModule
-from tessera.phased.plan import Phase, PhasingRequest, compute_min_budget
+from tessera.phased.plan import Phase, PhasingRequest
 from tessera.phased.store.reader import PhaseReader, ReadConfig
 from tessera.phased.store.stores import WeightStore
 from tessera.phased.store.weights_file import read_tensor_table
-from tessera.phased.traced_engine import TracedEngine
-from tessera.phased.traits import ScheduleTraits, WeightStoreTraits, WorkerTraits
 
 Shape = Sequence[int] | Sequence[Sequence[int]]
 AUTO_BUDGET_DIVISOR = 2  # budget="auto" is the available memory divided by this number
 Call = tuple[tuple[Any, ...], Mapping[str, Any]]
+# Options of earlier versions, and their replacements.
+_IN_PROCESSES = (
+    "devices are threads; in processes of your own, PhasedModels of one file with store='mapped' share its memory"
+)
+REMOVED_OPTIONS = {
+    "workers": _IN_PROCESSES,
+    "allocator": _IN_PROCESSES,
+    "activations": "pass fewer mini-batches to one call of run(), or smaller mini-batches",
+}
 
 
 class PhasedModel(StreamedModule):
@@ -75,8 +78,8 @@ class PhasedModel(StreamedModule):
 
     Args:
         budget: limit of the working memory for weights, or "auto": half of the available memory. Budget left after the
-            streaming buffers keeps some phases resident, unless `keep` is False or devices are processes. Schedules
-            that hold all weights ignore the budget.
+            streaming buffers keeps some phases resident, unless `keep` is False. Schedules that hold all
+            weights ignore the budget.
         phases: modules at which phases begin, or their numbers (modules with weights, counted from 0 in the order of
             registration). By default, phases are chosen by the budget and, if `input_shape` is given, by the balance of
             loading and computing.
@@ -85,11 +88,7 @@ class PhasedModel(StreamedModule):
             and is removed with the process.
         cold: read past the page cache of the system.
         checksums: verify checksums on every load.
-        workers: "threads" or "processes". Processes run a network that torch.fx can trace.
         pin: pin every device to its own cores.
-        allocator: malloc setting of device processes (None: the setting of all workers).
-        activations: bytes of activations that stay in memory between phases (None: all of them); the rest goes through
-            a scratch file. Requires a network that torch.fx can trace.
         verify: compare the first pass with the plain network, which holds all weights in memory meanwhile.
         independent_samples: for schedule "data-parallel": the network computes every sample of a mini-batch without
             the other samples, so that a mini-batch can be split over the devices. By default, it is split only if an
@@ -113,89 +112,59 @@ class PhasedModel(StreamedModule):
         cold: bool = False,
         checksums: bool = False,
         threads: int | None = None,
-        workers: str = "threads",
         pin: bool = True,
-        allocator: str | None = None,
         keep: bool = True,
-        activations: str | int | None = None,
         directory: Path | str | None = None,
         verify: bool = False,
         weights: WeightStore | None = None,
         independent_samples: bool = False,
+        **removed: Never,
     ) -> None:
         super().__init__()
+        _refuse_removed(removed)
         self.budget = parse_budget(budget)
         self.traits, self.devices = choose_schedule(schedule, devices)
-        self.store, self.workers = store, workers
-        worker_traits = get_worker_traits(workers)
-        _check_options(
-            self.traits,
-            get_store_traits(store),
-            worker_traits,
-            cold=cold,
-            activations=activations,
-            allocator=allocator,
-            path=path,
-            directory=directory,
-        )
-        separate = worker_traits.separate_processes or activations is not None
-        if independent_samples and (separate or self.traits.computes_together != "always"):
+        self.store, store_traits = store, get_store_traits(store)
+        if cold and not store_traits.can_be_cold:
+            raise TesseraError(f"cold=True does not support store={store!r}", do="use store='disk'")
+        if directory is not None and (path is not None or store_traits.in_host_memory):
             raise TesseraError(
-                "`independent_samples` requires schedule 'data-parallel' with workers='threads', without `activations`",
-                do="leave `independent_samples` out",
+                "`directory` has no effect, because no file is written", got=str(directory), do="leave `directory` out"
+            )
+        if independent_samples and self.traits.computes_together != "always":
+            raise TesseraError(
+                "`independent_samples` requires schedule 'data-parallel'", do="leave `independent_samples` out"
             )
         self._independent_samples = independent_samples
-        folder = None if directory is None else Path(directory)
-        self._scratch = ScratchSpace(None if activations is None else parse_bytes(activations), folder)
         self._timeline = EventTimeline()
         self._one_call = threading.RLock()
         self.events: list[Event] = []
         self._threads = _choose_threads(threads, self.devices)
         self._request = PhasingRequest(
             schedule=self.traits,
-            store=get_store_traits(store),
+            store=store_traits,
             devices=self.devices,
             cores=self._threads * self.traits.count_computing_devices(self.devices, batches=2),
-            areas=worker_traits.count_widening_areas(self.devices),
             budget=self.budget,
             dtype=dtype,
-            keep=keep and not worker_traits.separate_processes,
+            keep=keep,
             cold=cold,
             starts=phases,
             shapes=None if input_shape is None else _normalize_shapes(input_shape),
         )
-        self._engine: TracedEngine | None = None
         self._reference: nn.Module | None = None
         self._closed, self._process = False, os.getpid()
         with ExitStack() as resources:
-            if worker_traits.separate_processes or activations is not None:
-                launch = None
-                if worker_traits.separate_processes:
-                    launch = LaunchConfig(
-                        workers=self.devices,
-                        threads=self._threads,
-                        pin=pin,
-                        allocator=allocator or DEFAULT_ALLOCATOR,
-                    )
-                engine = TracedEngine(
-                    model,
-                    self._request,
-                    self._timeline,
-                    self._scratch,
-                    resources,
-                    path=None if path is None else Path(path),
-                    directory=folder,
-                    checksums=checksums,
-                    threads=self._threads,
-                    pin=pin,
-                    launch=launch,
-                )
-                self._engine, self._store = engine, engine.store
-                self.weight_bytes, self.arithmetic = engine.weight_bytes, engine.arithmetic
-            else:
-                self._open_network(
-                    model, resources, weights, path=path, directory=folder, checksums=checksums, pin=pin, verify=verify
-                )
+            self._open_network(
+                model,
+                resources,
+                weights,
+                path=path,
+                directory=None if directory is None else Path(directory),
+                checksums=checksums,
+                pin=pin,
+                verify=verify,
+            )
             self._closing = weakref.finalize(self, resources.pop_all().close)
 
     def _open_network(
@@ -278,7 +247,7 @@ class PhasedModel(StreamedModule):
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Return the network's output for one batch."""
         self._check_open()
-        if self._engine is not None or self.traits.several_devices or self._reference is not None:
+        if self.traits.several_devices or self._reference is not None:
             return self._run_pass([(args, kwargs)])[0]
         return self.__dict__["network"](*args, **kwargs)
 
@@ -298,11 +267,6 @@ class PhasedModel(StreamedModule):
             return []
         with self._one_call:
             self._check_open()
-            if self._engine is not None:
-                try:
-                    return self._engine.run(calls)
-                finally:
-                    self.events = self._timeline.drain()
             if self._reference is not None:
                 reference, self.__dict__["_reference"] = self._reference, None
                 return [
@@ -446,32 +410,28 @@ class PhasedModel(StreamedModule):
         return self.traits.name
 
     @property
-    def plan(self) -> Any:
+    def plan(self) -> PagingPlan:
         """The phases, their layouts in the store, and the division of the working memory."""
-        return self._pager.plan if self._engine is None else self._engine.plan
+        return self._pager.plan
 
     @property
     def phases(self) -> tuple[Phase, ...]:
         """The phases in execution order."""
-        phases: tuple[Phase, ...] = self.plan.phases
-        return phases
+        return self._pager.plan.phases
 
     @property
     def working_bytes(self) -> int:
         """Bytes of the working memory for weights."""
-        nbytes: int = self._pager.plan.shares.nbytes if self._engine is None else self._engine.plan.division.nbytes
-        return nbytes
+        return self._pager.plan.shares.nbytes
 
     @property
     def misses(self) -> int:
         """Number of prefetch misses: phases loaded on demand because the execution order was not as predicted."""
-        return 0 if self._engine is not None else self._pager.counts.misses
+        return self._pager.counts.misses
 
     @property
     def widens_weights(self) -> bool:
         """Whether the stored dtype of some weights differs from the dtype of the computation."""
-        if self._engine is not None:
-            return self._engine.network.widen
         return any(tensor.dtype != self._copy.slots[name].dtype for name, tensor in self._tensors.items())
 
     @property
@@ -479,15 +439,8 @@ class PhasedModel(StreamedModule):
         """Bytes of weights that one pass loads."""
         return sum(phase.bytes for phase in self.phases if not phase.resident)
 
-    @property
-    def scratch_bytes(self) -> int:
-        """Bytes of activations written to the scratch file so far, beyond the limit in memory."""
-        return self._scratch.streamed_bytes
-
     def explain(self) -> str:
         """Return a table of the phases: modules, bytes, resident or streamed, and times of the last passes."""
-        if self._engine is not None:
-            raise TesseraError("explain() requires workers='threads' without `activations`")
         text = format_explanation(self.phases, self._times, self._pager.counts, self.working_bytes, self.budget)
         if self._splitter is not None and self._splitter.reason:
             text += f"\nmini-batches are not split over the devices: {self._splitter.reason}"
@@ -501,7 +454,6 @@ class PhasedModel(StreamedModule):
         schedule: str | None = None,
         devices: int | None = None,
         dtype: str | None = None,
-        workers: str = "threads",
         path: Path | str | None = None,
     ) -> int:
         """Return the minimum budget in bytes for the buffers of a schedule, prefetching included.
@@ -510,18 +462,8 @@ class PhasedModel(StreamedModule):
         program may need a larger budget.
         """
         traits, devices = choose_schedule(schedule, devices)
-        worker_traits = get_worker_traits(workers)
-        if worker_traits.separate_processes:
-            return compute_min_budget(
-                build_skeleton(model),
-                None if path is None else read_tensor_table(Path(path)),
-                dtype=dtype,
-                schedule=traits,
-                devices=devices,
-                areas=worker_traits.count_widening_areas(devices),
-            )
         request = PhasingRequest(
-            schedule=traits, store=get_store_traits("disk"), devices=devices, cores=1, areas=1, budget=0, dtype=dtype
+            schedule=traits, store=get_store_traits("disk"), devices=devices, cores=1, budget=0, dtype=dtype
         )
         network = copy_network(model)
         table = plan_unit_file(network, dtype) if path is None else read_tensor_table(Path(path))
@@ -622,17 +564,15 @@ class PhasedModel(StreamedModule):
         self._store.drop_cache()
 
     def close(self) -> None:
-        """End threads and processes, free the memory, and remove unnamed files."""
+        """End threads, free the memory, and remove unnamed files."""
         with self._one_call:
             self._closed = True
             self._closing()
-            if self._engine is None and "_pagers" in self.__dict__:
+            if "_pagers" in self.__dict__:
                 for slot in self._copy.slots.values():
                     slot.tensor = None
                     slot.owner = None
                 self._pager.free()
-            elif self._engine is not None:
-                self._engine.release()
 
     def __enter__(self) -> PhasedModel:
         return self
@@ -685,35 +625,12 @@ def _describe_dtypes(network: NetworkCopy, tensors: Mapping[str, Any]) -> str:
     return "; ".join(texts)
 
 
-def _check_options(
-    schedule: ScheduleTraits,
-    store: WeightStoreTraits,
-    workers: WorkerTraits,
-    *,
-    cold: bool,
-    activations: str | int | None,
-    allocator: str | None,
-    path: Path | str | None,
-    directory: Path | str | None,
-) -> None:
-    if workers.separate_processes and not schedule.supports_processes:
-        supported = [name for name, traits in SCHEDULES.items() if traits.supports_processes]
-        raise TesseraError(
-            f"schedule {schedule.name!r} does not support workers={workers.name!r}",
-            do=f"use workers='threads', or schedule {' or '.join(map(repr, supported))}",
-        )
-    if workers.separate_processes and activations is not None:
-        raise TesseraError(
-            f"`activations` is not supported with workers={workers.name!r}", do="leave `activations` out"
-        )
-    if allocator is not None and not workers.separate_processes:
-        raise TesseraError("`allocator` requires workers='processes'", got=allocator, do="leave `allocator` out")
-    if cold and not store.can_be_cold:
-        raise TesseraError(f"cold=True does not support store={store.name!r}", do="use store='disk'")
-    if directory is not None and activations is None and (path is not None or store.in_host_memory):
-        raise TesseraError(
-            "`directory` has no effect, because no file is written", got=str(directory), do="leave `directory` out"
-        )
+def _refuse_removed(options: Mapping[str, object]) -> None:
+    """Raise an error that says what to use instead of an option of earlier versions."""
+    for name in options:
+        if name not in REMOVED_OPTIONS:
+            raise TypeError(f"PhasedModel() got an unexpected keyword argument {name!r}")
+        raise TesseraError(f"the option `{name}` was removed", do=REMOVED_OPTIONS[name])
 
 
 def _normalize_shapes(shape: Shape) -> list[tuple[int, ...]]:

@@ -1,4 +1,4 @@
-"""Traits of schedules, weight stores and workers, which planning and measuring depend on. Imports no torch."""
+"""Traits of schedules and weight stores, which planning and measuring depend on. Imports no torch."""
 
 from __future__ import annotations
 
@@ -12,9 +12,6 @@ WEIGHT_DTYPES = ("float16", "bfloat16", "float32", "float64")
 class ScheduleTraits:
     """Properties of a schedule, used by options, planning, measuring and the report.
 
-    `implementation` is the "module:class" that runs the schedule on threads. `process_step` is the "module:function"
-    that runs one step on a device process; None if the schedule does not support processes.
-
     `buffers` is the smallest and the largest number of stream buffers: per device with `buffers_per_device`, otherwise
     shared by all devices. A schedule without buffers holds all weights in memory.
     `keeps_phases` permits resident phases in the memory left by the buffers. `overlaps_loads` means that a phase is
@@ -23,8 +20,6 @@ class ScheduleTraits:
 
     name: str
     summary: str
-    implementation: str
-    process_step: str | None = None
     several_devices: bool = False
     buffers: tuple[int, int] = (0, 0)
     buffers_per_device: bool = False
@@ -37,11 +32,6 @@ class ScheduleTraits:
     def holds_all_weights(self) -> bool:
         """Whether all weights stay in memory, so that no budget applies and no weights are streamed."""
         return self.buffers == (0, 0)
-
-    @property
-    def supports_processes(self) -> bool:
-        """Whether the devices may be processes."""
-        return self.process_step is not None
 
     @property
     def default_devices(self) -> int:
@@ -96,16 +86,3 @@ class WeightStoreTraits:
     def describe(self, *, cold: bool) -> str:
         """Return a description of the storage that holds the weights when a pass begins, as records state it."""
         return self.cold_storage if cold else self.storage
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WorkerTraits:
-    """Properties of a kind of device: threads of this process, or processes with separate working memory."""
-
-    name: str
-    summary: str
-    separate_processes: bool = False
-
-    def count_widening_areas(self, devices: int) -> int:
-        """Return how many phases may be widened at the same time: one for threads, one for each device process."""
-        return devices if self.separate_processes else 1

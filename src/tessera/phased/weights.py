@@ -1,4 +1,4 @@
-"""The weights of a model in a weight store: written phase by phase, or opened from an existing file."""
+"""Write the weights of a network to a file, laid out so that they can be streamed."""
 
 from __future__ import annotations
 
@@ -6,16 +6,14 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from torch import nn
+from torch import Tensor, nn
 
-from tessera.errors import TesseraError
-from tessera.phased.network.graph import split_units, trace_model
-from tessera.phased.network.phase_starts import find_phase_starts
-from tessera.phased.network.skeleton import build_skeleton, get_weights
-from tessera.phased.network.stored_weights import build_entry
-from tessera.phased.plan import PartitionedModel, PhasingRequest, partition_model, plan_memory
-from tessera.phased.store.stores import WeightStore, open_store, write_store
-from tessera.phased.store.weights_writer import ValueSource, WeightEntry, plan_file, write_weights_file
+from tessera.phased.paging.meta_copy import BATCH_COUNTER
+from tessera.phased.paging.network_copy import copy_network
+from tessera.phased.paging.phase_starts import find_phase_starts
+from tessera.phased.paging.phasing import build_entries, build_entry
+from tessera.phased.store.stores import write_store
+from tessera.phased.store.weights_writer import ValueSource, WeightEntry, write_weights_file
 
 
 def write_weights(
@@ -33,8 +31,8 @@ def write_weights(
     phases begin, as for `PhasedModel`; by default every layer is laid out as a phase, which suits any split. The
     file is created atomically, and an existing file is never replaced.
     """
-    groups = _list_groups(model, phases, dtype)
-    write_weights_file(Path(path), groups, values or get_weights(model).__getitem__, checksums=checksums)
+    groups, source = _list_groups(model, phases, dtype)
+    write_weights_file(Path(path), groups, values or source, checksums=checksums)
 
 
 @contextmanager
@@ -42,59 +40,29 @@ def write_temporary_weights(
     model: nn.Module, values: ValueSource | None = None, *, dtype: str | None = None
 ) -> Iterator[Path]:
     """Write the weights of a model to an unnamed file, which is removed when the block ends or the process dies."""
-    groups = _list_groups(model, None, dtype)
-    source = values or get_weights(model).__getitem__
-    store = write_store(groups, source, path=None, directory=None, checksums=False)
+    groups, source = _list_groups(model, None, dtype)
+    store = write_store(groups, values or source, path=None, directory=None, checksums=False)
     try:
         yield store.file.path
     finally:
         store.close()
 
 
-def open_weights(
-    model: nn.Module, request: PhasingRequest, *, path: Path | None, directory: Path | None, checksums: bool
-) -> tuple[WeightStore, PartitionedModel]:
-    """Open the weight store of a model, and split the model into phases.
-
-    If the model is on the meta device, the file at `path` must exist; otherwise a new store is written.
-    """
-    in_memory = request.store.in_host_memory
-    skeleton, weights = build_skeleton(model), get_weights(model)
-    unfilled = [name for name, tensor in weights.items() if tensor.is_meta]
-    if unfilled and len(unfilled) < len(weights):
-        raise TesseraError(
-            "some weights are on the meta device, and others are not",
-            got=unfilled[0],
-            do="build the whole model on one device",
-        )
-    if not unfilled:
-        partition = partition_model(skeleton, request)
-        groups = partition.list_entries(request.dtype)
-        plan_memory(partition, request, plan_file(groups))  # raises an error before writing if phases do not fit
-        store = write_store(
-            groups, weights.__getitem__, path=path, directory=directory, checksums=checksums, in_memory=in_memory
-        )
-        return store, partition
-    if path is None:
-        raise TesseraError("a model on the meta device requires a weights file", do="pass `path`")
-    store = open_store(path, in_memory=in_memory)
-    try:
-        return store, partition_model(skeleton, request, store.file.tensors)
-    except BaseException:
-        store.close()
-        raise
-
-
-def _list_groups(model: nn.Module, phases: Sequence[str | int] | None, dtype: str | None) -> list[list[WeightEntry]]:
-    """Return the tensors to write, phase by phase."""
-    skeleton = build_skeleton(model)
-    units = split_units(skeleton, trace_model(skeleton))
-    starts = (
-        set(range(len(units))) if phases is None else set(find_phase_starts([unit.module for unit in units], phases))
-    )
+def _list_groups(
+    model: nn.Module, phases: Sequence[str | int] | None, dtype: str | None
+) -> tuple[list[list[WeightEntry]], ValueSource]:
+    """Return the tensors to write, phase by phase, and a function that returns their values."""
+    network = copy_network(model)
+    state = {name: value for name, value in model.state_dict(keep_vars=True).items() if isinstance(value, Tensor)}
+    units = network.units
+    starts = range(len(units)) if phases is None else find_phase_starts([unit.module for unit in units], phases)
     groups: list[list[WeightEntry]] = []
     for number, unit in enumerate(units):
         if number in starts:
             groups.append([])
-        groups[-1] += [build_entry(skeleton, name, dtype) for name in unit.weights]
-    return groups
+        groups[-1] += build_entries(network, [name for name in unit.weights if name not in network.unstored], dtype)
+    streamed = {name for names in network.aliases.values() for name in names}
+    held = {id(value): name for name, value in reversed(state.items()) if name not in streamed}  # tied: the first name
+    names = [name for name in state if held.get(id(state[name])) == name and not name.endswith(BATCH_COUNTER)]
+    groups.append([build_entry(name, state[name].dtype, tuple(state[name].shape), dtype) for name in names])
+    return [group for group in groups if group], (state | network.values).__getitem__

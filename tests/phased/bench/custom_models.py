@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 import torch
-from torch import Tensor, fx, nn
+from torch import Tensor, nn
 
 
 class Twice(nn.Module):
@@ -67,18 +67,12 @@ class Writes(nn.Module):
         return self.second(self.first(x))
 
 
-@fx.wrap
-def inspect_device(x: Tensor) -> Tensor:
-    """Return the number of cores of the computing device, and whether its allocator setting keeps freed pages."""
-    return x.new_tensor([len(os.sched_getaffinity(0)), "MALLOC_TOP_PAD_" in os.environ])
-
-
 class Looks(nn.Module):
-    """A network that returns properties of the device that computes it."""
+    """A network that returns the number of cores of the device that computes it."""
 
     def __init__(self) -> None:
         super().__init__()
         self.layer = nn.Conv2d(3, 3, 3)
 
     def forward(self, x: Tensor) -> Tensor:
-        return inspect_device(self.layer(x))
+        return self.layer(x).new_tensor([len(os.sched_getaffinity(0))])

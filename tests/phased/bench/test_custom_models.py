@@ -70,6 +70,6 @@ def test_a_file_of_double_precision_is_computed_in_it(tmp_path):
     assert record.metrics["weights"].value == sum(value.nbytes for value in state.values())
 
 
-def test_process_devices_have_non_persistent_buffers():
-    record = measure_case(name_model(custom_models.Sized), schedule="phased", workers="processes", **SMALL)
+def test_devices_have_non_persistent_buffers():
+    record = measure_case(name_model(custom_models.Sized), schedule="phased", **SMALL)
     assert record.metrics["error"].value <= 1e-5

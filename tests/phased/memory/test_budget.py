@@ -13,8 +13,10 @@ from torch import nn
 
 from tessera.errors import TesseraError
 from tessera.phased import PhasedModel
-from tessera.phased.choices import SCHEDULES
-from tessera.phased.memory.budget import PhaseNeed, divide_budget
+from tessera.phased.choices import SCHEDULES, STORES
+from tessera.phased.memory.budget import PhaseNeed
+from tessera.phased.paging.phasing import divide_memory
+from tessera.phased.plan import PhasingRequest
 
 STREAMING = [name for name, traits in SCHEDULES.items() if not traits.holds_all_weights]
 HOLDING_ALL_WEIGHTS = [name for name, traits in SCHEDULES.items() if traits.holds_all_weights]
@@ -29,6 +31,11 @@ needs = st.lists(
 )
 
 
+def request(schedule: str, budget: int, *, devices: int = 1, keep: bool = False) -> PhasingRequest:
+    store = STORES["disk"]
+    return PhasingRequest(schedule=SCHEDULES[schedule], store=store, devices=devices, cores=1, budget=budget, keep=keep)
+
+
 @given(
     needs=needs,
     schedule=st.sampled_from(STREAMING),
@@ -37,44 +44,38 @@ needs = st.lists(
     keep=st.booleans(),
 )
 def test_the_divided_memory_fits_into_the_budget(needs, schedule, devices, pages, keep):
-    traits = SCHEDULES[schedule]
-    budget, (least, most) = 4096 * pages, traits.count_buffers(devices)
+    budget, asked = 4096 * pages, request(schedule, 4096 * pages, devices=devices, keep=keep)
+    keep = keep and SCHEDULES[schedule].keeps_phases
     wide = max(need.wide for need in needs)
-    must = min(least, len(needs)) if schedule != "phased" else least
-    fits = must * max(need.buffer for need in needs) + wide <= budget
+    fits = max(need.buffer for need in needs) + wide <= budget
     everything = keep and sum(need.resident for need in needs) + max(n.buffer if n.wide else 0 for n in needs) <= budget
     if not fits and not everything:
         with pytest.raises(TesseraError, match="does not fit into the budget"):
-            divide_budget(needs, traits, devices, budget, areas=1, keep=keep)
+            divide_memory(needs, asked, 0)
         return
-    division = divide_budget(needs, traits, devices, budget, areas=1, keep=keep)
-    assert division.nbytes <= budget
-    streamed = [need for index, need in enumerate(needs) if index not in division.resident]
-    assert division.resident_bytes == sum(needs[index].resident for index in division.resident)
-    assert all(need.buffer <= division.buffer and need.wide <= division.wide for need in streamed)
-    if streamed:
-        assert fits
-        assert min(must, len(streamed)) <= division.buffers <= most
+    shares = divide_memory(needs, asked, 0)
+    assert shares.nbytes <= budget
+    streamed = [need for index, need in enumerate(needs) if index not in shares.resident]
+    assert shares.resident_bytes == sum(needs[index].resident for index in shares.resident)
+    assert all(need.buffer <= shares.stream and need.wide <= shares.converted for need in streamed)
     if not keep:
-        assert division.resident == ()
+        assert shares.resident == ()
     # less than twice the bytes of the streamed phases is left free
-    assert not keep or not streamed or budget - division.nbytes < 2 * sum(need.resident for need in streamed)
+    assert not keep or not streamed or budget - shares.nbytes < 2 * sum(need.resident for need in streamed)
 
 
 def test_resident_phases_are_spread_over_the_network():
     needs = [PhaseNeed(name="p", units=("p",), buffer=4096, wide=0)] * 12
-    division = divide_budget(needs, SCHEDULES["overlapped"], 1, 4096 * (3 + 4), areas=1, keep=True)
-    assert division.buffers == 3
-    assert len(division.resident) == 4
-    assert max(after - before for before, after in itertools.pairwise(division.resident)) <= 3
+    shares = divide_memory(needs, request("overlapped", 4096 * (3 + 4), keep=True), 0)
+    assert shares.regions == 3
+    assert len(shares.resident) == 4
+    assert max(after - before for before, after in itertools.pairwise(shares.resident)) <= 3
 
 
 @pytest.mark.parametrize("schedule", HOLDING_ALL_WEIGHTS)
 def test_schedules_with_resident_weights_have_no_budget(schedule):
-    division = divide_budget(
-        [PhaseNeed(name="p", units=("p",), buffer=4096, wide=0)] * 3, SCHEDULES[schedule], 2, 1, areas=1, keep=False
-    )
-    assert division.resident == (0, 1, 2)
+    needs = [PhaseNeed(name="p", units=("p",), buffer=4096, wide=0)] * 3
+    assert divide_memory(needs, request(schedule, 1, devices=2), 0).resident == (0, 1, 2)
 
 
 @given(
@@ -106,6 +107,7 @@ def test_the_budget_named_in_the_error_suffices():
         PhaseNeed(name="a", units=("a",), buffer=40960, wide=0),
         PhaseNeed(name="b", units=("b",), buffer=8192, wide=16384),
     ]
-    with pytest.raises(TesseraError, match="raise the budget to 98304 bytes"):
-        divide_budget(needs, SCHEDULES["overlapped"], 1, 90000, areas=1, keep=False)
-    assert divide_budget(needs, SCHEDULES["overlapped"], 1, 98304, areas=1, keep=False).nbytes <= 98304
+    with pytest.raises(TesseraError, match=r"raise the budget to 57344 bytes or more \(65536 to load ahead\)"):
+        divide_memory(needs, request("overlapped", 50000), 0)
+    assert divide_memory(needs, request("overlapped", 57344), 0).nbytes <= 57344
+    assert divide_memory(needs, request("overlapped", 65536), 0).stream == 40960 + 8192

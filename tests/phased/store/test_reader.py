@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
@@ -11,7 +12,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.torch import save_file
 
-from tessera.phased.devices.threads import DeviceThreads
 from tessera.phased.memory.arena import WorkingArena
 from tessera.phased.store.layout import lay_out_phase
 from tessera.phased.store.reader import PhaseReader, ReadConfig
@@ -61,11 +61,11 @@ def test_reading_threads_may_run_on_all_cores_of_the_process(tmp_path):
     layout = lay_out_phase([file.tensors["a"]])
     arena = WorkingArena([layout.nbytes])
     reader = PhaseReader(ReadConfig(file=file))
-    devices = DeviceThreads(1, 1)
-    devices.submit(0, reader.read, layout, arena.regions[0].memory).result()
+    core = {min(os.sched_getaffinity(0))}
+    with ThreadPoolExecutor(1, initializer=os.sched_setaffinity, initargs=(0, core)) as device:
+        device.submit(reader.read, layout, arena.regions[0].memory).result()
     lanes = [thread for thread in threading.enumerate() if thread.name.startswith("tessera-reader")]
     assert lanes
     assert all(os.sched_getaffinity(lane.native_id or 0) == os.sched_getaffinity(0) for lane in lanes)
-    devices.close()
     reader.close()
     file.close()

@@ -92,8 +92,6 @@ def build_notes(model: PhasedModel, path: Path, case: Case) -> list[str]:
     resident = sum(phase.resident for phase in model.phases)
     if resident and not model.traits.holds_all_weights:
         notes.append(f"{resident} of {len(model.phases)} phases stay in memory, because they fit into the budget")
-    if model.scratch_bytes:
-        notes.append(f"activations beyond {case.params['activations']} were written to a scratch file")
     store = STORES.get(str(case.params.get("store")))
     if store is not None and store.can_be_cold and is_in_memory(path):
         notes.append("the weights are on an in-memory file system, not on a disk: set TMPDIR to a directory on a disk")

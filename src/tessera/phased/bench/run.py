@@ -45,7 +45,7 @@ def run_case(context: RunContext, case: Case, sampling: Sampling) -> Record:
 
         def open_baseline(starts: Sequence[int]) -> PhasedModel:
             baseline = next(name for name, traits in SCHEDULES.items() if traits.is_baseline)
-            changes = {"schedule": baseline, "devices": 1, "workers": "threads", "phases": starts}
+            changes = {"schedule": baseline, "devices": 1, "phases": starts}
             return open_model(context.worker, case, workload, path, **changes)
 
         warm_up(case)

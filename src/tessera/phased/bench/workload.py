@@ -13,14 +13,13 @@ import torch
 from torch import Tensor, nn
 
 from tessera.launch.worker import Worker
-from tessera.measure.allocator import ALLOCATORS, detect_allocator
 from tessera.models import build, build_layers
 from tessera.models.weights import read_weights
 from tessera.phased.cases import CHAIN
 from tessera.phased.chain import MatrixChain
-from tessera.phased.choices import SCHEDULES, STORES, WORKER_KINDS
+from tessera.phased.choices import SCHEDULES, STORES
 from tessera.phased.model import PhasedModel
-from tessera.phased.network.skeleton import Skeleton, build_skeleton
+from tessera.phased.paging.meta_copy import copy_to_meta
 from tessera.phased.store.weights_file import read_tensor_table
 from tessera.phased.weights import write_temporary_weights
 from tessera.results.record import Case
@@ -87,7 +86,7 @@ class Workload:
     def build_skeleton(self) -> nn.Module:
         """Return the network on the meta device, in the dtype that it is computed in."""
         if self.name != CHAIN:  # .to("meta") would untie weights and drop the values of non-persistent buffers
-            return _convert_dtype(build_skeleton(build_layers(self.name).eval()), self.compute_dtype)
+            return copy_to_meta(build_layers(self.name).eval(), self.compute_dtype)
         with torch.device("meta"):
             return MatrixChain(self.input_shape[-1], self.num_layers).to(self.compute_dtype)
 
@@ -131,39 +130,20 @@ class Workload:
         return drawn
 
 
-def _convert_dtype(skeleton: Skeleton, dtype: torch.dtype) -> nn.Module:
-    """Convert a network on the meta device to another dtype, and restore tied buffers, which torch separates."""
-    skeleton.model.to(dtype)
-    for first, *aliases in skeleton.names:
-        for alias in aliases:
-            owner, _, name = alias.rpartition(".")
-            buffers = skeleton.model.get_submodule(owner)._buffers
-            if name in buffers:
-                buffers[name] = skeleton.get_tensor(first)
-    return skeleton.model
-
-
 def open_model(worker: Worker, case: Case, workload: Workload, path: Path, **changes: Any) -> PhasedModel:
-    """Open the model of a case from a file of weights; `changes` override the arguments of `PhasedModel`.
-
-    Device processes are pinned, and use the allocator setting of the measuring worker.
-    """
+    """Open the model of a case from a file of weights; `changes` override the arguments of `PhasedModel`."""
     params = case.params
     options: dict[str, Any] = {
         "schedule": params["schedule"],
         "devices": params["devices"],
         "threads": params.get("threads", 1),
-        "workers": params.get("workers", "threads"),
         "store": params.get("store", "disk"),
         "cold": params.get("cold", False),
         "pin": bool(worker.cpus) or worker.spawn == "inline",
         "budget": params.get("budget") or get_default_budget(workload, params, path),
         "phases": workload.list_phase_starts(),
-        "activations": params.get("activations"),
         "keep": case.name != CHAIN,  # the chain measures streaming, so all of its phases are streamed
     } | changes
-    if WORKER_KINDS[options["workers"]].separate_processes and (allocator := detect_allocator()) in ALLOCATORS:
-        options["allocator"] = allocator
     return PhasedModel(workload.build_skeleton(), path=path, input_shape=workload.input_shape, **options)
 
 
@@ -185,7 +165,6 @@ def get_default_budget(workload: Workload, params: Mapping[str, Any], path: Path
         skeleton,
         schedule=params["schedule"],
         devices=params["devices"],
-        workers=params.get("workers", "threads"),
         path=path,
     )
     return max(least, everything // DEFAULT_BUDGET_DIVISOR)

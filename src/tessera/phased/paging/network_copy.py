@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from tessera.errors import TesseraError, get_first_line
-from tessera.phased.network.skeleton import BATCH_COUNTER
+from tessera.phased.paging.meta_copy import BATCH_COUNTER
 from tessera.phased.paging.weight_table import StreamedModule, WeightSlot, WeightTable
 
 MIN_STREAMED_BUFFER_BYTES = 64 << 10  # smaller buffers of the user's modules stay in memory

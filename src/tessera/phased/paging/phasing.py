@@ -9,8 +9,8 @@ import torch
 
 from tessera.errors import TesseraError, suggest_similar
 from tessera.phased.memory.budget import ALIGNMENT_BYTES, PhaseNeed, choose_resident, compute_max_phase_bytes
-from tessera.phased.network.phase_starts import TARGET_PHASE_BYTES, UnitCost, choose_phase_starts, find_phase_starts
 from tessera.phased.paging.network_copy import NetworkCopy, WeightUnit
+from tessera.phased.paging.phase_starts import TARGET_PHASE_BYTES, UnitCost, choose_phase_starts, find_phase_starts
 from tessera.phased.paging.weight_table import WeightSlot
 from tessera.phased.plan import MIN_PHASES, Phase, PhaseTable, PhasingRequest, get_host_balance
 from tessera.phased.store.layout import PhaseLayout, lay_out_phase
@@ -51,18 +51,17 @@ class PagingPlan(PhaseTable):
 
 def build_entries(network: NetworkCopy, names: Sequence[str], dtype: str | None) -> list[WeightEntry]:
     """Return the file entries of the named weights; `dtype` applies to floating-point weights only."""
+    return [build_entry(name, network.slots[name].dtype, network.slots[name].shape, dtype) for name in names]
+
+
+def build_entry(name: str, kind: torch.dtype, shape: tuple[int, ...], dtype: str | None) -> WeightEntry:
+    """Return the file entry of a weight of dtype `kind`; `dtype` applies to floating-point weights only."""
     if dtype is not None and dtype not in WEIGHT_DTYPES:
         raise TesseraError("unknown dtype for stored weights", got=dtype, allowed=WEIGHT_DTYPES)
-    entries = []
-    for name in names:
-        slot = network.slots[name]
-        stored = getattr(torch, dtype) if dtype is not None and slot.dtype.is_floating_point else slot.dtype
-        if stored not in DTYPE_CODES:
-            raise TesseraError(
-                f"{name} has a dtype that cannot be stored", got=str(stored), allowed=map(str, DTYPE_CODES)
-            )
-        entries.append(WeightEntry(name=name, dtype=stored, shape=slot.shape))
-    return entries
+    stored = getattr(torch, dtype) if dtype is not None and kind.is_floating_point else kind
+    if stored not in DTYPE_CODES:
+        raise TesseraError(f"{name} has a dtype that cannot be stored", got=str(stored), allowed=map(str, DTYPE_CODES))
+    return WeightEntry(name=name, dtype=stored, shape=shape)
 
 
 def match_tensors(

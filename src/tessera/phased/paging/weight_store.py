@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from tessera.errors import TesseraError, suggest_similar
-from tessera.phased.network.skeleton import BATCH_COUNTER
+from tessera.phased.paging.meta_copy import BATCH_COUNTER
 from tessera.phased.paging.network_copy import NetworkCopy
 from tessera.phased.paging.phasing import build_entries, match_tensors, plan_phases
 from tessera.phased.paging.weight_table import StreamedModule

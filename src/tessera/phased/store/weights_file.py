@@ -290,26 +290,3 @@ def read_tensor_table(path: Path) -> dict[str, StoredTensor]:
 def _get_stamp(status: os.stat_result) -> tuple[int, ...]:
     """Return the values by which a change of a file is detected: device, inode, size and modification time."""
     return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
-
-
-# Without hardware support, 16-bit arithmetic is tens of times slower than float32. Weights of 16 bits are therefore
-# stored and streamed in 16 bits, and widened to float32 to compute.
-WIDENED_DTYPES = {torch.float16: torch.float32, torch.bfloat16: torch.float32}
-
-
-def get_compute_dtype(stored: torch.dtype) -> torch.dtype:
-    """Return the compute dtype of weights with a stored dtype."""
-    return WIDENED_DTYPES.get(stored, stored)
-
-
-def describe_arithmetic(stored: Sequence[torch.dtype]) -> str:
-    """Describe the stored dtypes and their compute dtypes, for a record.
-
-    >>> describe_arithmetic([torch.float16, torch.float16]), describe_arithmetic([torch.float32])
-    ('float16 stored and streamed, float32 computed', 'float32')
-    """
-    texts = []
-    for dtype in dict.fromkeys(dtype for dtype in stored if dtype.is_floating_point):
-        name, computed = str(dtype).removeprefix("torch."), str(get_compute_dtype(dtype)).removeprefix("torch.")
-        texts.append(name if name == computed else f"{name} stored and streamed, {computed} computed")
-    return "; ".join(texts)

@@ -7,7 +7,7 @@ import itertools
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tessera.phased.network.phase_starts import PHASE_OVERHEAD_BYTES, UnitCost, choose_phase_starts
+from tessera.phased.paging.phase_starts import PHASE_OVERHEAD_BYTES, UnitCost, choose_phase_starts
 
 UNIT = 1 << 20
 costs = st.lists(

@@ -1,1 +1,0 @@
-"""Devices, which compute phases: threads or processes."""

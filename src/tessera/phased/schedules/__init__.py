@@ -1,1 +1,0 @@
-"""Schedules: the order in which devices load and compute phases; `tessera.phased.choices` lists them."""
