@@ -15,18 +15,18 @@ Attributes = Mapping[str, Any]
 SIZES = ("small", "medium", "large")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Input:
-    """One named input tensor: its shape, the kind of its values, and their distribution.
+    """One named input tensor: its shape, the distribution of its values, and their kind.
 
     The kinds "float" and "complex" follow the dtype of the case; any other kind is a dtype, such as "int64" or "bool".
     A float input with `grad=False` has no gradient.
     """
 
     shape: Shape
-    kind: str = "float"
     draw: Draw = normal
-    grad: bool = True
+    kind: str = "float"
+    grad: bool = field(default=True, kw_only=True)
 
     @property
     def nbytes(self) -> int:
@@ -47,6 +47,9 @@ class OperatorCall:
     outputs: tuple[Shape, ...]
     read: Mapping[str, int]
     written: tuple[int, ...]
+
+
+CountFunction = Callable[[OperatorCall], float]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,8 +76,8 @@ class Operator:
     reference: str
     sizes: Mapping[str, Mapping[str, Input]]
     attributes: Attributes | Callable[[Mapping[str, Shape]], Attributes] = field(default_factory=dict)
-    flops: Callable[[OperatorCall], float] = lambda call: 0.0
-    moved: Callable[[OperatorCall], float] | None = None
+    flops: CountFunction = lambda call: 0.0
+    moved: CountFunction | None = None
     differentiable: bool = True
     backward_flops: float = 2.0
     backward_bytes: float = 2.0
@@ -137,6 +140,34 @@ def make_sizes(inputs: Callable[..., Mapping[str, Input]], *scales: Any) -> dict
         size: inputs(*scale) if isinstance(scale, tuple) else inputs(scale)
         for size, scale in zip(SIZES, scales, strict=True)
     }
+
+
+# counting functions for `Operator.flops` and `Operator.moved`; a transcendental function counts as one FLOP
+
+
+def count_per_output(count: float = 1.0) -> CountFunction:
+    """Return a function that counts `count` FLOPs per element of the first output."""
+    return lambda call: count * math.prod(call.outputs[0])
+
+
+def count_per_input(name: str, count: float = 1.0) -> CountFunction:
+    """Return a function that counts `count` FLOPs per element of the input `name`, for reductions."""
+    return lambda call: count * math.prod(call.shapes[name])
+
+
+def count_convolution_flops(call: OperatorCall) -> float:
+    """Return the FLOPs of a convolution with a `weight` (out, in, *kernel): 2 * outputs * in * kernel elements."""
+    return 2.0 * math.prod(call.outputs[0]) * math.prod(call.shapes["weight"][1:])
+
+
+def count_output_bytes(call: OperatorCall) -> float:
+    """Return the bytes of an operator that reads as many bytes as it writes, such as a gather or a copied slice."""
+    return 2.0 * sum(call.written)
+
+
+def count_no_bytes(call: OperatorCall) -> float:
+    """Return zero, the bytes that a view moves."""
+    return 0.0
 
 
 def _parse_shape(name: str, value: Any) -> Shape:

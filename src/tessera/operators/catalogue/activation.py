@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from tessera.operators.catalogue.families import NO_GRADIENT, WIDE_DTYPES, ElementwiseFamily, define_operator
+from tessera.operators.catalogue.families import NO_GRADIENT, WIDE_DTYPES, ElementwiseFamily, Settings, define_operator
 from tessera.operators.draws import Draw, between_multiples, normal, uniform
 from tessera.operators.operator import Input, Operator, make_sizes
-from tessera.operators.work import count_per_output
 
 BETWEEN_INTEGERS = between_multiples(-4, 4)  # avoids integers, where some activations are not differentiable
 BETWEEN_HALVES = between_multiples(-4, 4, width=0.5)
@@ -15,69 +14,39 @@ POSITIVE_VALUES, NEGATIVE_VALUES = uniform(0.5, 2.0), uniform(-2.0, -0.5)
 LARGE_VALUES = uniform(40.0, 60.0)  # values for which sigmoid-like gates round to 1 in every dtype
 
 
-_ACTIVATION_FAMILY = ElementwiseFamily("activation")
-
-
-def _define_activation(
-    name: str,
-    draw: Draw = normal,
-    *,
-    function: str = "",
-    arguments: str = "",
-    reference: str = "",
-    flops: float = 1.0,
-    **rest: Any,
-) -> Operator:
-    """Define an activation of `torch.nn.functional`; set `function` if its name there differs from `name`.
-
-    By default, it is called with `data` and the attributes, and its reference is `ref.NAME` with the same arguments.
-    """
-    arguments = arguments or ", ".join(["data", *rest.get("attributes", ())])
-    torch, reference = f"F.{function or name}({arguments})", reference or f"ref.{name}({arguments})"
-    return _ACTIVATION_FAMILY.define_unary(
-        name, draw, torch=torch, reference=reference, flops=count_per_output(flops), **rest
-    )
+_ACTIVATION_FAMILY = ElementwiseFamily("activation", {"libraries": ("F", "ref")})
+_define_activation = _ACTIVATION_FAMILY.define_unary
 
 
 def _define_inplace(
-    name: str,
-    draw: Draw = normal,
-    *,
-    keyword: bool = False,
-    torch: str = "",
-    reference: str = "",
-    flops: float = 1.0,
-    **rest: Any,
+    name: str, draw: Draw = normal, *, keyword: bool = False, torch: str = "", reference: str = "", **rest: Any
 ) -> Operator:
     """Define an activation that overwrites its input: `F.NAME_(data)`; with `keyword`, `F.NAME(data, inplace=True)`."""
     arguments = ", ".join(["data", *rest.get("attributes", ())])
     torch = torch or (f"F.{name}({arguments}, inplace=True)" if keyword else f"F.{name}_({arguments})")
-    settings: dict[str, Any] = {"aliases": ()} if keyword else {}
-    settings |= {"torch": torch, "reference": reference or f"ref.{name}({arguments})", "flops": count_per_output(flops)}
-    return _ACTIVATION_FAMILY.define_unary(name, draw, inplace=True, **settings, **rest)
+    reference = reference or f"ref.{name}({arguments})"
+    settings = {"aliases": (), **rest} if keyword else rest
+    return _define_activation(name, draw, inplace=True, torch=torch, reference=reference, **settings)
 
 
-def _define_softmax(name: str, reference: str, **rest: Any) -> Operator:
+def _define_softmax(name: str, reference: str, flops: float = 5.0, **rest: Any) -> Operator:
     """Define a softmax-like activation over rows, with five FLOPs per value: maximum, exponentials, sum, scaling."""
-    settings = {"flops": 5.0, "backward_flops": 0.8, "attributes": {"dim": -1}, **rest}
-    return _define_activation(name, arguments="data, dim=dim", reference=reference, **settings)
+    costs: Settings = {"flops": flops, "backward_flops": 0.8}
+    return _define_activation(name, keywords=True, reference=reference, attributes={"dim": -1}, **costs, **rest)
 
 
 PRELU_OPERATOR = define_operator(
     "activation",
     "prelu",
-    "F.prelu(data, weight)",
-    "ref.prelu(data, weight)",
+    "F.prelu",
+    "ref.prelu",
     make_sizes(
-        lambda n, c, s: {
-            "data": Input(shape=(n, c, s, s), draw=BETWEEN_INTEGERS),
-            "weight": Input(shape=(c,), draw=uniform(0.1, 0.4)),
-        },
+        lambda n, c, s: {"data": Input((n, c, s, s), BETWEEN_INTEGERS), "weight": Input((c,), uniform(0.1, 0.4))},
         (1, 16, 16),
         (16, 64, 32),
         (64, 256, 32),
     ),
-    flops=count_per_output(),
+    flops=1,
     backward_flops=3.0,
     backward_bytes=1.5,
 )
@@ -87,10 +56,10 @@ GUMBEL_SOFTMAX_OPERATOR = define_operator(
     "activation",
     "gumbel_softmax",
     "F.gumbel_softmax(data, tau=tau, dim=dim)",
-    "ref.gumbel_softmax(data, tau, dim)",
-    make_sizes(lambda n: {"data": Input(shape=(n, 64))}, 64, 16384, 262144),
+    "ref.gumbel_softmax",
+    make_sizes(lambda n: {"data": Input((n, 64))}, 64, 16384, 262144),
     attributes={"tau": 1.0, "dim": -1},
-    flops=count_per_output(8),
+    flops=8,
     check="moments",
     **WIDE_DTYPES,  # in float16, some of the random noise is infinite
     # gradients of random outputs cannot be compared
@@ -106,16 +75,11 @@ OPERATORS = (
     _define_activation(
         "rrelu",
         BETWEEN_INTEGERS,
-        arguments="data, lower, upper, training=False",
+        torch="F.rrelu(data, lower, upper, training=False)",
         reference="ref.leaky_relu(data, (lower + upper) / 2)",
         attributes={"lower": 0.125, "upper": 1 / 3},
     ),
-    _define_activation(
-        "hardtanh",
-        BETWEEN_INTEGERS,
-        reference="np.clip(data, min_val, max_val)",
-        attributes={"min_val": -1.0, "max_val": 1.0},
-    ),
+    _define_activation("hardtanh", BETWEEN_INTEGERS, reference="np.clip", attributes={"min_val": -1.0, "max_val": 1.0}),
     _define_activation("hardsigmoid", BETWEEN_INTEGERS, flops=2.0),
     _define_activation("hardswish", BETWEEN_INTEGERS, flops=3.0),
     _define_activation("hardshrink", BETWEEN_HALVES, attributes={"lambd": 0.5}),
@@ -130,14 +94,12 @@ OPERATORS = (
     _define_activation("elu", BETWEEN_INTEGERS, flops=2.0, attributes={"alpha": 1.0}),
     _define_activation("selu", BETWEEN_INTEGERS, flops=3.0),
     _define_activation("celu", BETWEEN_INTEGERS, flops=3.0, attributes={"alpha": 1.5}),
-    _define_activation("sigmoid", reference="special.expit(data)", flops=3.0, aliases=("special_expit",)),
-    _define_activation("logsigmoid", reference="special.log_expit(data)", flops=3.0),
+    _define_activation("sigmoid", reference="special.expit", flops=3.0, aliases=("special_expit",)),
+    _define_activation("logsigmoid", reference="special.log_expit", flops=3.0),
     _define_activation("silu", flops=4.0, aliases=("swish",)),
     _define_activation("mish", flops=4.0),
     _define_activation("gelu", flops=5.0),
-    _define_activation(
-        "gelu_tanh", arguments="data, approximate='tanh'", reference="ref.gelu_tanh(data)", function="gelu", flops=9.0
-    ),
+    _define_activation("gelu_tanh", torch="F.gelu(data, approximate='tanh')", flops=9.0),
     _define_activation("softplus", flops=4.0, attributes={"beta": 1.0}),
     _define_activation("softsign", flops=3.0),
     _define_activation("tanhshrink", reference="data - np.tanh(data)", flops=2.0),

@@ -25,8 +25,7 @@ from tessera.operators.catalogue.families import (
     write_both,
 )
 from tessera.operators.draws import Draw, between_multiples, integers, normal, not_all_finite, signs, uniform
-from tessera.operators.operator import Input, Operator, make_sizes
-from tessera.operators.work import count_no_bytes, count_per_output
+from tessera.operators.operator import Input, Operator, count_no_bytes, make_sizes
 
 _ARITHMETIC_FAMILY = ElementwiseFamily("arithmetic")
 _define_unary, _define_binary = _ARITHMETIC_FAMILY.define_unary, _ARITHMETIC_FAMILY.define_binary
@@ -60,19 +59,18 @@ def _make_parts(second: Draw) -> dict[str, Input]:
 
 def _define_scalar(name: str, other: float, draw: Draw = normal, **settings: Any) -> Operator:
     """Define an operator on a tensor `data` and a number `other`; `name` is the name of the NumPy function."""
-    settings = {"function": name, "numpy": name, **settings}
-    return _define_unary(f"{name}_scalar", draw, attributes={"other": other}, **settings)
+    return _define_unary(f"{name}_scalar", draw, function=name, attributes={"other": other}, **settings)
 
 
-def _define_broadcast(name: str, torch: str, rhs: Draw, **costs: float) -> Operator:
+def _define_broadcast(name: str, torch: str, rhs: Draw, **costs: Any) -> Operator:
     """Define a binary operator on a matrix and a broadcast row; its backward pass sums over the rows."""
     return define_operator(
         "arithmetic",
         f"broadcast_{name}",
         f"torch.{torch}(lhs, rhs)",
         f"np.{name}(lhs, rhs)",
-        make_sizes(lambda n: {"lhs": Input(shape=(n, n)), "rhs": Input(shape=(n,), draw=rhs)}, *MATRIX_SIDES),
-        flops=count_per_output(),
+        make_sizes(lambda n: {"lhs": Input((n, n)), "rhs": Input((n,), rhs)}, *MATRIX_SIDES),
+        flops=1,
         **costs,
     )
 
@@ -87,7 +85,7 @@ _OUT_OF_PLACE_OPERATORS = (
         DIVIDEND_VALUES,
         DIVISOR_VALUES,
         torch="torch.div(lhs, rhs, rounding_mode='floor')",
-        numpy="floor_divide",
+        reference="np.floor_divide",
         **ZERO_GRADIENT,
     ),
     _define_binary(
@@ -100,7 +98,12 @@ _OUT_OF_PLACE_OPERATORS = (
     ),
     _define_binary("floor_divide", DIVIDEND_VALUES, DIVISOR_VALUES, **NO_GRADIENT),
     _define_binary(
-        "modulo", DIVIDEND_VALUES, DIVISOR_VALUES, function="remainder", numpy="remainder", aliases=("remainder",)
+        "modulo",
+        DIVIDEND_VALUES,
+        DIVISOR_VALUES,
+        torch="torch.remainder",
+        reference="np.remainder",
+        aliases=("remainder",),
     ),
     _define_binary("fmod", DIVIDEND_VALUES, DIVISOR_VALUES),
     _define_broadcast("add", "add", normal, backward_flops=1.0, backward_bytes=0.5),
@@ -109,20 +112,20 @@ _OUT_OF_PLACE_OPERATORS = (
     _define_broadcast("divide", "div", NONZERO_VALUES, backward_flops=4.0, backward_bytes=1.5),
     # with a scalar
     _define_scalar("add", 2.5, **SAME_GRADIENT),
-    _define_scalar("subtract", 2.5, function="sub", **SAME_GRADIENT),
+    _define_scalar("subtract", 2.5, torch="torch.sub", **SAME_GRADIENT),
     _define_unary("rsub", reference="np.subtract(other, data)", attributes={"other": 2.5}, **LINEAR_GRADIENT),
-    _define_scalar("multiply", 2.5, function="mul", **LINEAR_GRADIENT),
-    _define_scalar("divide", 2.5, function="div", **LINEAR_GRADIENT),
-    _define_scalar("modulo", 3.0, DIVIDEND_VALUES, function="remainder", numpy="remainder", **SAME_GRADIENT),
+    _define_scalar("multiply", 2.5, torch="torch.mul", **LINEAR_GRADIENT),
+    _define_scalar("divide", 2.5, torch="torch.div", **LINEAR_GRADIENT),
+    _define_scalar("modulo", 3.0, DIVIDEND_VALUES, torch="torch.remainder", reference="np.remainder", **SAME_GRADIENT),
     _define_scalar("fmod", 3.0, DIVIDEND_VALUES, **SAME_GRADIENT),
     _define_scalar("floor_divide", 3.0, DIVIDEND_VALUES, **NO_GRADIENT),
     _define_scalar("copysign", -1.0, BETWEEN_INTEGERS),
     # unary operators
-    _define_unary("negative", function="neg", aliases=("neg",), **LINEAR_GRADIENT),
-    _define_unary("positive", moved=count_no_bytes, flops=count_per_output(0), **SAME_GRADIENT),
+    _define_unary("negative", torch="torch.neg", aliases=("neg",), **LINEAR_GRADIENT),
+    _define_unary("positive", moved=count_no_bytes, flops=0, **SAME_GRADIENT),
     _define_unary("abs", BETWEEN_INTEGERS, aliases=("absolute",)),
     _define_unary("sign", BETWEEN_INTEGERS, **ZERO_GRADIENT),
-    _define_unary("sgn", kind="complex", numpy="sign", flops=count_per_output(5), **WIDE_DTYPES),
+    _define_unary("sgn", kind="complex", reference="np.sign", flops=5, **WIDE_DTYPES),
     _define_unary("reciprocal", NONZERO_VALUES),
     _define_unary(
         "nan_to_num",
@@ -139,36 +142,27 @@ _OUT_OF_PLACE_OPERATORS = (
             f"ref.{name}(data, first, second, value)",
             inputs=_make_parts(NONZERO_VALUES),
             attributes={"value": 0.5},
-            flops=count_per_output(3),
+            flops=3,
             backward_bytes=1.25,
         )
         for name in ("addcmul", "addcdiv")
     ),
-    _ARITHMETIC_FAMILY.define(
-        "lerp",
-        "torch.lerp(lhs, rhs, weight)",
-        "ref.lerp(lhs, rhs, weight)",
-        inputs=LERP_INPUTS,
-        flops=count_per_output(3),
-    ),
+    _ARITHMETIC_FAMILY.define("lerp", "torch.lerp", "ref.lerp", inputs=LERP_INPUTS, flops=3),
     _define_binary(
-        "lerp_scalar",
-        function="lerp",
-        reference="ref.lerp(lhs, rhs, weight)",
-        attributes={"weight": 0.3},
-        flops=count_per_output(3),
-        backward_bytes=1.0,
+        "lerp_scalar", torch="torch.lerp", reference="ref.lerp", attributes={"weight": 0.3}, flops=3, backward_bytes=1.0
     ),
-    _define_binary("hypot", flops=count_per_output(4)),
+    _define_binary("hypot", flops=4),
     # maximum and minimum
     *(_define_binary(name, LOW_FRACTIONS, HIGH_FRACTIONS) for name in ("maximum", "minimum", "fmax", "fmin")),
-    _define_unary("clamp", BETWEEN_INTEGERS, numpy="clip", attributes={"min": -1.0, "max": 1.0}, aliases=("clip",)),
-    _define_unary("clamp_min", BETWEEN_INTEGERS, numpy="maximum", attributes={"min": -1.0}),
-    _define_unary("clamp_max", BETWEEN_INTEGERS, numpy="minimum", attributes={"max": 1.0}),
+    _define_unary(
+        "clamp", BETWEEN_INTEGERS, reference="np.clip", attributes={"min": -1.0, "max": 1.0}, aliases=("clip",)
+    ),
+    _define_unary("clamp_min", BETWEEN_INTEGERS, reference="np.maximum", attributes={"min": -1.0}),
+    _define_unary("clamp_max", BETWEEN_INTEGERS, reference="np.minimum", attributes={"max": 1.0}),
     _ARITHMETIC_FAMILY.define(
         "clamp_tensor",
-        "torch.clamp(data, lower, upper)",
-        "np.clip(data, lower, upper)",
+        "torch.clamp",
+        "np.clip",
         inputs={
             "data": make_value(LOW_FRACTIONS),
             "lower": make_value(between_multiples(-3, 0, 0.6, 0.9)),
@@ -182,7 +176,7 @@ _OUT_OF_PLACE_OPERATORS = (
         "ldexp",
         *write_both("ldexp(lhs, rhs)"),
         inputs={"lhs": make_value(), "rhs": make_value(integers(5), "int32")},
-        flops=count_per_output(2),
+        flops=2,
     ),
     _define_binary("nextafter"),
     _define_binary("copysign", BETWEEN_INTEGERS, BETWEEN_INTEGERS),
@@ -196,21 +190,28 @@ _define_scalar_inplace = partial(_define_scalar, inplace=True, aliases=())
 
 _IN_PLACE_OPERATORS = (
     _define_binary_inplace("add"),
-    _define_binary_inplace("subtract", function="sub", aliases=("subtract_", "sub_")),
-    _define_binary_inplace("multiply", normal, signs, function="mul", aliases=("multiply_", "mul_")),
-    _define_binary_inplace("division", normal, signs, function="div", numpy="divide", aliases=("divide_", "div_")),
+    _define_binary_inplace("subtract", torch="torch.sub", aliases=("subtract_", "sub_")),
+    _define_binary_inplace("multiply", normal, signs, torch="torch.mul", aliases=("multiply_", "mul_")),
     _define_binary_inplace(
-        "modulo", DIVIDEND_VALUES, DIVISOR_VALUES, function="remainder", numpy="remainder", aliases=("remainder_",)
+        "division", normal, signs, torch="torch.div", reference="np.divide", aliases=("divide_", "div_")
+    ),
+    _define_binary_inplace(
+        "modulo",
+        DIVIDEND_VALUES,
+        DIVISOR_VALUES,
+        torch="torch.remainder",
+        reference="np.remainder",
+        aliases=("remainder_",),
     ),
     _define_binary_inplace("fmod", DIVIDEND_VALUES, DIVISOR_VALUES),
     _define_binary_inplace("floor_divide", DIVIDEND_VALUES, signs),
-    _define_binary_inplace("hypot", flops=count_per_output(4)),
+    _define_binary_inplace("hypot", flops=4),
     _define_binary_inplace("copysign"),
     _define_scalar_inplace("add", 0.5),
-    _define_scalar_inplace("subtract", 0.5, function="sub"),
-    _define_scalar_inplace("multiply", -1.0, function="mul"),
-    _define_scalar_inplace("divide", -1.0, function="div"),
-    _define_unary_inplace("negative", function="neg", aliases=("negative_", "neg_")),
+    _define_scalar_inplace("subtract", 0.5, torch="torch.sub"),
+    _define_scalar_inplace("multiply", -1.0, torch="torch.mul"),
+    _define_scalar_inplace("divide", -1.0, torch="torch.div"),
+    _define_unary_inplace("negative", torch="torch.neg", aliases=("negative_", "neg_")),
     _define_unary_inplace("abs"),
     _define_unary_inplace("sign"),
     _define_unary_inplace("reciprocal", NONZERO_VALUES),
@@ -220,9 +221,11 @@ _IN_PLACE_OPERATORS = (
         reference="np.nan_to_num(data, copy=False, nan=nan, posinf=posinf, neginf=neginf)",
         attributes=NONFINITE_REPLACEMENTS,
     ),
-    _define_unary_inplace("clamp", numpy="clip", attributes={"min": -1.0, "max": 1.0}, aliases=("clamp_", "clip_")),
-    _define_unary_inplace("clamp_min", numpy="maximum", attributes={"min": -1.0}),
-    _define_unary_inplace("clamp_max", numpy="minimum", attributes={"max": 1.0}),
+    _define_unary_inplace(
+        "clamp", reference="np.clip", attributes={"min": -1.0, "max": 1.0}, aliases=("clamp_", "clip_")
+    ),
+    _define_unary_inplace("clamp_min", reference="np.maximum", attributes={"min": -1.0}),
+    _define_unary_inplace("clamp_max", reference="np.minimum", attributes={"max": 1.0}),
     *(
         _ARITHMETIC_FAMILY.define_inplace(
             name,
@@ -230,12 +233,12 @@ _IN_PLACE_OPERATORS = (
             f"ref.{name}(data, first, second, value)",
             inputs=_make_parts(signs),
             attributes={"value": 0.5},
-            flops=count_per_output(3),
+            flops=3,
         )
         for name in ("addcmul", "addcdiv")
     ),
     _ARITHMETIC_FAMILY.define_inplace(
-        "lerp", "lhs.lerp_(rhs, weight)", "ref.lerp(lhs, rhs, weight)", inputs=LERP_INPUTS, flops=count_per_output(3)
+        "lerp", "lhs.lerp_(rhs, weight)", "ref.lerp(lhs, rhs, weight)", inputs=LERP_INPUTS, flops=3
     ),
     _define_binary_inplace("gcd", **POSITIVE_INTEGERS),
     _define_binary_inplace("lcm", **POSITIVE_INTEGERS),

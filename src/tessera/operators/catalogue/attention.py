@@ -58,25 +58,25 @@ def _define_dot_product(
 
 def _make_heads(n: int, heads: int, length: int, features: int) -> dict[str, Input]:
     shape = (n, heads, length, features)
-    return {name: Input(shape=shape) for name in ("query", "key", "value")}
+    return {name: Input(shape) for name in ("query", "key", "value")}
 
 
 def _make_cross(n: int, heads: int, queries: int, keys: int, features: int) -> dict[str, Input]:
     """Make the inputs of cross-attention: keys and values have their own sequence length `keys`."""
-    other = Input(shape=(n, heads, keys, features))
-    return {"query": Input(shape=(n, heads, queries, features)), "key": other, "value": other}
+    other = Input((n, heads, keys, features))
+    return {"query": Input((n, heads, queries, features)), "key": other, "value": other}
 
 
 def _make_grouped_query(n: int, heads: int, length: int, features: int) -> dict[str, Input]:
     """Make the inputs of grouped-query attention: half as many heads of keys and values as of queries."""
-    other = Input(shape=(n, heads // 2, length, features))
-    return {"query": Input(shape=(n, heads, length, features)), "key": other, "value": other}
+    other = Input((n, heads // 2, length, features))
+    return {"query": Input((n, heads, length, features)), "key": other, "value": other}
 
 
 def _make_masked(kind: str) -> Any:
     def build_inputs(n: int, heads: int, length: int, features: int) -> dict[str, Input]:
         draw = ATTENTION_MASK if kind == "bool" else normal
-        mask = Input(shape=(length, length), kind=kind, draw=draw, grad=False)
+        mask = Input((length, length), draw, kind, grad=False)
         return {**_make_heads(n, heads, length, features), "mask": mask}
 
     return build_inputs
@@ -85,11 +85,11 @@ def _make_masked(kind: str) -> Any:
 def _make_multi_head(n: int, length: int, features: int) -> dict[str, Input]:
     """Make the inputs of multi-head attention: sequences, and the weights and biases of the projections."""
     return {
-        **{name: Input(shape=(n, length, features)) for name in ("query", "key", "value")},
-        "in_weight": Input(shape=(3 * features, features), draw=SCALED_NORMAL),
-        "in_bias": Input(shape=(3 * features,)),
-        "out_weight": Input(shape=(features, features), draw=SCALED_NORMAL),
-        "out_bias": Input(shape=(features,)),
+        **{name: Input((n, length, features)) for name in ("query", "key", "value")},
+        "in_weight": Input((3 * features, features), SCALED_NORMAL),
+        "in_bias": Input((3 * features,)),
+        "out_weight": Input((features, features), SCALED_NORMAL),
+        "out_bias": Input((features,)),
     }
 
 

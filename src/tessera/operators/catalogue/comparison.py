@@ -11,11 +11,9 @@ from tessera.operators.catalogue.families import (
     WIDE_DTYPES,
     ElementwiseFamily,
     define_operator,
-    write_both,
 )
 from tessera.operators.draws import booleans, constant, integers, not_all_finite
-from tessera.operators.operator import Input, make_sizes
-from tessera.operators.work import count_per_input
+from tessera.operators.operator import Input, count_per_input, make_sizes
 
 _COMPARISON_FAMILY = ElementwiseFamily("comparison", NO_GRADIENT)
 _LOGICAL_FAMILY = ElementwiseFamily("logical", NO_FLOPS)
@@ -35,32 +33,33 @@ COMPARISON_NAMES = {
 
 _COMPARISON_OPERATORS = (
     *(
-        _define_binary(name, FEW_INTEGERS, FEW_INTEGERS, numpy=numpy, aliases=aliases)
+        _define_binary(name, FEW_INTEGERS, FEW_INTEGERS, reference=f"np.{numpy}", aliases=aliases)
         for name, (numpy, aliases) in COMPARISON_NAMES.items()
     ),
     *(
-        _define_unary(f"{name}_scalar", FEW_INTEGERS, function=name, numpy=numpy, attributes={"other": 1.0})
+        _define_unary(
+            f"{name}_scalar", FEW_INTEGERS, torch=f"torch.{name}", reference=f"np.{numpy}", attributes={"other": 1.0}
+        )
         for name, (numpy, _) in COMPARISON_NAMES.items()
     ),
     *(
-        _define_binary(name, FEW_INTEGERS, FEW_INTEGERS, numpy=numpy, inplace=True)
+        _define_binary(name, FEW_INTEGERS, FEW_INTEGERS, reference=f"np.{numpy}", inplace=True)
         for name, (numpy, _) in COMPARISON_NAMES.items()
     ),
     _define_binary("isclose", FEW_INTEGERS, FEW_INTEGERS, flops=count_per_input("lhs", 4)),
     # equal inputs: both operators may stop at the first difference
     _define_binary("allclose", constant(0.5), constant(0.5), flops=count_per_input("lhs", 4)),
-    _define_binary("equal", constant(0.5), constant(0.5), numpy="array_equal", flops=count_per_input("lhs")),
+    _define_binary("equal", constant(0.5), constant(0.5), reference="np.array_equal", flops=count_per_input("lhs")),
     *(_define_unary(name, not_all_finite) for name in ("isnan", "isinf", "isfinite", "isposinf", "isneginf")),
     _define_unary("signbit"),
     _define_unary("isreal", FEW_INTEGERS, kind="complex", **WIDE_DTYPES),
     define_operator(
         "comparison",
         "isin",
-        *write_both("isin(data, test_elements)"),
-        make_sizes(
+        sizes=make_sizes(
             lambda n: {
-                "data": Input(shape=(n, n), kind="int64", draw=integers(64)),
-                "test_elements": Input(shape=(16,), kind="int64", draw=integers(64)),
+                "data": Input((n, n), integers(64), "int64"),
+                "test_elements": Input((16,), integers(64), "int64"),
             },
             *MATRIX_SIDES,
         ),
@@ -94,19 +93,22 @@ _LOGIC_OPERATORS = (
     ),
     *(
         _define_bitwise_scalar(
-            f"bitwise_{gate}_scalar", function=f"bitwise_{gate}", numpy=f"bitwise_{gate}", attributes={"other": 0x0F0F}
+            f"bitwise_{gate}_scalar",
+            torch=f"torch.bitwise_{gate}",
+            reference=f"np.bitwise_{gate}",
+            attributes={"other": 0x0F0F},
         )
         for gate in _LOGIC_NAMES
     ),
     *(
-        _define_bitwise_binary(f"bitwise_{side}_shift", rhs=integers(8), numpy=f"{side}_shift")
+        _define_bitwise_binary(f"bitwise_{side}_shift", rhs=integers(8), reference=f"np.{side}_shift")
         for side in _SHIFT_DIRECTIONS
     ),
     *(
         _define_bitwise_scalar(
             f"bitwise_{side}_shift_scalar",
-            function=f"bitwise_{side}_shift",
-            numpy=f"{side}_shift",
+            torch=f"torch.bitwise_{side}_shift",
+            reference=f"np.{side}_shift",
             attributes={"other": 3},
         )
         for side in _SHIFT_DIRECTIONS

@@ -7,10 +7,9 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from tessera.operators.catalogue.families import Sizes
+from tessera.operators.catalogue.families import Sizes, define_family
 from tessera.operators.draws import Draw, normal
-from tessera.operators.operator import Input, Operator, OperatorCall, Shape, make_sizes
-from tessera.operators.work import count_convolution_flops
+from tessera.operators.operator import Input, Operator, OperatorCall, Shape, count_convolution_flops, make_sizes
 
 # (n, channels, side): a small size dominated by call overhead, a ResNet layer, and a batch of that layer
 Scales = tuple[tuple[int, int, int], ...]
@@ -30,16 +29,16 @@ def _make_inputs(data: Shape, weight: Shape, *, bias: int = 0, draw: Draw = norm
     The weight is scaled so that outputs have magnitude one.
     """
     small = 1.0 / math.sqrt(math.prod(weight[1:]))
-    inputs = {
-        "data": Input(shape=data, draw=draw),
-        "weight": Input(shape=weight, draw=Draw(f"{small} * {draw.expression}")),
-    }
-    return {**inputs, "bias": Input(shape=(bias,))} if bias else inputs
+    inputs = {"data": Input(data, draw), "weight": Input(weight, Draw(f"{small} * {draw.expression}"))}
+    return {**inputs, "bias": Input((bias,))} if bias else inputs
 
 
 def _count_transposed_flops(call: OperatorCall) -> float:
     """Count two FLOPs per input element and weight of its channel; the weight has the shape (in, out, *kernel)."""
     return 2.0 * math.prod(call.shapes["data"]) * math.prod(call.shapes["weight"][1:])
+
+
+_define_convolution = define_family("convolution")
 
 
 def _define_conv(
@@ -65,15 +64,12 @@ def _define_conv(
         weight = (c, 1 if depthwise else c // attributes.get("groups", 1), *(kernel,) * dims)
         return _make_inputs((n, c, *(side,) * dims), weight, bias=c if bias else 0, draw=draw)
 
-    sizes = make_sizes(build_inputs, *(scales or SCALES_BY_DIMS[dims])) if isinstance(kernel, int) else kernel
-    keys = [*attributes, *(["groups"] if depthwise else [])]
-    arguments = ", ".join([*sizes["small"], *(f"{key}={key}" for key in keys)])
-    return Operator(
-        name=name,
-        category="convolution",
-        torch=f"F.conv{'_transpose' if transposed else ''}{dims}d({arguments})",
-        reference=f"ref.{'transposed_' if transposed else ''}convolution({arguments})",
-        sizes=sizes,
+    return _define_convolution(
+        name,
+        f"F.conv{'_transpose' if transposed else ''}{dims}d",
+        f"ref.{'transposed_' if transposed else ''}convolution",
+        make_sizes(build_inputs, *(scales or SCALES_BY_DIMS[dims])) if isinstance(kernel, int) else kernel,
+        keywords=True,
         attributes=(lambda shapes: {**attributes, "groups": shapes["data"][1]}) if depthwise else attributes,
         flops=_count_transposed_flops if transposed else count_convolution_flops,
     )
@@ -156,16 +152,14 @@ _TRANSPOSED_OPERATORS = (
 )
 
 _SEQUENCE_OPERATORS = (
-    Operator(
-        name="conv_tbc",
-        category="convolution",
-        torch="torch.conv_tbc(data, weight, bias, pad)",
-        reference="ref.time_convolution(data, weight, bias, pad)",
+    _define_convolution(
+        "conv_tbc",
+        reference="ref.time_convolution",
         sizes=make_sizes(
             lambda t, b, c: {
-                "data": Input(shape=(t, b, c)),
-                "weight": Input(shape=(3, c, c), draw=Draw("rng.standard_normal(shape) / (3 * shape[1]) ** 0.5")),
-                "bias": Input(shape=(c,)),
+                "data": Input((t, b, c)),
+                "weight": Input((3, c, c), Draw("rng.standard_normal(shape) / (3 * shape[1]) ** 0.5")),
+                "bias": Input((c,)),
             },
             (32, 2, 16),
             (256, 8, 128),

@@ -13,16 +13,15 @@ from tessera.operators.catalogue.families import (
     MATRIX_SIDES,
     NO_GRADIENT,
     WIDE_DTYPES,
+    Settings,
     Sizes,
     define_family,
-    define_operator,
     make_images,
     make_square,
     write_both,
 )
 from tessera.operators.draws import Draw, constant, integers, uniform
-from tessera.operators.operator import Input, Operator, OperatorCall, Shape, make_sizes
-from tessera.operators.work import count_no_bytes, count_per_output
+from tessera.operators.operator import Input, Operator, OperatorCall, Shape, count_no_bytes, make_sizes
 
 CONSTANT_ONE = constant(1.0)
 
@@ -41,53 +40,40 @@ def get_size(shapes: Mapping[str, Shape]) -> dict[str, Any]:
 
 
 def _make_like(*counts: int) -> Sizes:
-    return make_sizes(lambda n: {"like": Input(shape=(n,), draw=CONSTANT_ONE)}, *counts)
+    return make_sizes(lambda n: {"like": Input((n,), CONSTANT_ONE)}, *counts)
 
 
-_MATRIX_INPUTS = make_sizes(lambda n: {"like": Input(shape=(n, n), draw=CONSTANT_ONE)}, *MATRIX_SIDES)
+_MATRIX_INPUTS = make_sizes(lambda n: {"like": Input((n, n), CONSTANT_ONE)}, *MATRIX_SIDES)
 _RANGE_INPUTS = _make_like(2**12, 2**20, 2**24)
 _ONE_ELEMENT_INPUTS = _make_like(1, 1, 1)
 _SPARSE_INPUTS = make_sizes(
-    lambda n: {
-        "index": Input(shape=(2, n), kind="int64", draw=integers(n // 4)),
-        "data": Input(shape=(n,), grad=False),
-    },
-    256,
-    2**12,
-    2**14,
+    lambda n: {"index": Input((2, n), integers(n // 4), "int64"), "data": Input((n,), grad=False)}, 256, 2**12, 2**14
 )
 _SIDE_INPUTS = _make_like(64, 1024, 4096)
 _WINDOW_INPUTS = _make_like(512, 2**16, 2**20)
 _LIST_INPUTS = _make_like(16, 2**12, 2**18)
 
 
-def _define_creation(name: str, torch: str, reference: str, sizes: Sizes = _MATRIX_INPUTS, **rest: Any) -> Operator:
-    settings: dict[str, Any] = {"attributes": get_size, "moved": count_written_bytes, **NO_GRADIENT, **rest}
-    return define_operator("creation", name, torch, reference, sizes, **settings)
-
-
-def _define_sequence(name: str, torch: str, reference: str, sizes: Sizes = _RANGE_INPUTS, **rest: Any) -> Operator:
-    """Define the creation of a one-dimensional tensor whose length `n` is the length of the input `like`."""
-    settings: dict[str, Any] = {"attributes": _get_length, **rest}
-    return _define_creation(name, torch, reference, sizes, **settings)
+_CREATION_COSTS: Settings = {"moved": count_written_bytes, **NO_GRADIENT}
+_define_creation = define_family("creation", default_sizes=_MATRIX_INPUTS, attributes=get_size, **_CREATION_COSTS)
+# a one-dimensional tensor whose length `n` is the length of the input `like`
+_define_sequence = define_family("creation", default_sizes=_RANGE_INPUTS, attributes=_get_length, **_CREATION_COSTS)
 
 
 def _define_window(name: str, torch: str, reference: str, flops: float) -> Operator:
     """Define the creation of a symmetric window function of `n` points."""
-    return _define_sequence(name, torch, reference, _WINDOW_INPUTS, flops=count_per_output(flops), **WIDE_DTYPES)
+    return _define_sequence(name, torch, reference, _WINDOW_INPUTS, flops=flops, **WIDE_DTYPES)
 
 
 _define_copy = define_family("creation")
 
 
 def _make_parts(first: str, second: str, draw: Draw) -> Sizes:
-    return make_sizes(
-        lambda n: {first: Input(shape=(n, n), draw=draw), second: Input(shape=(n, n), draw=draw)}, 64, 1024, 2048
-    )
+    return make_sizes(lambda n: {first: Input((n, n), draw), second: Input((n, n), draw)}, 64, 1024, 2048)
 
 
-_TWO_MATRIX_INPUTS = make_sizes(lambda n: {"data": Input(shape=(n, n)), "source": Input(shape=(n, n))}, *MATRIX_SIDES)
-_POINT_INPUTS = make_sizes(lambda n: {"data": Input(shape=(n,), draw=uniform(0.5, 1.0))}, 64, 2**16, 2**20)
+_TWO_MATRIX_INPUTS = make_sizes(lambda n: {"data": Input((n, n)), "source": Input((n, n))}, *MATRIX_SIDES)
+_POINT_INPUTS = make_sizes(lambda n: {"data": Input((n,), uniform(0.5, 1.0))}, 64, 2**16, 2**20)
 
 OPERATORS = (
     # filled
@@ -134,9 +120,8 @@ OPERATORS = (
     ),
     _define_creation(
         "sparse_coo_tensor",
-        "torch.sparse_coo_tensor(index, data, size)",
-        "ref.added(np.zeros(size), tuple(index), data)",
-        _SPARSE_INPUTS,
+        reference="ref.added(np.zeros(size), tuple(index), data)",
+        sizes=_SPARSE_INPUTS,
         attributes=lambda shapes: {"size": (shapes["data"][0] // 4,) * 2},
         moved=lambda call: float(call.read["index"]),
     ),
@@ -147,9 +132,7 @@ OPERATORS = (
     _define_sequence(
         "linspace", *write_both("linspace(0.0, 1.0, n, dtype=like.dtype)"), dtypes=("float32", "float64", "bfloat16")
     ),
-    _define_sequence(
-        "logspace", *write_both("logspace(-2.0, 2.0, n, dtype=like.dtype)"), flops=count_per_output(), **WIDE_DTYPES
-    ),
+    _define_sequence("logspace", *write_both("logspace(-2.0, 2.0, n, dtype=like.dtype)"), flops=1, **WIDE_DTYPES),
     _define_sequence("tril_indices", "torch.tril_indices(n, n)", "np.stack(np.tril_indices(n))", _SIDE_INPUTS),
     _define_sequence("triu_indices", "torch.triu_indices(n, n)", "np.stack(np.triu_indices(n))", _SIDE_INPUTS),
     _define_sequence(
@@ -184,7 +167,7 @@ OPERATORS = (
         4,
     ),
     # copied and composed
-    _define_copy("clone", "torch.clone(data)", "np.copy(data)", make_square(), backward_bytes=0.0),
+    _define_copy("clone", reference="np.copy", sizes=make_square(), backward_bytes=0.0),
     _define_copy(
         "clone_channels_last",
         "torch.clone(data, memory_format=torch.channels_last)",
@@ -194,29 +177,20 @@ OPERATORS = (
     ),
     _define_copy(
         "complex",
-        "torch.complex(real, imaginary)",
-        "real + 1j * imaginary",
-        _make_parts("real", "imaginary", uniform(-1, 1)),
+        reference="real + 1j * imaginary",
+        sizes=_make_parts("real", "imaginary", uniform(-1, 1)),
         backward_flops=0.0,
         backward_bytes=0.0,
         **WIDE_DTYPES,
     ),
     _define_copy(
         "polar",
-        "torch.polar(magnitude, angle)",
-        "magnitude * np.exp(1j * angle)",
-        _make_parts("magnitude", "angle", uniform(0.5, 3.0)),
-        flops=count_per_output(4),
+        reference="magnitude * np.exp(1j * angle)",
+        sizes=_make_parts("magnitude", "angle", uniform(0.5, 3.0)),
+        flops=4,
         **WIDE_DTYPES,
     ),
-    _define_copy(
-        "vander",
-        *write_both("vander(data, n)"),
-        _POINT_INPUTS,
-        attributes={"n": 8},
-        flops=count_per_output(),
-        **NO_GRADIENT,
-    ),
+    _define_copy("vander", sizes=_POINT_INPUTS, attributes={"n": 8}, flops=1, **NO_GRADIENT),
     # in place
     _define_copy(
         "inplace_fill",

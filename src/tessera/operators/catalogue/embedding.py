@@ -3,62 +3,47 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
+from tessera.operators.catalogue.families import WIDE_DTYPES, define_family
 from tessera.operators.draws import Draw, integers, normal, spaced_values
-from tessera.operators.operator import Input, Operator, OperatorCall, Shape, make_sizes
-from tessera.operators.work import count_output_bytes
+from tessera.operators.operator import Input, Operator, OperatorCall, count_output_bytes, make_sizes
 
 # (rows of the table, features, sentences or bags, words per sentence or bag)
 TABLE_SCALES = ((64, 32, 8, 16), (10000, 256, 32, 128), (50000, 512, 128, 256))
 DISTINCT_ROW_VALUES = Draw(f"np.ascontiguousarray((lambda shape: {spaced_values.expression})(shape[::-1]).T)")
+WORD_INDICES = integers("shapes['weight'][0]")
+
+_Inputs = Callable[[int, int, int, int], dict[str, Input]]
 
 
-def _make_table(words: int, features: int, index: Shape, draw: Draw | None = None) -> dict[str, Input]:
-    return {
-        "index": Input(shape=index, kind="int64", draw=draw or integers("shapes['weight'][0]")),
-        "weight": Input(shape=(words, features)),
-    }
-
-
-def _make_sentences(words: int, features: int, count: int, length: int) -> dict[str, Input]:
-    return _make_table(words, features, (count, length))
+def _make_sentences(
+    words: int, features: int, count: int, length: int, index: Draw = WORD_INDICES, weight: Draw = normal
+) -> dict[str, Input]:
+    """Make a table, and the word indices of sentences."""
+    return {"index": Input((count, length), index, "int64"), "weight": Input((words, features), weight)}
 
 
 def _make_frequent_words(words: int, features: int, count: int, length: int) -> dict[str, Input]:
     """Make a table and sentences whose word indices have a Zipf distribution, as in text."""
-    return _make_table(words, features, (count, length), Draw(f"(rng.zipf(1.5, shape) - 1) % {words}"))
+    return _make_sentences(words, features, count, length, Draw(f"(rng.zipf(1.5, shape) - 1) % {words}"))
 
 
 def _make_flat_bags(words: int, features: int, count: int, length: int) -> dict[str, Input]:
     """Make a table, concatenated bags of word indices, and the offset at which each bag starts."""
-    starts = Input(shape=(count,), kind="int64", draw=Draw(f"{length} * np.arange(shape[0])"))
-    return {**_make_table(words, features, (count * length,)), "offsets": starts}
+    starts = Input((count,), Draw(f"{length} * np.arange(shape[0])"), "int64")
+    table = _make_sentences(words, features, count, length)
+    return {**table, "index": Input((count * length,), WORD_INDICES, "int64"), "offsets": starts}
 
 
 def _make_weighted_bags(words: int, features: int, count: int, length: int) -> dict[str, Input]:
-    return {**_make_sentences(words, features, count, length), "scale": Input(shape=(count, length), draw=normal)}
+    return {**_make_sentences(words, features, count, length), "scale": Input((count, length))}
 
 
-def _make_distinct_rows(words: int, features: int, count: int, length: int) -> dict[str, Input]:
-    """Make sentences, and a table whose rows differ in every feature, so that the maximum over a bag is unique."""
-    return {
-        **_make_sentences(words, features, count, length),
-        "weight": Input(shape=(words, features), draw=DISTINCT_ROW_VALUES),
-    }
-
-
-def _define_lookup(name: str, inputs: Any) -> Operator:
-    """Define an embedding lookup, which copies rows without arithmetic."""
-    return Operator(
-        name=name,
-        category="embedding",
-        torch="F.embedding(index, weight)",
-        reference="np.take(weight, index, axis=0)",
-        sizes=make_sizes(inputs, *TABLE_SCALES),
-        moved=count_output_bytes,
-        backward_flops=0.0,
-    )
+# a table whose rows differ in every feature, so that the maximum over a bag is unique
+_make_distinct_rows = partial(_make_sentences, weight=DISTINCT_ROW_VALUES)
 
 
 def _count_row_flops(call: OperatorCall) -> float:
@@ -72,13 +57,23 @@ def _count_row_bytes(call: OperatorCall) -> float:
     return math.prod(call.shapes["index"]) * row + sum(call.written)
 
 
-def _define_bag(name: str, torch: str, reference: str, inputs: Any, **others: Any) -> Operator:
-    return Operator(
-        name=name,
-        category="embedding",
-        torch=f"F.embedding_bag({torch})",
-        reference=reference,
-        sizes=make_sizes(inputs, *TABLE_SCALES),
+_define_embedding = define_family("embedding")
+
+
+def _define_lookup(name: str, inputs: _Inputs) -> Operator:
+    """Define an embedding lookup, which copies rows without arithmetic."""
+    sizes = make_sizes(inputs, *TABLE_SCALES)
+    costs = {"moved": count_output_bytes, "backward_flops": 0.0}
+    return _define_embedding(name, "F.embedding", "np.take(weight, index, axis=0)", sizes, **costs)
+
+
+def _define_bag(variant: str, arguments: str, mode: str, reference: str, inputs: _Inputs, **others: Any) -> Operator:
+    """Define an embedding bag; in the reference, `{rows}` are the rows that are looked up."""
+    return _define_embedding(
+        f"embedding_bag{variant}",
+        f"F.embedding_bag(index, weight, {arguments}mode='{mode}')",
+        reference.format(rows="np.take(weight, index, axis=0)"),
+        make_sizes(inputs, *TABLE_SCALES),
         flops=_count_row_flops,
         moved=_count_row_bytes,
         backward_flops=1.0,
@@ -86,47 +81,18 @@ def _define_bag(name: str, torch: str, reference: str, inputs: Any, **others: An
     )
 
 
+_BAG_SUMS = "np.add.reduceat({rows}, offsets, axis=0)"
+
 OPERATORS = (
     _define_lookup("embedding", _make_sentences),
     _define_lookup("embedding_frequent", _make_frequent_words),
+    _define_bag("", "", "sum", "{rows}.sum(axis=1)", _make_sentences),
+    _define_bag("_mean", "", "mean", "{rows}.mean(axis=1)", _make_sentences),
+    _define_bag("_max", "", "max", "{rows}.max(axis=1)", _make_distinct_rows, **WIDE_DTYPES),
+    _define_bag("_frequent", "", "sum", "{rows}.sum(axis=1)", _make_frequent_words),
+    _define_bag("_offsets", "offsets, ", "sum", _BAG_SUMS, _make_flat_bags),
+    _define_bag("_offsets_mean", "offsets, ", "mean", f"{_BAG_SUMS} / (len(index) // len(offsets))", _make_flat_bags),
     _define_bag(
-        "embedding_bag", "index, weight, mode='sum'", "np.take(weight, index, axis=0).sum(axis=1)", _make_sentences
-    ),
-    _define_bag(
-        "embedding_bag_mean",
-        "index, weight, mode='mean'",
-        "np.take(weight, index, axis=0).mean(axis=1)",
-        _make_sentences,
-    ),
-    _define_bag(
-        "embedding_bag_max",
-        "index, weight, mode='max'",
-        "np.take(weight, index, axis=0).max(axis=1)",
-        _make_distinct_rows,
-        dtypes=("float32", "float64"),
-    ),
-    _define_bag(
-        "embedding_bag_frequent",
-        "index, weight, mode='sum'",
-        "np.take(weight, index, axis=0).sum(axis=1)",
-        _make_frequent_words,
-    ),
-    _define_bag(
-        "embedding_bag_offsets",
-        "index, weight, offsets, mode='sum'",
-        "np.add.reduceat(np.take(weight, index, axis=0), offsets, axis=0)",
-        _make_flat_bags,
-    ),
-    _define_bag(
-        "embedding_bag_offsets_mean",
-        "index, weight, offsets, mode='mean'",
-        "np.add.reduceat(np.take(weight, index, axis=0), offsets, axis=0) / (len(index) // len(offsets))",
-        _make_flat_bags,
-    ),
-    _define_bag(
-        "embedding_bag_weighted",
-        "index, weight, per_sample_weights=scale, mode='sum'",
-        "np.einsum('bw,bwf->bf', scale, np.take(weight, index, axis=0))",
-        _make_weighted_bags,
+        "_weighted", "per_sample_weights=scale, ", "sum", "np.einsum('bw,bwf->bf', scale, {rows})", _make_weighted_bags
     ),
 )

@@ -6,10 +6,9 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from tessera.operators.catalogue.families import Sizes
+from tessera.operators.catalogue.families import WIDE_DTYPES, Sizes, define_family
 from tessera.operators.draws import uniform
-from tessera.operators.operator import Input, Operator, OperatorCall, make_sizes
-from tessera.operators.work import CountFunction
+from tessera.operators.operator import CountFunction, Input, Operator, OperatorCall, make_sizes
 
 # shapes of complex inputs: (batch, length), (batch, height, width), (depth, height, width)
 ROW_SCALES = ((8, 256), (128, 4096), (512, 16384))
@@ -17,16 +16,11 @@ IMAGE_SCALES = ((1, 32, 32), (8, 256, 256), (16, 1024, 1024))
 VOLUME_SCALES = ((8, 8, 16), (64, 64, 64), (192, 192, 192))
 
 
-def _make_complex(*scales: tuple[int, ...], half: bool = False) -> Sizes:
-    """Make complex inputs; with `half`, the last dim n is n // 2 + 1, as in the spectrum of n real values."""
+def _make_data(*scales: tuple[int, ...], kind: str = "float", half: bool = False) -> Sizes:
+    """Make one input; with `half`, the last dim n is n // 2 + 1, as in the spectrum of n real values."""
     return make_sizes(
-        lambda *shape: {"data": Input(shape=(*shape[:-1], shape[-1] // 2 + 1) if half else shape, kind="complex")},
-        *scales,
+        lambda *shape: {"data": Input((*shape[:-1], shape[-1] // 2 + 1) if half else shape, kind=kind)}, *scales
     )
-
-
-def _make_real(*scales: tuple[int, ...]) -> Sizes:
-    return make_sizes(lambda *shape: {"data": Input(shape=shape)}, *scales)
 
 
 def _count_transform_flops(dims: int, per_value: float) -> CountFunction:
@@ -43,54 +37,53 @@ def _count_transform_flops(dims: int, per_value: float) -> CountFunction:
     return count_flops
 
 
-def _define_transform(
-    name: str, sizes: Sizes, dims: int, *, real: bool, function: str = "", library: str = "np"
-) -> Operator:
-    """Define a transform; `function` is its name in torch and in the reference `library` (default: from `name`)."""
-    called = function or name.removeprefix("fft_")
-    return Operator(
-        name=name,
-        category="fft",
-        torch=f"torch.fft.{called}(data)",
-        reference=f"{library}.fft.{called}(data)",
-        sizes=sizes,
+_define_fft = define_family("fft", backward_flops=1.0, **WIDE_DTYPES)
+
+
+def _define_transform(function: str, *scales: tuple[int, ...], variant: str = "") -> Operator:
+    """Define a transform named `fft_FUNCTION_VARIANT`.
+
+    The name of the function tells the number of dims, whether input or output is real, and which array is a half
+    spectrum. `variant` is empty, a kind of length, or `real` for a complex transform of real values.
+    """
+    dims = {"2": 2, "n": 3}.get(function[-1], 1)
+    inverse, real = function.startswith("i"), "r" in function or "h" in function
+    half = real and inverse == ("r" in function)
+    kind = "float" if variant == "real" or (real and not half) else "complex"
+    library = "scipy" if "h" in function and dims > 1 else "np"
+    return _define_fft(
+        "_".join(filter(None, ("fft", function, variant))),
+        sizes=_make_data(*scales, kind=kind, half=half),
+        function=f"fft.{function}",
+        libraries=("torch", library),
         flops=_count_transform_flops(dims, 2.5 if real else 5.0),
-        backward_flops=1.0,
         backward_bytes=1.0,
-        dtypes=("float32", "float64"),
     )
 
 
 def _define_shift(name: str) -> Operator:
     """Define a shift of the zero frequency to the centre or back (fftshift, ifftshift), which copies the data."""
-    return Operator(
-        name=f"fft_{name}",
-        category="fft",
-        torch=f"torch.fft.{name}(data)",
-        reference=f"np.fft.{name}(data)",
-        sizes=_make_real((64, 64), (1024, 1024), (4096, 4096)),
-        backward_bytes=1.0,
-    )
+    sizes = _make_data((64, 64), (1024, 1024), (4096, 4096))
+    return define_family("fft")(f"fft_{name}", sizes=sizes, function=f"fft.{name}", backward_bytes=1.0)
 
 
 def _define_frequencies(name: str) -> Operator:
     """Define the sample frequencies (fftfreq, rfftfreq) of a transform as long as `data`."""
-    return Operator(
-        name=f"fft_{name}",
-        category="fft",
-        torch=f"torch.fft.{name}(n, spacing, dtype=data.dtype)",
-        reference=f"np.fft.{name}(n, spacing)",
-        sizes=_make_real((4096,), (1 << 20,), (1 << 24,)),
+    return define_family("fft")(
+        f"fft_{name}",
+        f"torch.fft.{name}(n, spacing, dtype=data.dtype)",
+        f"np.fft.{name}(n, spacing)",
+        _make_data((4096,), (1 << 20,), (1 << 24,)),
         attributes=lambda shapes: {"n": shapes["data"][0], "spacing": 0.5},
         moved=lambda call: float(sum(call.written)),
         differentiable=False,
-        dtypes=("float32", "float64"),  # integers up to a million, which 16-bit floats cannot represent
+        **WIDE_DTYPES,  # integers up to a million, which 16-bit floats cannot represent
     )
 
 
 def _make_windowed(shape: tuple[int, ...], kind: str, n_fft: int) -> dict[str, Input]:
     """Make a signal or its spectra, and a window without values near zero, because istft divides by the window."""
-    return {"data": Input(shape=shape, kind=kind), "window": Input(shape=(n_fft,), draw=uniform(0.5, 1.0), grad=False)}
+    return {"data": Input(shape, kind=kind), "window": Input((n_fft,), uniform(0.5, 1.0), grad=False)}
 
 
 def _count_frame_flops(call: OperatorCall) -> float:
@@ -104,65 +97,43 @@ def _get_frame_sizes(shapes: Mapping[str, Any]) -> dict[str, int]:
     return {"n_fft": shapes["window"][0], "hop_length": shapes["window"][0] // 4}
 
 
+_SIGNAL_INPUTS = make_sizes(
+    lambda n, t, f: _make_windowed((n, t), "float", f), (1, 4096, 256), (8, 65536, 512), (16, 480000, 1024)
+)
+_SPECTRUM_INPUTS = make_sizes(
+    lambda n, frames, f: _make_windowed((n, f // 2 + 1, frames), "complex", f),
+    (1, 64, 256),
+    (8, 512, 512),
+    (16, 1875, 1024),
+)
+
 OPERATORS = (
-    _define_transform("fft_fft", _make_complex(*ROW_SCALES), 1, real=False),
-    _define_transform("fft_ifft", _make_complex(*ROW_SCALES), 1, real=False),
-    _define_transform("fft_rfft", _make_real(*ROW_SCALES), 1, real=True),
-    _define_transform("fft_irfft", _make_complex(*ROW_SCALES, half=True), 1, real=True),
-    _define_transform("fft_hfft", _make_complex(*ROW_SCALES, half=True), 1, real=True),
-    _define_transform("fft_ihfft", _make_real(*ROW_SCALES), 1, real=True),
-    _define_transform("fft_fft_real", _make_real(*ROW_SCALES), 1, real=False, function="fft"),
-    _define_transform(
-        "fft_fft_prime", _make_complex((8, 251), (128, 4093), (512, 16381)), 1, real=False, function="fft"
-    ),
-    _define_transform(
-        "fft_fft_short", _make_complex((128, 16), (32768, 16), (1 << 19, 16)), 1, real=False, function="fft"
-    ),
-    _define_transform("fft_fft_long", _make_complex((2048,), (1 << 19,), (1 << 22,)), 1, real=False, function="fft"),
-    _define_transform("fft_rfft_long", _make_real((4096,), (1 << 20,), (1 << 23,)), 1, real=True, function="rfft"),
-    _define_transform("fft_fft2", _make_complex(*IMAGE_SCALES), 2, real=False),
-    _define_transform("fft_ifft2", _make_complex(*IMAGE_SCALES), 2, real=False),
-    _define_transform("fft_rfft2", _make_real(*IMAGE_SCALES), 2, real=True),
-    _define_transform("fft_irfft2", _make_complex(*IMAGE_SCALES, half=True), 2, real=True),
-    _define_transform("fft_hfft2", _make_complex(*IMAGE_SCALES, half=True), 2, real=True, library="scipy"),
-    _define_transform("fft_ihfft2", _make_real(*IMAGE_SCALES), 2, real=True, library="scipy"),
-    _define_transform("fft_fftn", _make_complex(*VOLUME_SCALES), 3, real=False),
-    _define_transform("fft_ifftn", _make_complex(*VOLUME_SCALES), 3, real=False),
-    _define_transform("fft_rfftn", _make_real(*VOLUME_SCALES), 3, real=True),
-    _define_transform("fft_irfftn", _make_complex(*VOLUME_SCALES, half=True), 3, real=True),
-    _define_transform("fft_hfftn", _make_complex(*VOLUME_SCALES, half=True), 3, real=True, library="scipy"),
-    _define_transform("fft_ihfftn", _make_real(*VOLUME_SCALES), 3, real=True, library="scipy"),
+    *(_define_transform(name, *ROW_SCALES) for name in ("fft", "ifft", "rfft", "irfft", "hfft", "ihfft")),
+    _define_transform("fft", *ROW_SCALES, variant="real"),
+    _define_transform("fft", (8, 251), (128, 4093), (512, 16381), variant="prime"),
+    _define_transform("fft", (128, 16), (32768, 16), (1 << 19, 16), variant="short"),
+    _define_transform("fft", (2048,), (1 << 19,), (1 << 22,), variant="long"),
+    _define_transform("rfft", (4096,), (1 << 20,), (1 << 23,), variant="long"),
+    *(_define_transform(name, *IMAGE_SCALES) for name in ("fft2", "ifft2", "rfft2", "irfft2", "hfft2", "ihfft2")),
+    *(_define_transform(name, *VOLUME_SCALES) for name in ("fftn", "ifftn", "rfftn", "irfftn", "hfftn", "ihfftn")),
     _define_shift("fftshift"),
     _define_shift("ifftshift"),
     _define_frequencies("fftfreq"),
     _define_frequencies("rfftfreq"),
-    Operator(
-        name="stft",
-        category="fft",
-        torch="torch.stft(data, n_fft, hop_length, window=window, return_complex=True)",
-        reference="ref.stft(data, window, n_fft=n_fft, hop_length=hop_length)",
-        sizes=make_sizes(
-            lambda n, t, f: _make_windowed((n, t), "float", f), (1, 4096, 256), (8, 65536, 512), (16, 480000, 1024)
-        ),
+    _define_fft(
+        "stft",
+        "torch.stft(data, n_fft, hop_length, window=window, return_complex=True)",
+        "ref.stft(data, window, n_fft=n_fft, hop_length=hop_length)",
+        _SIGNAL_INPUTS,
         attributes=_get_frame_sizes,
         flops=_count_frame_flops,
-        backward_flops=1.0,
-        dtypes=("float32", "float64"),
     ),
-    Operator(
-        name="istft",
-        category="fft",
-        torch="torch.istft(data, n_fft, hop_length, window=window)",
-        reference="ref.istft(data, window, n_fft=n_fft, hop_length=hop_length)",
-        sizes=make_sizes(
-            lambda n, frames, f: _make_windowed((n, f // 2 + 1, frames), "complex", f),
-            (1, 64, 256),
-            (8, 512, 512),
-            (16, 1875, 1024),
-        ),
+    _define_fft(
+        "istft",
+        "torch.istft(data, n_fft, hop_length, window=window)",
+        "ref.istft(data, window, n_fft=n_fft, hop_length=hop_length)",
+        _SPECTRUM_INPUTS,
         attributes=_get_frame_sizes,
         flops=_count_frame_flops,
-        backward_flops=1.0,
-        dtypes=("float32", "float64"),
     ),
 )

@@ -9,7 +9,6 @@ from typing import Any
 from tessera.operators.catalogue.families import MATRIX_SIDES, Sizes, define_family, write_both
 from tessera.operators.draws import integers, uniform
 from tessera.operators.operator import Input, Operator, OperatorCall, Shape, make_sizes
-from tessera.operators.work import count_per_output
 
 
 def count_matmul_flops(name: str, *dims: int) -> Callable[[OperatorCall], float]:
@@ -39,15 +38,15 @@ def _make_pair(lhs: Shape, rhs: Shape, **others: Any) -> dict[str, Input]:
 
 
 def _make_inputs_with_bias(bias: Shape, lhs: Shape, rhs: Shape) -> dict[str, Input]:
-    return {"bias": Input(shape=bias), **_make_pair(lhs, rhs)}
+    return {"bias": Input(bias), **_make_pair(lhs, rhs)}
 
 
 def _make_layer(features: int, out: int, *batch: int) -> dict[str, Input]:
-    return {"data": Input(shape=(*batch, features)), "weight": Input(shape=(out, features))}
+    return {"data": Input((*batch, features)), "weight": Input((out, features))}
 
 
 def _make_layer_with_bias(features: int, out: int, *batch: int) -> dict[str, Input]:
-    return {**_make_layer(features, out, *batch), "bias": Input(shape=(out,))}
+    return {**_make_layer(features, out, *batch), "bias": Input((out,))}
 
 
 SQUARE_INPUTS = make_sizes(lambda n: _make_pair((n, n), (n, n)), 64, 512, 2048)
@@ -69,9 +68,8 @@ _MATRIX_OPERATORS = (
     _define_matmul("matmul", SQUARE_INPUTS),
     _define_gemm(
         "mm",
-        "torch.mm(lhs, rhs)",
-        "np.matmul(lhs, rhs)",
-        make_sizes(lambda m, k, n: _make_pair((m, k), (k, n)), (32, 64, 48), (197, 768, 768), (2048, 1024, 4096)),
+        reference="np.matmul",
+        sizes=make_sizes(lambda m, k, n: _make_pair((m, k), (k, n)), (32, 64, 48), (197, 768, 768), (2048, 1024, 4096)),
     ),
     _define_gemm("matmul_transposed", "torch.matmul(lhs, rhs.mT)", "np.matmul(lhs, rhs.T)", SQUARE_INPUTS),
     _define_matmul(
@@ -89,8 +87,7 @@ _MATRIX_OPERATORS = (
     ),
     _define_gemm(
         "int_mm",
-        "torch._int_mm(lhs, rhs)",
-        # reference in float64: it is exact here, and NumPy multiplies integer matrices without BLAS
+        "torch._int_mm",
         "np.matmul(lhs.astype(np.float64), rhs.astype(np.float64)).astype(np.int32)",
         make_sizes(lambda n: _make_pair((n, n), (n, n), kind="int8", draw=integers(128, low=-128)), 32, 128, 512),
         differentiable=False,
@@ -99,7 +96,7 @@ _MATRIX_OPERATORS = (
         "linalg_multi_dot",
         *write_both("linalg.multi_dot((first, second, third))"),
         make_sizes(
-            lambda n, k: {"first": Input(shape=(n, k)), "second": Input(shape=(k, n)), "third": Input(shape=(n, k))},
+            lambda n, k: {"first": Input((n, k)), "second": Input((k, n)), "third": Input((n, k))},
             (64, 8),
             (1024, 64),
             (8192, 256),
@@ -107,12 +104,7 @@ _MATRIX_OPERATORS = (
         aliases=("chain_matmul",),
         flops=_count_chain_flops,
     ),
-    _define_gemm(
-        "kron",
-        *write_both("kron(lhs, rhs)"),
-        make_sizes(lambda n: _make_pair((n, n), (n, n)), 8, 32, 64),
-        flops=count_per_output(),
-    ),
+    _define_gemm("kron", sizes=make_sizes(lambda n: _make_pair((n, n), (n, n)), 8, 32, 64), flops=1),
     _define_gemm(
         "tensordot",
         "torch.tensordot(lhs, rhs, dims=dims)",
@@ -125,10 +117,7 @@ _MATRIX_OPERATORS = (
 
 _BATCH_OPERATORS = (
     _define_gemm(
-        "bmm",
-        "torch.bmm(lhs, rhs)",
-        "np.matmul(lhs, rhs)",
-        make_sizes(lambda b, n: _make_pair((b, n, n), (b, n, n)), *BATCH_SCALES),
+        "bmm", reference="np.matmul", sizes=make_sizes(lambda b, n: _make_pair((b, n, n), (b, n, n)), *BATCH_SCALES)
     ),
     _define_matmul(
         "matmul_batched",
@@ -139,29 +128,24 @@ _BATCH_OPERATORS = (
     _define_matmul("matmul_broadcast", make_sizes(lambda b, n: _make_pair((b, n, n), (n, n)), *BATCH_SCALES)),
     _define_gemm(
         "baddbmm",
-        "torch.baddbmm(bias, lhs, rhs)",
-        "np.add(bias, np.matmul(lhs, rhs))",
-        make_sizes(lambda b, n: _make_inputs_with_bias((b, n, n), (b, n, n), (b, n, n)), *BATCH_SCALES),
+        reference="np.add(bias, np.matmul(lhs, rhs))",
+        sizes=make_sizes(lambda b, n: _make_inputs_with_bias((b, n, n), (b, n, n), (b, n, n)), *BATCH_SCALES),
     ),
     _define_gemm(
         "addbmm",
-        "torch.addbmm(bias, lhs, rhs)",
-        "np.add(bias, np.matmul(lhs, rhs).sum(axis=0))",
-        make_sizes(lambda b, n: _make_inputs_with_bias((n, n), (b, n, n), (b, n, n)), *BATCH_SCALES),
+        reference="np.add(bias, np.matmul(lhs, rhs).sum(axis=0))",
+        sizes=make_sizes(lambda b, n: _make_inputs_with_bias((n, n), (b, n, n), (b, n, n)), *BATCH_SCALES),
         flops=count_matmul_flops("lhs", 0, -1),
     ),
 )
 
 _VECTOR_OPERATORS = (
     _define_gemm(
-        "dot",
-        *write_both("dot(lhs, rhs)"),
-        make_sizes(lambda n: _make_pair((n,), (n,), draw=SMALL_POSITIVE_VALUES), 4096, 1 << 20, 1 << 24),
+        "dot", sizes=make_sizes(lambda n: _make_pair((n,), (n,), draw=SMALL_POSITIVE_VALUES), 4096, 1 << 20, 1 << 24)
     ),
     _define_gemm(
         "vdot",
-        *write_both("vdot(lhs, rhs)"),
-        make_sizes(
+        sizes=make_sizes(
             lambda n: _make_pair((n,), (n,), kind="complex", draw=SMALL_POSITIVE_VALUES), 2048, 1 << 19, 1 << 23
         ),
         flops=lambda call: 8.0 * call.shapes["lhs"][0],
@@ -169,35 +153,32 @@ _VECTOR_OPERATORS = (
     ),
     _define_gemm(
         "linalg_vecdot",
-        "torch.linalg.vecdot(lhs, rhs)",
-        "np.einsum('...i,...i->...', lhs, rhs)",  # `vecdot` requires NumPy 2
+        "torch.linalg.vecdot",
+        "np.einsum('...i,...i->...', lhs, rhs)",
         make_sizes(lambda n, k: _make_pair((n, k), (n, k)), (16, 256), (2048, 512), (8192, 2048)),
     ),
-    _define_gemm("inner", *write_both("inner(lhs, rhs)"), SQUARE_INPUTS),
-    _define_gemm("outer", *write_both("outer(lhs, rhs)"), VECTOR_INPUTS, aliases=("ger",), flops=count_per_output()),
-    _define_gemm("mv", "torch.mv(lhs, rhs)", "np.matmul(lhs, rhs)", MATRIX_VECTOR_INPUTS),
+    _define_gemm("inner", sizes=SQUARE_INPUTS),
+    _define_gemm("outer", sizes=VECTOR_INPUTS, aliases=("ger",), flops=1),
+    _define_gemm("mv", reference="np.matmul", sizes=MATRIX_VECTOR_INPUTS),
     _define_matmul("matmul_vector", make_sizes(lambda n: _make_pair((n,), (n, n)), *MATRIX_SIDES)),
     _define_gemm(
         "addr",
-        "torch.addr(bias, lhs, rhs)",
-        "np.add(bias, np.outer(lhs, rhs))",
-        make_sizes(lambda n: _make_inputs_with_bias((n, n), (n,), (n,)), *MATRIX_SIDES),
-        flops=count_per_output(2.0),
+        reference="np.add(bias, np.outer(lhs, rhs))",
+        sizes=make_sizes(lambda n: _make_inputs_with_bias((n, n), (n,), (n,)), *MATRIX_SIDES),
+        flops=2.0,
     ),
     _define_gemm(
         "addmv",
-        "torch.addmv(bias, lhs, rhs)",
-        "np.add(bias, np.matmul(lhs, rhs))",
-        make_sizes(lambda n: _make_inputs_with_bias((n,), (n, n), (n,)), *MATRIX_SIDES),
+        reference="np.add(bias, np.matmul(lhs, rhs))",
+        sizes=make_sizes(lambda n: _make_inputs_with_bias((n,), (n, n), (n,)), *MATRIX_SIDES),
     ),
 )
 
 _LAYER_OPERATORS = (
     _define_gemm(
         "addmm",
-        "torch.addmm(bias, lhs, rhs)",
-        "np.add(bias, np.matmul(lhs, rhs))",
-        make_sizes(lambda n: _make_inputs_with_bias((n,), (n, n), (n, n)), 64, 512, 2048),
+        reference="np.add(bias, np.matmul(lhs, rhs))",
+        sizes=make_sizes(lambda n: _make_inputs_with_bias((n,), (n, n), (n, n)), 64, 512, 2048),
     ),
     _define_gemm(
         "inplace_addmm",
@@ -213,10 +194,10 @@ _LAYER_OPERATORS = (
     _define_linear("linear_classifier", _make_layer_with_bias, (64, 100, 1), (2048, 1000, 1), (4096, 32000, 1)),
     _define_gemm(
         "bilinear",
-        "F.bilinear(lhs, rhs, weight, bias)",
+        "F.bilinear",
         "np.einsum('ni,oij,nj->no', lhs, weight, rhs, optimize=True) + bias",
         make_sizes(
-            lambda n, k, o: {**_make_pair((n, k), (n, k)), "weight": Input(shape=(o, k, k)), "bias": Input(shape=(o,))},
+            lambda n, k, o: {**_make_pair((n, k), (n, k)), "weight": Input((o, k, k)), "bias": Input((o,))},
             (8, 8, 8),
             (32, 64, 32),
             (128, 128, 64),

@@ -18,11 +18,17 @@ from tessera.operators.catalogue.families import (
     Sizes,
     define_family,
     make_square,
-    write_both,
 )
 from tessera.operators.draws import Draw, booleans, distinct_integers, half_zero, integers, normal, uniform
-from tessera.operators.operator import Input, Operator, OperatorCall, make_sizes
-from tessera.operators.work import count_no_bytes, count_output_bytes, count_per_input
+from tessera.operators.operator import (
+    Input,
+    Operator,
+    OperatorCall,
+    count_no_bytes,
+    count_output_bytes,
+    count_per_input,
+    make_sizes,
+)
 
 SMALLEST_DIM = "min(shapes['data'])"  # upper bound of indices that are valid in every dim
 
@@ -30,61 +36,35 @@ SMALLEST_DIM = "min(shapes['data'])"  # upper bound of indices that are valid in
 _define_indexing = define_family("indexing", backward_bytes=1.0)
 
 
-def _define_pick(name: str, torch: str, reference: str, sizes: Sizes, **rest: Any) -> Operator:
-    """Define a selection by index; it reads the index, and reads and writes only the selected values."""
-
-    def count_moved_bytes(call: OperatorCall) -> float:
-        return call.read["index"] + count_output_bytes(call)
-
-    return _define_indexing(name, torch, reference, sizes, moved=count_moved_bytes, **rest)
-
-
-def _define_search(name: str, torch: str, reference: str) -> Operator:
-    """Define an operator that finds the non-zero values of `data`."""
-    return _define_indexing(name, torch, reference, make_square(half_zero), **NO_GRADIENT)
-
-
-def _define_view(name: str, torch: str, reference: str, **rest: Any) -> Operator:
-    return _define_indexing(name, torch, reference, make_square(), moved=count_no_bytes, **rest)
-
+# a selection by index: it reads the index, and reads and writes only the selected values
+_define_pick = partial(_define_indexing, moved=lambda call: call.read["index"] + count_output_bytes(call))
+_define_view = partial(_define_indexing, moved=count_no_bytes)
+# an operator that finds the non-zero values of `data`
+_define_search = partial(_define_indexing, sizes=make_square(half_zero), **NO_GRADIENT)
 
 _FULL_INDEX_INPUTS = make_sizes(
-    lambda n: {"data": Input(shape=(n, n)), "index": Input(shape=(n, n), kind="int64", draw=integers(SMALLEST_DIM))},
-    *MATRIX_SIDES,
+    lambda n: {"data": Input((n, n)), "index": Input((n, n), integers(SMALLEST_DIM), "int64")}, *MATRIX_SIDES
 )
 _HALF_INDEX_INPUTS = make_sizes(
-    lambda n: {"data": Input(shape=(n, n)), "index": Input(shape=(n // 2,), kind="int64", draw=integers(SMALLEST_DIM))},
-    *MATRIX_SIDES,
+    lambda n: {"data": Input((n, n)), "index": Input((n // 2,), integers(SMALLEST_DIM), "int64")}, *MATRIX_SIDES
 )
 _POINT_INPUTS = make_sizes(
     lambda n: {
-        "data": Input(shape=(n, n)),
-        "rows": Input(shape=(n * n // 4,), kind="int64", draw=integers(SMALLEST_DIM)),
-        "index": Input(shape=(n * n // 4,), kind="int64", draw=integers(SMALLEST_DIM)),
+        "data": Input((n, n)),
+        "rows": Input((n * n // 4,), integers(SMALLEST_DIM), "int64"),
+        "index": Input((n * n // 4,), integers(SMALLEST_DIM), "int64"),
     },
     *MATRIX_SIDES,
 )
 _FLAT_INDEX_INPUTS = make_sizes(
-    lambda n: {
-        "data": Input(shape=(n, n)),
-        "index": Input(shape=(n * n // 4,), kind="int64", draw=integers("np.prod(shapes['data'])")),
-    },
+    lambda n: {"data": Input((n, n)), "index": Input((n * n // 4,), integers("np.prod(shapes['data'])"), "int64")},
     *MATRIX_SIDES,
 )
-_MASK_INPUTS = make_sizes(
-    lambda n: {"data": Input(shape=(n, n)), "mask": Input(shape=(n, n), kind="bool", draw=booleans)}, *MATRIX_SIDES
-)
+_MASK_INPUTS = make_sizes(lambda n: {"data": Input((n, n)), "mask": Input((n, n), booleans, "bool")}, *MATRIX_SIDES)
 _WHERE_INPUTS = make_sizes(
-    lambda n: {
-        "condition": Input(shape=(n, n), kind="bool", draw=booleans),
-        "lhs": Input(shape=(n, n)),
-        "rhs": Input(shape=(n, n)),
-    },
-    *MATRIX_SIDES,
+    lambda n: {"condition": Input((n, n), booleans, "bool"), "lhs": Input((n, n)), "rhs": Input((n, n))}, *MATRIX_SIDES
 )
-_CLASS_INDEX_INPUTS = make_sizes(
-    lambda n: {"index": Input(shape=(n,), kind="int64", draw=integers(n))}, 2**12, 2**20, 2**24
-)
+_CLASS_INDEX_INPUTS = make_sizes(lambda n: {"index": Input((n,), integers(n), "int64")}, 2**12, 2**20, 2**24)
 
 DIM_0 = {"dim": 0}
 DIM_1 = {"dim": 1}
@@ -94,38 +74,29 @@ _SELECT_EXPRESSIONS = ("torch.index_select(data, dim, index)", "np.take(data, in
 _READ_OPERATORS = (
     _define_indexing("gather", *_GATHER_EXPRESSIONS, attributes=DIM_1),
     _define_indexing("gather_rows", *_GATHER_EXPRESSIONS, attributes=DIM_0),
-    _define_indexing(
-        "take_along_dim",
-        "torch.take_along_dim(data, index, dim)",
-        "np.take_along_axis(data, index, dim)",
-        _FULL_INDEX_INPUTS,
-        attributes=DIM_1,
-    ),
+    _define_indexing("take_along_dim", reference="np.take_along_axis", sizes=_FULL_INDEX_INPUTS, attributes=DIM_1),
     _define_pick("index_select", *_SELECT_EXPRESSIONS, attributes=DIM_0),
     _define_pick("index_select_cols", *_SELECT_EXPRESSIONS, attributes=DIM_1),
     _define_pick("index_rows", "data[index]", "data[index]", _HALF_INDEX_INPUTS),
     _define_pick("index_cols", "data[:, index]", "data[:, index]", _HALF_INDEX_INPUTS),
     _define_pick("index_points", "data[rows, index]", "data[rows, index]", _POINT_INPUTS),
-    _define_pick("take", *write_both("take(data, index)"), _FLAT_INDEX_INPUTS),
-    _define_indexing("where", *write_both("where(condition, lhs, rhs)"), _WHERE_INPUTS),
+    _define_pick("take", sizes=_FLAT_INDEX_INPUTS),
+    _define_indexing("where", sizes=_WHERE_INPUTS),
     _define_search(
-        "nonzero_static", "torch.nonzero_static(data, size=data.numel(), fill_value=-1)", "ref.nonzero_static(data)"
+        "nonzero_static", "torch.nonzero_static(data, size=data.numel(), fill_value=-1)", "ref.nonzero_static"
     ),
-    _define_indexing("masked_select", "torch.masked_select(data, mask)", "data[mask]", _MASK_INPUTS),
+    _define_indexing("masked_select", reference="data[mask]", sizes=_MASK_INPUTS),
     _define_indexing("boolean_mask", "data[mask]", "data[mask]", _MASK_INPUTS),
-    _define_search("nonzero", "torch.nonzero(data)", "np.argwhere(data)"),
-    _define_search("nonzero_tuple", "torch.nonzero(data, as_tuple=True)", "np.nonzero(data)"),
-    _define_search("argwhere", *write_both("argwhere(data)")),
+    _define_search("nonzero", reference="np.argwhere"),
+    _define_search("nonzero_tuple", "torch.nonzero(data, as_tuple=True)", "np.nonzero"),
+    _define_search("argwhere"),
     _define_indexing(
         "unravel_index",
-        *write_both("unravel_index(index, shape)"),
-        _CLASS_INDEX_INPUTS,
+        sizes=_CLASS_INDEX_INPUTS,
         attributes=lambda shapes: {"shape": (64, -(-shapes["index"][0] // 64))},
         **NO_GRADIENT,
     ),
-    _define_view(
-        "select", "torch.select(data, dim, index)", "np.take(data, index, dim)", attributes={"dim": 1, "index": 3}
-    ),
+    _define_view("select", reference="np.take(data, index, dim)", attributes={"dim": 1, "index": 3}),
     _define_view(
         "narrow",
         "torch.narrow(data, 1, start, length)",
@@ -134,7 +105,7 @@ _READ_OPERATORS = (
     ),
     _define_view("slice", "data[1:-1, 1:-1]", "data[1:-1, 1:-1]"),
     _define_view("slice_strided", "data[::2, ::2]", "data[::2, ::2]"),
-    _define_view("diagonal", *write_both("diagonal(data, offset)"), attributes={"offset": 1}),
+    _define_view("diagonal", attributes={"offset": 1}),
 )
 
 TINY_VALUES = uniform(-1e-3, 1e-3)
@@ -181,13 +152,13 @@ def _make_inputs(
     """Make a square matrix `data` and, if given, `index` and `source` of `shape(n)`, and a `mask` of the matrix."""
 
     def make(n: int) -> dict[str, Input]:
-        inputs = {"data": Input(shape=(n, n), draw=data)}
+        inputs = {"data": Input((n, n), data)}
         if index is not None:
-            inputs["index"] = Input(shape=shape(n), kind="int64", draw=index(n))
+            inputs["index"] = Input(shape(n), index(n), "int64")
         if mask:
-            inputs["mask"] = Input(shape=(n, n), kind="bool", draw=booleans)
+            inputs["mask"] = Input((n, n), booleans, "bool")
         if source is not None:
-            inputs["source"] = Input(shape=shape(n), draw=source)
+            inputs["source"] = Input(shape(n), source)
         return inputs
 
     return make_sizes(make, *MATRIX_SIDES)
@@ -197,9 +168,9 @@ def _make_rows_to_write(index: Callable[[int], Draw], source: Draw = normal, dat
     """Make an n x n matrix `data`, and n / 2 rows `source` to write at the row numbers `index`."""
     return make_sizes(
         lambda n: {
-            "data": Input(shape=(n, n), draw=data),
-            "index": Input(shape=(n // 2,), kind="int64", draw=index(n)),
-            "source": Input(shape=(n // 2, n), draw=source),
+            "data": Input((n, n), data),
+            "index": Input((n // 2,), index(n), "int64"),
+            "source": Input((n // 2, n), source),
         },
         *MATRIX_SIDES,
     )
@@ -226,9 +197,9 @@ _ROW_INPUTS = _make_inputs(source=normal, shape=_get_row_shape)
 _UPPER_HALF_INPUTS = _make_inputs(source=normal, shape=lambda n: (n // 2, n))
 _PUT_INPUTS = make_sizes(
     lambda n: {
-        "data": Input(shape=(n, n)),
-        "index": Input(shape=(n * n // 4,), kind="int64", draw=distinct_integers(n * n)),
-        "source": Input(shape=(n * n // 4,)),
+        "data": Input((n, n)),
+        "index": Input((n * n // 4,), distinct_integers(n * n), "int64"),
+        "source": Input((n * n // 4,)),
     },
     64,
     1024,
@@ -329,7 +300,7 @@ _WRITE_OPERATORS = (
     _define_sum(
         "index_reduce_amax",
         "0, index, source, 'amax'",
-        "ref.raised(data, index, source)",
+        "ref.raised",
         _make_rows_to_write(integers, _make_distinct_values_draw(0, 0), _make_distinct_values_draw(0, 0.5)),
         **WIDE_DTYPES,
         function="index_reduce",

@@ -13,8 +13,7 @@ from tessera.operators.catalogue.families import (
     make_square,
     write_both,
 )
-from tessera.operators.operator import Input, Operator, Shape, make_sizes
-from tessera.operators.work import count_no_bytes, count_output_bytes
+from tessera.operators.operator import Input, Operator, Shape, count_no_bytes, count_output_bytes, make_sizes
 
 _define_joining = define_family("joining", backward_flops=0.0)
 _define_join = partial(_define_joining, backward_bytes=0.0)
@@ -24,37 +23,31 @@ _define_copy = partial(_define_joining, moved=count_output_bytes, backward_bytes
 
 def _make_three(shape: Callable[[int], Shape], *scales: int) -> Sizes:
     """Make three tensors of the same shape."""
-    return make_sizes(lambda n: {name: Input(shape=shape(n)) for name in ("first", "second", "third")}, *scales)
+    return make_sizes(lambda n: {name: Input(shape(n)) for name in ("first", "second", "third")}, *scales)
 
 
 _MATRIX_INPUTS = _make_three(lambda n: (n, n), 64, 512, 2048)
 _VECTOR_INPUTS = _make_three(lambda n: (n,), 2**12, 2**18, 2**22)
 _COLUMN_INPUTS = make_sizes(
-    lambda n: {"first": Input(shape=(n,)), "second": Input(shape=(n, 1)), "third": Input(shape=(n, 2))},
-    2**10,
-    2**18,
-    2**22,
+    lambda n: {"first": Input((n,)), "second": Input((n, 1)), "third": Input((n, 2))}, 2**10, 2**18, 2**22
 )
 _FEATURE_MAP_INPUTS = make_sizes(
-    lambda n, c, s: {"first": Input(shape=(n, c, s, s)), "second": Input(shape=(n, 2 * c, s, s))},
+    lambda n, c, s: {"first": Input((n, c, s, s)), "second": Input((n, 2 * c, s, s))},
     (1, 8, 16),
     (8, 32, 56),
     (32, 64, 56),
 )
 _BLOCK_INPUTS = make_sizes(
-    lambda n: {"first": Input(shape=(n, n)), "second": Input(shape=(n, 2 * n)), "third": Input(shape=(2 * n, n))},
-    16,
-    256,
-    1024,
+    lambda n: {"first": Input((n, n)), "second": Input((n, 2 * n)), "third": Input((2 * n, n))}, 16, 256, 1024
 )
-_AXIS_INPUTS = make_sizes(lambda n: {"first": Input(shape=(n,)), "second": Input(shape=(2 * n,))}, 64, 512, 2048)
-_THREE_DIM_INPUTS = make_sizes(lambda n: {"data": Input(shape=(n, n, 16))}, 16, 256, 1024)
-_COMBINATION_INPUTS = make_sizes(lambda n: {"data": Input(shape=(n,))}, 64, 512, 2048)
+_AXIS_INPUTS = make_sizes(lambda n: {"first": Input((n,)), "second": Input((2 * n,))}, 64, 512, 2048)
+_THREE_DIM_INPUTS = make_sizes(lambda n: {"data": Input((n, n, 16))}, 16, 256, 1024)
+_COMBINATION_INPUTS = make_sizes(lambda n: {"data": Input((n,))}, 64, 512, 2048)
 _BROADCAST_INPUTS = make_sizes(
-    lambda n: {"first": Input(shape=(n, 1)), "second": Input(shape=(1, n)), "third": Input(shape=(n, n))}, *MATRIX_SIDES
+    lambda n: {"first": Input((n, 1)), "second": Input((1, n)), "third": Input((n, n))}, *MATRIX_SIDES
 )
-_SIGNAL_INPUTS = make_sizes(lambda n, s: {"data": Input(shape=(n, 8, s))}, (2, 256), (16, 2**13), (64, 2**15))
-_VOLUME_INPUTS = make_sizes(lambda c, s: {"data": Input(shape=(1, c, s, s, s))}, (4, 10), (16, 40), (32, 80))
+_SIGNAL_INPUTS = make_sizes(lambda n, s: {"data": Input((n, 8, s))}, (2, 256), (16, 2**13), (64, 2**15))
+_VOLUME_INPUTS = make_sizes(lambda c, s: {"data": Input((1, c, s, s, s))}, (4, 10), (16, 40), (32, 80))
 
 _INPUT_LIST = "(first, second, third)"
 
@@ -89,26 +82,17 @@ OPERATORS = (
     _define_join(
         "block_diag", f"torch.block_diag(*{_INPUT_LIST})", f"scipy.linalg.block_diag(*{_INPUT_LIST})", _BLOCK_INPUTS
     ),
-    _define_join(
-        "cartesian_prod",
-        "torch.cartesian_prod(first, second)",
-        "ref.cartesian_prod(first, second)",
-        _AXIS_INPUTS,
-        backward_bytes=1.0,
-    ),
-    _define_join(
-        "combinations", "torch.combinations(data)", "ref.combinations(data)", _COMBINATION_INPUTS, backward_bytes=1.0
-    ),
+    _define_join("cartesian_prod", reference="ref.cartesian_prod", sizes=_AXIS_INPUTS, backward_bytes=1.0),
+    _define_join("combinations", reference="ref.combinations", sizes=_COMBINATION_INPUTS, backward_bytes=1.0),
     _define_view(
         "split",
-        "torch.split(data, split_size)",
-        "np.split(data, range(split_size, len(data), split_size))",
-        make_square(),
+        reference="np.split(data, range(split_size, len(data), split_size))",
+        sizes=make_square(),
         attributes=lambda shapes: {"split_size": -(-shapes["data"][0] // 8)},
     ),
     _define_view(
         "split_sizes",
-        "torch.split(data, sections)",
+        "torch.split",
         "np.split(data, np.cumsum(sections)[:-1])",
         make_square(),
         attributes=lambda shapes: {
@@ -117,27 +101,16 @@ OPERATORS = (
     ),
     _define_view(
         "chunk",
-        "torch.chunk(data, chunks)",
-        "np.split(data, range(-(-len(data) // chunks), len(data), -(-len(data) // chunks)))",
-        make_square(),
+        reference="np.split(data, range(-(-len(data) // chunks), len(data), -(-len(data) // chunks)))",
+        sizes=make_square(),
         attributes={"chunks": 4},
     ),
+    _define_view("tensor_split", reference="np.array_split", sizes=make_square(), attributes={"sections": 3}),
+    _define_view("hsplit", sizes=make_square(), attributes={"sections": [8, 32]}),
+    _define_view("vsplit", sizes=make_square(), attributes={"sections": [8, 32]}),
+    _define_view("dsplit", sizes=_THREE_DIM_INPUTS, attributes={"sections": [4, 8]}),
     _define_view(
-        "tensor_split",
-        "torch.tensor_split(data, sections)",
-        "np.array_split(data, sections)",
-        make_square(),
-        attributes={"sections": 3},
-    ),
-    _define_view("hsplit", *write_both("hsplit(data, sections)"), make_square(), attributes={"sections": [8, 32]}),
-    _define_view("vsplit", *write_both("vsplit(data, sections)"), make_square(), attributes={"sections": [8, 32]}),
-    _define_view("dsplit", *write_both("dsplit(data, sections)"), _THREE_DIM_INPUTS, attributes={"sections": [4, 8]}),
-    _define_view(
-        "unbind",
-        "torch.unbind(data, dim)",
-        "tuple(np.moveaxis(data, dim, 0))",
-        _THREE_DIM_INPUTS,
-        attributes={"dim": -1},
+        "unbind", reference="tuple(np.moveaxis(data, dim, 0))", sizes=_THREE_DIM_INPUTS, attributes={"dim": -1}
     ),
     _define_view(
         "meshgrid",

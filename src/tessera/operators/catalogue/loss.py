@@ -5,10 +5,9 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from tessera.operators.catalogue.families import Sizes, define_operator
+from tessera.operators.catalogue.families import WIDE_DTYPES, Settings, Sizes, define_family
 from tessera.operators.draws import Draw, between_multiples, integers, normal, probabilities, signs, uniform
 from tessera.operators.operator import Input, Operator, OperatorCall, make_sizes
-from tessera.operators.work import count_per_input
 
 SQUARE_SCALES = ((64, 64), (1024, 1024), (4096, 4096))
 CLASS_SCALES = ((32, 128), (1024, 1000), (4096, 4096))
@@ -19,45 +18,24 @@ BETWEEN_INTEGERS = between_multiples(-3, 3)
 CLASS_COUNT = "shapes['data'][1]"  # number of classes: the second dim of the scores
 
 
-def _define_loss(
-    name: str,
-    sizes: Sizes,
-    per_value: float,
-    *,
-    function: str = "",
-    torch: str = "",
-    reference: str = "",
-    **others: Any,
-) -> Operator:
-    """Define a loss with `per_value` FLOPs per element of its first input, in the forward and in the backward pass.
+# in float16, the gradient of a mean over a million values underflows
+_LOSS_DTYPES = ("float32", "float64", "bfloat16")
+_LOSS_COSTS: Settings = {"backward_flops": 1.0, "backward_bytes": 1.0, "dtypes": _LOSS_DTYPES}
+_define_any_loss = define_family("loss", libraries=("F", "ref"), keywords=True, **_LOSS_COSTS)
 
-    `function` is the name of the loss in torch and in the reference (default: `name`); it is called with the inputs and
-    the attributes. `torch` and `reference` replace the whole expression.
-    """
-    inputs, given_attributes = [*sizes["small"]], others.get("attributes", {})
-    attributes = [] if callable(given_attributes) else [*given_attributes]
-    torch = torch or f"F.{function or name}({', '.join([*inputs, *(f'{each}={each}' for each in attributes)])})"
-    reference = reference or f"ref.{function or name}({', '.join([*inputs, *attributes])})"
-    given: dict[str, Any] = {
-        "flops": count_per_input(inputs[0], per_value),
-        "backward_flops": 1.0,
-        "backward_bytes": 1.0,
-        "dtypes": (
-            "float32",
-            "float64",
-            "bfloat16",
-        ),  # in float16, the gradient of a mean over a million values underflows
-    }
-    return define_operator("loss", name, torch, reference, sizes, **(given | others))
+
+def _define_loss(name: str, sizes: Sizes, per_value: float, **rest: Any) -> Operator:
+    """Define a loss with `per_value` FLOPs per element of its first input, in the forward and in the backward pass."""
+    return _define_any_loss(name, sizes=sizes, flops=per_value, flops_of=next(iter(sizes["small"])), **rest)
 
 
 def _make_pair(data: Draw = normal, target: Draw = normal, grad: bool = True, **extra_inputs: Draw) -> Sizes:
     """Make predictions `data`, `target` and `extra_inputs`, all of the same shape."""
     return make_sizes(
         lambda *shape: {
-            "data": Input(shape=shape, draw=data),
-            "target": Input(shape=shape, draw=target, grad=grad),
-            **{name: Input(shape=shape, draw=draw) for name, draw in extra_inputs.items()},
+            "data": Input(shape, data),
+            "target": Input(shape, target, grad=grad),
+            **{name: Input(shape, draw) for name, draw in extra_inputs.items()},
         },
         *SQUARE_SCALES,
     )
@@ -68,9 +46,9 @@ def _make_labelled(data: Draw = normal, weight: bool = False) -> Sizes:
 
     def build_inputs(n: int, classes: int) -> dict[str, Input]:
         return {
-            "data": Input(shape=(n, classes), draw=data),
-            "target": Input(shape=(n,), kind="int64", draw=integers(CLASS_COUNT)),
-            **({"weight": Input(shape=(classes,), draw=uniform(0.5, 1.5), grad=False)} if weight else {}),
+            "data": Input((n, classes), data),
+            "target": Input((n,), integers(CLASS_COUNT), "int64"),
+            **({"weight": Input((classes,), uniform(0.5, 1.5), grad=False)} if weight else {}),
         }
 
     return make_sizes(build_inputs, *CLASS_SCALES)
@@ -78,10 +56,7 @@ def _make_labelled(data: Draw = normal, weight: bool = False) -> Sizes:
 
 def _make_labelled_map(n: int, classes: int, side: int) -> dict[str, Input]:
     """Make scores (n, classes, side, side) and the labels of the pixels."""
-    return {
-        "data": Input(shape=(n, classes, side, side)),
-        "target": Input(shape=(n, side, side), kind="int64", draw=integers(CLASS_COUNT)),
-    }
+    return {"data": Input((n, classes, side, side)), "target": Input((n, side, side), integers(CLASS_COUNT), "int64")}
 
 
 def _count_label_bytes(call: OperatorCall) -> float:
@@ -92,10 +67,7 @@ def _count_label_bytes(call: OperatorCall) -> float:
 
 def _make_sequences(time: int, n: int, classes: int, length: int) -> dict[str, Input]:
     """Make scores (time, n, classes) and target label sequences of `length`; class 0 is the blank."""
-    return {
-        "data": Input(shape=(time, n, classes)),
-        "target": Input(shape=(n, length), kind="int64", draw=integers(classes, low=1)),
-    }
+    return {"data": Input((time, n, classes)), "target": Input((n, length), integers(classes, low=1), "int64")}
 
 
 _DISTANCE_OPERATORS = (
@@ -119,27 +91,25 @@ _CLASS_OPERATORS = (
         "cross_entropy_label_smoothing",
         _make_labelled(),
         5.0,
-        reference="ref.cross_entropy(data, target, label_smoothing=label_smoothing)",
-        torch="F.cross_entropy(data, target, label_smoothing=label_smoothing)",
+        function="cross_entropy",
         attributes={"label_smoothing": 0.1},
     ),
     _define_loss("cross_entropy_probabilities", _make_pair(target=probabilities), 6.0, function="cross_entropy"),
     _define_loss("cross_entropy_weighted", _make_labelled(weight=True), 4.0, function="cross_entropy"),
     _define_loss("cross_entropy_2d", make_sizes(_make_labelled_map, *LABEL_MAP_SCALES), 4.0, function="cross_entropy"),
-    _define_loss(
+    _define_any_loss(
         "linear_cross_entropy",
-        make_sizes(
+        reference="ref.cross_entropy(np.matmul(data, weight.T), target)",
+        sizes=make_sizes(
             lambda n, features, classes: {
-                "data": Input(shape=(n, features)),
-                "weight": Input(shape=(classes, features), draw=uniform(-0.1, 0.1)),
-                "target": Input(shape=(n,), kind="int64", draw=integers("shapes['weight'][0]")),
+                "data": Input((n, features)),
+                "weight": Input((classes, features), uniform(-0.1, 0.1)),
+                "target": Input((n,), integers("shapes['weight'][0]"), "int64"),
             },
             (16, 32, 64),
             (256, 256, 1000),
             (512, 512, 32000),
         ),
-        0.0,
-        reference="ref.cross_entropy(np.matmul(data, weight.T), target)",
         flops=lambda call: 2.0 * math.prod(call.shapes["data"]) * call.shapes["weight"][0],
         backward_flops=2.0,
     ),
@@ -170,9 +140,9 @@ _PROBABILITY_OPERATORS = (
         "binary_cross_entropy_pos_weight",
         make_sizes(
             lambda n, k: {
-                "data": Input(shape=(n, k)),
-                "target": Input(shape=(n, k), draw=PROBABILITY_VALUES),
-                "weight": Input(shape=(k,), draw=uniform(0.5, 2.0), grad=False),
+                "data": Input((n, k)),
+                "target": Input((n, k), PROBABILITY_VALUES),
+                "weight": Input((k,), uniform(0.5, 2.0), grad=False),
             },
             *SQUARE_SCALES,
         ),
@@ -220,7 +190,7 @@ _SEQUENCE_OPERATORS = (
             "input_lengths": (shapes["data"][0],) * shapes["data"][1],
             "target_lengths": (shapes["target"][1],) * shapes["data"][1],
         },
-        dtypes=("float32", "float64"),
+        **WIDE_DTYPES,
     ),
 )
 
@@ -229,8 +199,8 @@ def _make_vectors(*names: str, pair: bool = False) -> Sizes:
     """Make inputs (n, features) for each name; with `pair`, also a target of 1 or -1 per row (similar or not)."""
 
     def build_inputs(n: int, features: int) -> dict[str, Input]:
-        rows = {name: Input(shape=(n, features)) for name in names}
-        return {**rows, "target": Input(shape=(n,), draw=signs, grad=False)} if pair else rows
+        rows = {name: Input((n, features)) for name in names}
+        return {**rows, "target": Input((n,), signs, grad=False)} if pair else rows
 
     return make_sizes(build_inputs, *SQUARE_SCALES)
 
@@ -258,9 +228,9 @@ _MARGIN_OPERATORS = (
         "margin_ranking_loss",
         make_sizes(
             lambda n: {
-                "lhs": Input(shape=(n,), draw=BETWEEN_INTEGERS),
-                "rhs": Input(shape=(n,), draw=integers(3, low=-3)),
-                "target": Input(shape=(n,), draw=signs, grad=False),
+                "lhs": Input((n,), BETWEEN_INTEGERS),
+                "rhs": Input((n,), integers(3, low=-3)),
+                "target": Input((n,), signs, grad=False),
             },
             4096,
             1 << 20,
@@ -274,26 +244,20 @@ _MARGIN_OPERATORS = (
         "triplet_margin_loss", _make_vectors("anchor", "positive", "negative"), 8.0, attributes={"margin": 1.0}
     ),
     _define_loss("cosine_embedding_loss", _make_vectors("lhs", "rhs", pair=True), 6.0, attributes={"margin": 0.0}),
-    _define_loss(
-        "multi_margin_loss",
-        _make_labelled(STEPPED_VALUES),
-        4.0,
-        attributes={"margin": 1.0},
-        dtypes=("float32", "float64"),
-    ),
+    _define_loss("multi_margin_loss", _make_labelled(STEPPED_VALUES), 4.0, attributes={"margin": 1.0}, **WIDE_DTYPES),
     _define_loss(
         "multilabel_margin_loss",
         make_sizes(
             lambda n, classes: {
-                "data": Input(shape=(n, classes), draw=STEPPED_VALUES),
-                "target": Input(shape=(n, classes), kind="int64", draw=MULTI_LABEL_VALUES),
+                "data": Input((n, classes), STEPPED_VALUES),
+                "target": Input((n, classes), MULTI_LABEL_VALUES, "int64"),
             },
             (32, 128),
             (512, 128),
             (2048, 512),
         ),
         16.0,
-        dtypes=("float32", "float64"),
+        **WIDE_DTYPES,
     ),
     _define_loss(
         "multilabel_soft_margin_loss",

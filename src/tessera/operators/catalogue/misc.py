@@ -13,11 +13,18 @@ from tessera.operators.catalogue.families import (
     Sizes,
     define_family,
     make_square,
-    write_both,
 )
 from tessera.operators.draws import Draw, between_multiples, integers, normal
-from tessera.operators.operator import Input, Operator, OperatorCall, Shape, make_sizes
-from tessera.operators.work import count_no_bytes, count_per_input, count_per_output
+from tessera.operators.operator import (
+    Input,
+    Operator,
+    OperatorCall,
+    Shape,
+    count_no_bytes,
+    count_per_input,
+    count_per_output,
+    make_sizes,
+)
 
 _define_misc = define_family("misc")
 
@@ -44,7 +51,7 @@ def _define_einsum(name: str, equation: str, *scales: Mapping[str, int]) -> Oper
         f"np.einsum(equation, {given}, optimize=True)",
         make_sizes(
             lambda scale: {
-                key: Input(shape=tuple(scale[letter] for letter in term))
+                key: Input(tuple(scale[letter] for letter in term))
                 for key, term in zip(names, terms.split(","), strict=True)
             },
             *scales,
@@ -73,9 +80,9 @@ def _halve_size(shapes: Mapping[str, Shape]) -> dict[str, Any]:
     return {"size": tuple(n // 2 for n in shapes["data"][2:])}
 
 
-_SEQUENCE_INPUTS = make_sizes(lambda n, s: {"data": Input(shape=(n, 16, s))}, (1, 64), (16, 2**11), (64, 2**13))
-_IMAGE_INPUTS = make_sizes(lambda c, s: {"data": Input(shape=(1, c, s, s))}, (8, 16), (64, 56), (128, 224))
-_VOLUME_INPUTS = make_sizes(lambda c, s: {"data": Input(shape=(1, c, s, s, s))}, (2, 8), (8, 24), (16, 64))
+_SEQUENCE_INPUTS = make_sizes(lambda n, s: {"data": Input((n, 16, s))}, (1, 64), (16, 2**11), (64, 2**13))
+_IMAGE_INPUTS = make_sizes(lambda c, s: {"data": Input((1, c, s, s))}, (8, 16), (64, 56), (128, 224))
+_VOLUME_INPUTS = make_sizes(lambda c, s: {"data": Input((1, c, s, s, s))}, (2, 8), (8, 24), (16, 64))
 
 
 def _define_interpolation(
@@ -101,7 +108,7 @@ def _define_grid_sample(name: str, mode: str, padding_mode: str, taps: int, **re
         "F.grid_sample(data, grid, mode, padding_mode, align_corners=False)",
         "ref.grid_sample(data, grid, mode, padding_mode)",
         attributes={"mode": mode, "padding_mode": padding_mode},
-        flops=count_per_output(2 * taps),
+        flops=2 * taps,
         **WIDE_DTYPES,
         **rest,
     )
@@ -118,50 +125,39 @@ def _draw_coordinates(size: int, start: float) -> Draw:
 
 
 _GRID_SAMPLE_INPUTS = make_sizes(
-    lambda c, s: {"data": Input(shape=(1, c, s, s)), "grid": Input(shape=(1, s, s, 2), draw=_draw_coordinates(s, 0.1))},
+    lambda c, s: {"data": Input((1, c, s, s)), "grid": Input((1, s, s, 2), _draw_coordinates(s, 0.1))},
     (8, 16),
     (64, 56),
     (64, 224),
 )
 _NEAREST_SAMPLE_INPUTS = make_sizes(
-    lambda c, s: {
-        "data": Input(shape=(1, c, s, s)),
-        "grid": Input(shape=(1, s, s, 2), draw=_draw_coordinates(s, 0.6), grad=False),
-    },
+    lambda c, s: {"data": Input((1, c, s, s)), "grid": Input((1, s, s, 2), _draw_coordinates(s, 0.6), grad=False)},
     (8, 16),
     (64, 56),
     (64, 224),
 )
 _GRID_SAMPLE_3D_INPUTS = make_sizes(
-    lambda c, s: {
-        "data": Input(shape=(1, c, s, s, s)),
-        "grid": Input(shape=(1, s, s, s, 3), draw=_draw_coordinates(s, 0.1)),
-    },
+    lambda c, s: {"data": Input((1, c, s, s, s)), "grid": Input((1, s, s, s, 3), _draw_coordinates(s, 0.1))},
     (2, 8),
     (8, 24),
     (8, 64),
 )
-_AFFINE_INPUTS = make_sizes(lambda n: {"theta": Input(shape=(n, 2, 3))}, 1, 16, 256)
+_AFFINE_INPUTS = make_sizes(lambda n: {"theta": Input((n, 2, 3))}, 1, 16, 256)
 
 
 def _make_point_clouds(lhs: Draw = normal, rhs: Draw = normal) -> Sizes:
     return make_sizes(
-        lambda n, d: {"lhs": Input(shape=(n, d), draw=lhs), "rhs": Input(shape=(n, d), draw=rhs)},
-        (64, 16),
-        (512, 64),
-        (2048, 64),
+        lambda n, d: {"lhs": Input((n, d), lhs), "rhs": Input((n, d), rhs)}, (64, 16), (512, 64), (2048, 64)
     )
 
 
-_POINT_CLOUD_INPUTS = make_sizes(lambda n, d: {"data": Input(shape=(n, d))}, (64, 16), (384, 32), (1536, 32))
-_MATRIX_PAIR_INPUTS = make_sizes(lambda n: {"lhs": Input(shape=(n, n)), "rhs": Input(shape=(n, n))}, *MATRIX_SIDES)
-_LABEL_INPUTS = make_sizes(lambda n: {"index": Input(shape=(n,), draw=integers(128), kind="int64")}, 64, 2**13, 2**17)
+_POINT_CLOUD_INPUTS = make_sizes(lambda n, d: {"data": Input((n, d))}, (64, 16), (384, 32), (1536, 32))
+_MATRIX_PAIR_INPUTS = make_sizes(lambda n: {"lhs": Input((n, n)), "rhs": Input((n, n))}, *MATRIX_SIDES)
+_LABEL_INPUTS = make_sizes(lambda n: {"index": Input((n,), integers(128), "int64")}, 64, 2**13, 2**17)
 _SEGMENT_INPUTS = make_sizes(
     lambda n: {
-        "data": Input(shape=(16 * n, 32)),
-        "lengths": Input(
-            shape=(n,), kind="int64", draw=Draw("8 + rng.multinomial(8 * shape[0], np.full(shape[0], 1 / shape[0]))")
-        ),
+        "data": Input((16 * n, 32)),
+        "lengths": Input((n,), Draw("8 + rng.multinomial(8 * shape[0], np.full(shape[0], 1 / shape[0]))"), "int64"),
     },
     8,
     2**11,
@@ -169,11 +165,11 @@ _SEGMENT_INPUTS = make_sizes(
 )
 
 
-def _define_distances(name: str, torch: str, reference: str, sizes: Sizes, **rest: Any) -> Operator:
-    def count_flops(call: OperatorCall) -> float:
-        return 3.0 * math.prod(call.outputs[0]) * next(iter(call.shapes.values()))[-1]
+def _count_distance_flops(call: OperatorCall) -> float:
+    return 3.0 * math.prod(call.outputs[0]) * next(iter(call.shapes.values()))[-1]
 
-    return _define_misc(name, torch, reference, sizes, flops=count_flops, **WIDE_DTYPES, **rest)
+
+_define_distances = define_family("misc", flops=_count_distance_flops, **WIDE_DTYPES)
 
 
 OPERATORS = (
@@ -216,25 +212,25 @@ OPERATORS = (
     _define_misc(
         "affine_grid",
         "F.affine_grid(theta, size, align_corners=False)",
-        "ref.affine_grid(theta, size)",
+        "ref.affine_grid",
         _AFFINE_INPUTS,
         attributes=lambda shapes: {"size": (shapes["theta"][0], 3, 64, 64)},
-        flops=count_per_output(6),
+        flops=6,
         backward_flops=1.0,
         backward_bytes=1.0,
     ),
-    _define_distances("cdist", "torch.cdist(lhs, rhs)", "scipy.spatial.distance.cdist(lhs, rhs)", _make_point_clouds()),
+    _define_distances("cdist", reference="scipy.spatial.distance.cdist", sizes=_make_point_clouds()),
     _define_distances(
         "cdist_manhattan",
         "torch.cdist(lhs, rhs, p=1.0)",
         "scipy.spatial.distance.cdist(lhs, rhs, 'cityblock')",
         _make_point_clouds(between_multiples(-3, 3, 0.05, 0.45), between_multiples(-3, 3, 0.55, 0.95)),
     ),
-    _define_distances("pdist", "F.pdist(data)", "scipy.spatial.distance.pdist(data)", _POINT_CLOUD_INPUTS),
+    _define_distances("pdist", "F.pdist", "scipy.spatial.distance.pdist", _POINT_CLOUD_INPUTS),
     _define_misc(
         "cosine_similarity",
         "F.cosine_similarity(lhs, rhs, dim=-1)",
-        "ref.cosine_similarity(lhs, rhs)",
+        "ref.cosine_similarity",
         _MATRIX_PAIR_INPUTS,
         flops=count_per_input("lhs", 6),
     ),
@@ -249,15 +245,15 @@ OPERATORS = (
     _define_misc(
         "normalize",
         "F.normalize(data, dim=dim)",
-        "ref.normalize(data, dim)",
+        "ref.normalize",
         make_square(),
         attributes={"dim": -1},
         flops=count_per_input("data", 3),
     ),
-    _define_misc("gradient", *write_both("gradient(data)"), make_square(), flops=count_per_input("data", 4)),
+    _define_misc("gradient", sizes=make_square(), flops=count_per_input("data", 4)),
     _define_misc(
         "one_hot",
-        "F.one_hot(index, num_classes)",
+        "F.one_hot",
         "np.eye(num_classes, dtype=np.int64)[index]",
         _LABEL_INPUTS,
         attributes={"num_classes": 128},

@@ -2,44 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 from tessera.operators.catalogue.convolution import channels_last_values
-from tessera.operators.catalogue.families import Sizes
+from tessera.operators.catalogue.families import WIDE_DTYPES, Sizes, define_family
 from tessera.operators.draws import Draw, normal, uniform
 from tessera.operators.operator import Input, Operator, Shape, make_sizes
-from tessera.operators.work import count_per_output
 
 IMAGE_SCALES = ((1, 16, 16), (4, 64, 56), (32, 64, 112))
 SERIES_SCALES = ((4, 16, 64), (16, 256, 256), (64, 256, 1024))
 VOLUME_SCALES = ((1, 8, 8), (2, 32, 24), (8, 64, 32))
 ROW_SCALES = ((16, 256), (1024, 1024), (16384, 1024))
 POSITIVE_VALUES = uniform(0.5, 1.5)
-EPSILON = {"eps": 1e-5}
 
 
-def _define_normalisation(
-    name: str, torch: str, reference: str, sizes: Sizes, attributes: Mapping[str, Any] = EPSILON, **others: Any
-) -> Operator:
-    """Define a normalisation: about 8 FLOPs per element (mean, variance, scaling) forward, 16 backward."""
-    return Operator(
-        name=name,
-        category="normalisation",
-        torch=torch,
-        reference=reference,
-        sizes=sizes,
-        attributes=attributes,
-        **({"flops": count_per_output(8.0)} | others),
-    )
+# about 8 FLOPs per element (mean, variance, scaling) forward, 16 backward
+_define_normalisation = define_family("normalisation", attributes={"eps": 1e-5}, flops=8)
 
 
 def _make_affine(data: Shape, weight: Shape, draw: Draw = normal) -> dict[str, Input]:
-    return {
-        "data": Input(shape=data, draw=draw),
-        "weight": Input(shape=weight, draw=POSITIVE_VALUES),
-        "bias": Input(shape=weight),
-    }
+    return {"data": Input(data, draw), "weight": Input(weight, POSITIVE_VALUES), "bias": Input(weight)}
 
 
 def _make_channels(dims: int, scales: tuple[tuple[int, int, int], ...], draw: Draw = normal) -> Sizes:
@@ -51,8 +31,8 @@ def _add_statistics(sizes: Sizes) -> Sizes:
     return {
         size: {
             **inputs,
-            "running_mean": Input(shape=inputs["weight"].shape, grad=False),
-            "running_var": Input(shape=inputs["weight"].shape, draw=POSITIVE_VALUES, grad=False),
+            "running_mean": Input(inputs["weight"].shape, grad=False),
+            "running_var": Input(inputs["weight"].shape, POSITIVE_VALUES, grad=False),
         }
         for size, inputs in sizes.items()
     }
@@ -64,9 +44,9 @@ def _define_batch_norm(name: str, sizes: Sizes, training: bool) -> Operator:
         "F.batch_norm(data, running_mean, running_var, weight, bias, training=training, eps=eps)",
         "ref.batch_norm(data, running_mean, running_var, weight, bias, training=training, eps=eps)",
         _add_statistics(sizes),
-        {"training": training, "eps": 1e-5},
+        attributes={"training": training, "eps": 1e-5},
         # with running statistics: one multiplication and one addition per element
-        flops=count_per_output(8.0 if training else 2.0),
+        flops=8.0 if training else 2.0,
     )
 
 
@@ -93,7 +73,7 @@ OPERATORS = (
         "layer_norm_no_affine",
         "F.layer_norm(data, data.shape[-1:], eps=eps)",
         "ref.layer_norm(data, dims=1, eps=eps)",
-        make_sizes(lambda n, features: {"data": Input(shape=(n, features))}, *ROW_SCALES),
+        make_sizes(lambda n, features: {"data": Input((n, features))}, *ROW_SCALES),
     ),
     _define_normalisation(
         "layer_norm_images",
@@ -112,13 +92,10 @@ OPERATORS = (
         "F.rms_norm(data, data.shape[-1:], weight, eps)",
         "ref.rms_norm(data, weight, eps=eps)",
         make_sizes(
-            lambda n, features: {
-                "data": Input(shape=(n, features)),
-                "weight": Input(shape=(features,), draw=POSITIVE_VALUES),
-            },
+            lambda n, features: {"data": Input((n, features)), "weight": Input((features,), POSITIVE_VALUES)},
             *ROW_SCALES,
         ),
-        flops=count_per_output(4.0),
+        flops=4.0,
     ),
     *(
         _define_normalisation(
@@ -126,7 +103,7 @@ OPERATORS = (
             "F.group_norm(data, num_groups, weight, bias, eps)",
             "ref.group_norm(data, num_groups, weight, bias, eps=eps)",
             _make_channels(2, IMAGE_SCALES, draw),
-            {"num_groups": 8, **EPSILON},
+            attributes={"num_groups": 8, "eps": 1e-5},
         )
         for name, draw in (("group_norm", normal), ("group_norm_channels_last", channels_last_values))
     ),
@@ -143,22 +120,22 @@ OPERATORS = (
         "local_response_norm",
         "F.local_response_norm(data, size, alpha=alpha, beta=beta, k=k)",
         "ref.local_response_norm(data, size, alpha=alpha, beta=beta, k=k)",
-        make_sizes(lambda n, c, s: {"data": Input(shape=(n, c, s, s))}, *IMAGE_SCALES),
-        {"size": 5, "alpha": 1e-2, "beta": 0.75, "k": 1.0},
-        flops=count_per_output(10.0),
-        dtypes=("float32", "float64"),
+        make_sizes(lambda n, c, s: {"data": Input((n, c, s, s))}, *IMAGE_SCALES),
+        attributes={"size": 5, "alpha": 1e-2, "beta": 0.75, "k": 1.0},
+        flops=10.0,
+        **WIDE_DTYPES,
     ),
     _define_normalisation(
         "weight_norm",
         "torch._weight_norm(data, magnitude, 0)",
-        "ref.weight_norm(data, magnitude)",
+        "ref.weight_norm",
         make_sizes(
-            lambda n, k: {"data": Input(shape=(n, k)), "magnitude": Input(shape=(n, 1), draw=POSITIVE_VALUES)},
+            lambda n, k: {"data": Input((n, k)), "magnitude": Input((n, 1), POSITIVE_VALUES)},
             (64, 64),
             (1024, 1024),
             (4096, 4096),
         ),
-        {},
-        flops=count_per_output(4.0),
+        attributes={},
+        flops=4.0,
     ),
 )

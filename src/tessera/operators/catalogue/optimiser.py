@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from tessera.operators.catalogue.families import NO_GRADIENT, WIDE_DTYPES, define_family
 from tessera.operators.draws import Draw, constant, normal, uniform
 from tessera.operators.operator import Input, Operator, Shape, make_sizes
-from tessera.operators.work import count_per_input
 
 MATRIX_SCALES = ((64, 64), (1024, 1024), (4096, 4096))
 # (parameters, elements per parameter): many small parameters, stacked as the rows of a matrix
@@ -24,16 +24,18 @@ MOMENT_STATES = {"exp_avg": normal, "exp_avg_sq": SQUARED_GRADIENT_VALUES}
 
 def _make_scalar(value: float, shape: Shape = ()) -> Input:
     """Make a constant step count or rate; torch stores it in float32 for every dtype of the parameter."""
-    return Input(shape=shape, kind="float32", draw=constant(value))
+    return Input(shape, constant(value), "float32")
 
 
 STEP_INPUT = {"step": _make_scalar(9.0)}  # nine steps were made before
 
 
+_define_optimiser = define_family("optimiser", flops_of="param", **NO_GRADIENT)
+
+
 def _define_step(
     name: str,
     *,
-    flops: float,
     attributes: Mapping[str, Any],
     states: Mapping[str, Draw],
     scalars: Mapping[str, Input] = STEP_INPUT,
@@ -53,20 +55,17 @@ def _define_step(
     draws = {"param": normal, "grad": normal, **states}
 
     def build_inputs(*shape: int) -> dict[str, Input]:
-        return {**{key: Input(shape=shape, draw=draw) for key, draw in draws.items()}, **scalars}
+        return {**{key: Input(shape, draw) for key, draw in draws.items()}, **scalars}
 
     function = function or name
     lists = lists or ", ".join(f"[{key}]" for key in (*draws, *scalars))
     reference = reference or f"{function}({', '.join([*draws, *scalars])}"
     named = ", ".join(f"{key}={key}" for key in attributes)
-    return Operator(
-        name=name,
-        category="optimiser",
-        torch=f"(torch.optim._functional.{function}({lists}, {named}, {fixed}), {', '.join(['param', *states])})",
-        reference=f"ref.{reference}, {named})",
+    return _define_optimiser(
+        name,
+        f"(torch.optim._functional.{function}({lists}, {named}, {fixed}), {', '.join(['param', *states])})",
+        f"ref.{reference}, {named})",
         attributes=attributes,
-        flops=count_per_input("param", flops),
-        differentiable=False,
         **({"sizes": make_sizes(build_inputs, *MATRIX_SCALES)} | others),
     )
 
@@ -76,7 +75,7 @@ def _make_many() -> Mapping[str, Mapping[str, Input]]:
 
     def build_inputs(count: int, each: int) -> dict[str, Input]:
         draws = {"param": normal, "grad": normal, **MOMENT_STATES}
-        rows = {key: Input(shape=(count, each), draw=draw) for key, draw in draws.items()}
+        rows = {key: Input((count, each), draw) for key, draw in draws.items()}
         return {**rows, "step": _make_scalar(9.0, (count, 1))}
 
     return make_sizes(build_inputs, *MANY_PARAMETER_SCALES)
@@ -116,21 +115,19 @@ def _define_adam(
 
 
 _SGD_OPERATORS = (
-    Operator(
-        name="sgd",
-        category="optimiser",
-        torch="(torch.optim._functional.sgd([param], [grad], [None], lr=lr, weight_decay=weight_decay, momentum=0.0, "
+    _define_optimiser(
+        "sgd",
+        "(torch.optim._functional.sgd([param], [grad], [None], lr=lr, weight_decay=weight_decay, momentum=0.0, "
         "dampening=0.0, nesterov=False, foreach=False, maximize=False), param)",
-        reference="param - lr * (grad + weight_decay * param)",
-        sizes=make_sizes(lambda *shape: {"param": Input(shape=shape), "grad": Input(shape=shape)}, *MATRIX_SCALES),
+        "param - lr * (grad + weight_decay * param)",
+        make_sizes(lambda *shape: {"param": Input(shape), "grad": Input(shape)}, *MATRIX_SCALES),
         attributes={"lr": 1e-3, "weight_decay": 1e-2},
-        flops=count_per_input("param", 4.0),
-        differentiable=False,
+        flops=4,
     ),
     _define_sgd("sgd_momentum", "foreach=False"),
     _define_sgd("sgd_nesterov", "foreach=False", nesterov=True),
     # no 16-bit dtypes, for which the momentum of torch 2.13's fused kernel differs from the unfused kernel
-    _define_sgd("sgd_momentum_fused", "fused=True", dtypes=("float32", "float64")),
+    _define_sgd("sgd_momentum_fused", "fused=True", **WIDE_DTYPES),
     _define_step(
         "asgd",
         reference="asgd(param, grad, average, mu, eta",
@@ -226,28 +223,26 @@ _ADAPTIVE_OPERATORS = (
         attributes={"lr": 1e-3, "rho": 0.9, "eps": 1e-6},
         flops=13.0,
     ),
-    Operator(
-        name="adafactor",
-        category="optimiser",
-        torch="(torch.optim._adafactor.adafactor([param], [grad], [row_var], [col_var], [None], [step], lr=lr, "
+    _define_optimiser(
+        "adafactor",
+        "(torch.optim._adafactor.adafactor([param], [grad], [row_var], [col_var], [None], [step], lr=lr, "
         "beta2_decay=beta2_decay, weight_decay=weight_decay, eps1=eps1, eps2=eps2, d=d, foreach=False, "
         "maximize=False), param, row_var, col_var)",
-        reference="ref.adafactor(param, grad, row_var, col_var, step, lr=lr, beta2_decay=beta2_decay, "
+        "ref.adafactor(param, grad, row_var, col_var, step, lr=lr, beta2_decay=beta2_decay, "
         "weight_decay=weight_decay, eps1=eps1, eps2=eps2, d=d)",
-        sizes=make_sizes(
+        make_sizes(
             lambda rows, columns: {
-                "param": Input(shape=(rows, columns)),
-                "grad": Input(shape=(rows, columns)),
-                "row_var": Input(shape=(rows, 1), draw=SQUARED_GRADIENT_VALUES),
-                "col_var": Input(shape=(1, columns), draw=SQUARED_GRADIENT_VALUES),
+                "param": Input((rows, columns)),
+                "grad": Input((rows, columns)),
+                "row_var": Input((rows, 1), SQUARED_GRADIENT_VALUES),
+                "col_var": Input((1, columns), SQUARED_GRADIENT_VALUES),
                 **STEP_INPUT,
             },
             *MATRIX_SCALES,
         ),
         # a step of Adafactor is proportional to the parameter's RMS: a weight decay of 1 keeps the parameter bounded
         attributes={"lr": 1e-3, "beta2_decay": -0.8, "weight_decay": 1.0, "eps1": 1e-7, "eps2": 1e-3, "d": 1.0},
-        flops=count_per_input("param", 14.0),
-        differentiable=False,
+        flops=14,
     ),
 )
 

@@ -6,12 +6,11 @@ import math
 from typing import Any
 
 from tessera.operators.catalogue.convolution import channels_last_values
-from tessera.operators.catalogue.families import Sizes
+from tessera.operators.catalogue.families import WIDE_DTYPES, Sizes, define_family
 from tessera.operators.draws import Draw, distinct_values, normal, spaced_values
 from tessera.operators.operator import Input, Operator, OperatorCall, make_sizes
-from tessera.operators.work import count_per_input
 
-POOLING_DTYPES = ("float32", "float64", "bfloat16", "float16")
+_define_pooling = define_family("pooling")
 
 # number of spatial dims -> (n, channels, side) of each size
 SCALES_BY_DIMS = {
@@ -31,9 +30,7 @@ def _draw_distinct(values: int) -> Draw:
 
 
 def _make_data(dims: int, draw: Draw = normal) -> Sizes:
-    return make_sizes(
-        lambda n, c, side: {"data": Input(shape=(n, c, *(side,) * dims), draw=draw)}, *SCALES_BY_DIMS[dims]
-    )
+    return make_sizes(lambda n, c, side: {"data": Input((n, c, *(side,) * dims), draw)}, *SCALES_BY_DIMS[dims])
 
 
 def _make_planes(dims: int, layout: str = "{}") -> Sizes:
@@ -41,7 +38,7 @@ def _make_planes(dims: int, layout: str = "{}") -> Sizes:
 
     def build_inputs(n: int, c: int, side: int) -> dict[str, Input]:
         draw = Draw(layout.format(_draw_distinct(side**dims).expression))
-        return {"data": Input(shape=(n, c, *(side,) * dims), draw=draw)}
+        return {"data": Input((n, c, *(side,) * dims), draw)}
 
     return make_sizes(build_inputs, *SCALES_BY_DIMS[dims])
 
@@ -62,17 +59,17 @@ def _define_pool(
     """
     function = function or name
     arguments = ", ".join(["data", *(f"{key}={key}" for key in attributes)])
-    return Operator(
-        name=name,
-        category="pooling",
-        torch=f"F.{function}({arguments}{fixed})",
-        reference=f"ref.{reference or function[:-2]}({arguments})",
-        sizes=sizes,
+    costs = {"flops": _count_window_flops} if "kernel_size" in attributes else {"flops": 1, "flops_of": "data"}
+    return _define_pooling(
+        name,
+        f"F.{function}({arguments}{fixed})",
+        f"ref.{reference or function[:-2]}({arguments})",
+        sizes,
         attributes=attributes,
-        flops=_count_window_flops if "kernel_size" in attributes else count_per_input("data"),
         backward_flops=1.0,
+        **costs,
         # torch supports average pooling of volumes only in these dtypes
-        dtypes=("float32", "float64") if function in ("avg_pool3d", "lp_pool3d") else POOLING_DTYPES,
+        **(WIDE_DTYPES if function in ("avg_pool3d", "lp_pool3d") else {}),
     )
 
 
@@ -100,14 +97,13 @@ def _draw_corners(dims: int) -> Draw:
 def _define_unpool(dims: int) -> Operator:
     def build_inputs(n: int, c: int, side: int) -> dict[str, Input]:
         shape = (n, c, *(side // 2,) * dims)
-        return {"data": Input(shape=shape), "index": Input(shape=shape, kind="int64", draw=_draw_corners(dims))}
+        return {"data": Input(shape), "index": Input(shape, _draw_corners(dims), "int64")}
 
-    return Operator(
-        name=f"max_unpool{dims}d",
-        category="pooling",
-        torch=f"F.max_unpool{dims}d(data, index, kernel_size=2)",
-        reference="ref.max_unpool(data, index, output_size)",
-        sizes=make_sizes(build_inputs, *SCALES_BY_DIMS[dims]),
+    return _define_pooling(
+        f"max_unpool{dims}d",
+        f"F.max_unpool{dims}d(data, index, kernel_size=2)",
+        "ref.max_unpool",
+        make_sizes(build_inputs, *SCALES_BY_DIMS[dims]),
         attributes=lambda shapes: {"output_size": tuple(2 * n for n in shapes["data"][2:])},
         backward_flops=0.0,
         backward_bytes=1.0,
@@ -123,22 +119,21 @@ def _define_fractional(dims: int, *sides: tuple[int, int, int]) -> Operator:
 
     def build_inputs(n: int, c: int, outputs: int) -> dict[str, Input]:
         side = 3 * (outputs - 1) // 2 + 2
-        samples = Input(shape=(n, c, dims), draw=SIXTEENTH_VALUES, grad=False)
-        return {"data": Input(shape=(n, c, *(side,) * dims), draw=_draw_distinct(side**dims)), "samples": samples}
+        samples = Input((n, c, dims), SIXTEENTH_VALUES, grad=False)
+        return {"data": Input((n, c, *(side,) * dims), _draw_distinct(side**dims)), "samples": samples}
 
-    return Operator(
-        name=f"fractional_max_pool{dims}d",
-        category="pooling",
-        torch=f"F.fractional_max_pool{dims}d(data, kernel_size, output_size, _random_samples=samples)",
-        reference="ref.fractional_max_pool(data, samples, kernel_size, output_size)",
-        sizes=make_sizes(build_inputs, *sides),
+    return _define_pooling(
+        f"fractional_max_pool{dims}d",
+        f"F.fractional_max_pool{dims}d(data, kernel_size, output_size, _random_samples=samples)",
+        "ref.fractional_max_pool",
+        make_sizes(build_inputs, *sides),
         attributes=lambda shapes: {
             "kernel_size": 2,
             "output_size": tuple(2 * (n - 2) // 3 + 1 for n in shapes["data"][2:]),
         },
         flops=_count_window_flops,
         backward_flops=1.0,
-        dtypes=("float32", "float64"),
+        **WIDE_DTYPES,
     )
 
 

@@ -9,31 +9,26 @@ from __future__ import annotations
 from typing import Any
 
 from tessera.operators.catalogue.creation import count_written_bytes, get_size
-from tessera.operators.catalogue.families import (
-    MATRIX_SIDES,
-    NO_GRADIENT,
-    WIDE_DTYPES,
-    Sizes,
-    define_family,
-    make_square,
-)
+from tessera.operators.catalogue.families import MATRIX_SIDES, NO_GRADIENT, WIDE_DTYPES, define_family, make_square
 from tessera.operators.draws import constant, integers, probabilities, uniform
 from tessera.operators.operator import Input, Operator, make_sizes
-from tessera.operators.work import count_per_output
 
 _define_random = define_family("random", check="moments", **WIDE_DTYPES, **NO_GRADIENT)
 
 
-_LIKE_MATRIX_INPUTS = make_sizes(lambda n: {"like": Input(shape=(n, n), draw=constant(1.0))}, *MATRIX_SIDES)
-_LIKE_VECTOR_INPUTS = make_sizes(lambda n: {"like": Input(shape=(n,), draw=constant(1.0))}, 2**12, 2**18, 2**22)
+_LIKE_MATRIX_INPUTS = make_sizes(lambda n: {"like": Input((n, n), constant(1.0))}, *MATRIX_SIDES)
+_LIKE_VECTOR_INPUTS = make_sizes(lambda n: {"like": Input((n,), constant(1.0))}, 2**12, 2**18, 2**22)
 
 
-def _define_creation(
-    name: str, torch: str, reference: str, sizes: Sizes = _LIKE_MATRIX_INPUTS, **rest: Any
-) -> Operator:
-    """Define an operator that creates a tensor of random numbers."""
-    settings: dict[str, Any] = {"attributes": get_size, "moved": count_written_bytes, **rest}
-    return _define_random(name, torch, reference, sizes, **settings)
+_define_creation = define_family(
+    "random",
+    default_sizes=_LIKE_MATRIX_INPUTS,
+    attributes=get_size,
+    moved=count_written_bytes,
+    check="moments",
+    **WIDE_DTYPES,
+    **NO_GRADIENT,
+)
 
 
 def _define_inplace(name: str, torch: str, reference: str, **rest: Any) -> Operator:
@@ -43,28 +38,18 @@ def _define_inplace(name: str, torch: str, reference: str, **rest: Any) -> Opera
     )
 
 
-_DROPOUT_SETTINGS = {"attributes": {"p": 0.1}, "differentiable": True, "flops": count_per_output(2)}
-_PLANE_INPUTS = make_sizes(lambda n, c: {"data": Input(shape=(n, c, 8, 8))}, (4, 16), (64, 256), (256, 512))
-_VOLUME_INPUTS = make_sizes(lambda n, c: {"data": Input(shape=(n, c, 4, 4, 4))}, (4, 16), (64, 256), (256, 512))
-_SEQUENCE_INPUTS = make_sizes(lambda n, c: {"data": Input(shape=(n, c, 16))}, (4, 64), (64, 1024), (256, 2048))
+_DROPOUT_SETTINGS = {"attributes": {"p": 0.1}, "differentiable": True, "flops": 2}
+_PLANE_INPUTS = make_sizes(lambda n, c: {"data": Input((n, c, 8, 8))}, (4, 16), (64, 256), (256, 512))
+_VOLUME_INPUTS = make_sizes(lambda n, c: {"data": Input((n, c, 4, 4, 4))}, (4, 16), (64, 256), (256, 512))
+_SEQUENCE_INPUTS = make_sizes(lambda n, c: {"data": Input((n, c, 16))}, (4, 64), (64, 1024), (256, 2048))
 _NORMAL_INPUTS = make_sizes(
-    lambda n: {
-        "mean": Input(shape=(n, n), draw=uniform(-1.0, 1.0)),
-        "std": Input(shape=(n, n), draw=uniform(0.5, 1.5)),
-    },
-    *MATRIX_SIDES,
+    lambda n: {"mean": Input((n, n), uniform(-1.0, 1.0)), "std": Input((n, n), uniform(0.5, 1.5))}, *MATRIX_SIDES
 )
 _BINOMIAL_INPUTS = make_sizes(
-    lambda n: {
-        "count": Input(shape=(n, n), draw=integers(20, low=5)),
-        "prob": Input(shape=(n, n), draw=uniform(0.2, 0.8)),
-    },
-    32,
-    128,
-    1024,
+    lambda n: {"count": Input((n, n), integers(20, low=5)), "prob": Input((n, n), uniform(0.2, 0.8))}, 32, 128, 1024
 )
 _MULTINOMIAL_INPUTS = make_sizes(
-    lambda n, m: {"data": Input(shape=(n, m), draw=probabilities)}, (4, 256), (64, 4096), (256, 2**14)
+    lambda n, m: {"data": Input((n, m), probabilities)}, (4, 256), (64, 4096), (256, 2**14)
 )
 
 OPERATORS = (
@@ -75,28 +60,25 @@ OPERATORS = (
     _define_creation("rand_like", "torch.rand_like(like)", "np.random.random(like.shape)"),
     _define_creation("randn_like", "torch.randn_like(like)", "np.random.standard_normal(like.shape)"),
     _define_creation("randint_like", "torch.randint_like(like, 0, 100)", "np.random.randint(0, 100, like.shape)"),
-    _define_random(
-        "normal", "torch.normal(mean, std)", "np.random.normal(mean, std)", _NORMAL_INPUTS, flops=count_per_output(2)
-    ),
-    _define_random("bernoulli", "torch.bernoulli(data)", "np.random.binomial(1, data)", make_square(uniform(0.1, 0.9))),
+    _define_random("normal", reference="np.random.normal", sizes=_NORMAL_INPUTS, flops=2),
+    _define_random("bernoulli", reference="np.random.binomial(1, data)", sizes=make_square(uniform(0.1, 0.9))),
     _define_random(
         "poisson",
-        "torch.poisson(data)",
-        "np.random.poisson(data)",
-        make_sizes(lambda n: {"data": Input(shape=(n, n), draw=uniform(0.5, 8.0))}, 64, 512, 2048),
+        reference="np.random.poisson",
+        sizes=make_sizes(lambda n: {"data": Input((n, n), uniform(0.5, 8.0))}, 64, 512, 2048),
     ),
-    _define_random("binomial", "torch.binomial(count, prob)", "ref.binomial(count, prob)", _BINOMIAL_INPUTS),
+    _define_random("binomial", reference="ref.binomial", sizes=_BINOMIAL_INPUTS),
     _define_random(
         "multinomial",
         "torch.multinomial(data, num_samples, replacement=True)",
-        "ref.multinomial(data, num_samples)",
+        "ref.multinomial",
         _MULTINOMIAL_INPUTS,
         attributes={"num_samples": 1024},
     ),
     _define_random(
         "multinomial_once",
-        "torch.multinomial(data, num_samples)",
-        "ref.multinomial_once(data, num_samples)",
+        "torch.multinomial",
+        "ref.multinomial_once",
         _MULTINOMIAL_INPUTS,
         attributes={"num_samples": 64},
     ),
@@ -121,20 +103,14 @@ OPERATORS = (
     ),
     _define_inplace("trunc_normal", "torch.nn.init.trunc_normal_(data)", "ref.truncated_normal(data.shape)"),
     # dropout
-    _define_random("dropout", "F.dropout(data, p)", "ref.dropout(data, p)", make_square(), **_DROPOUT_SETTINGS),
-    _define_random(
-        "dropout1d", "F.dropout1d(data, p)", "ref.dropout(data, p, whole=1)", _SEQUENCE_INPUTS, **_DROPOUT_SETTINGS
-    ),
-    _define_random(
-        "dropout2d", "F.dropout2d(data, p)", "ref.dropout(data, p, whole=2)", _PLANE_INPUTS, **_DROPOUT_SETTINGS
-    ),
-    _define_random(
-        "dropout3d", "F.dropout3d(data, p)", "ref.dropout(data, p, whole=3)", _VOLUME_INPUTS, **_DROPOUT_SETTINGS
-    ),
+    _define_random("dropout", "F.dropout", "ref.dropout", make_square(), **_DROPOUT_SETTINGS),
+    _define_random("dropout1d", "F.dropout1d", "ref.dropout(data, p, whole=1)", _SEQUENCE_INPUTS, **_DROPOUT_SETTINGS),
+    _define_random("dropout2d", "F.dropout2d", "ref.dropout(data, p, whole=2)", _PLANE_INPUTS, **_DROPOUT_SETTINGS),
+    _define_random("dropout3d", "F.dropout3d", "ref.dropout(data, p, whole=3)", _VOLUME_INPUTS, **_DROPOUT_SETTINGS),
     _define_random(
         "alpha_dropout",
         "F.alpha_dropout(data, p, training=True)",
-        "ref.alpha_dropout(data, p)",
+        "ref.alpha_dropout",
         make_square(),
         **_DROPOUT_SETTINGS,
     ),

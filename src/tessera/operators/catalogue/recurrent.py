@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from tessera.operators.catalogue.families import define_family
 from tessera.operators.draws import Draw, signs, uniform
 from tessera.operators.operator import Input, Operator, OperatorCall, Shape, make_sizes
 
@@ -30,13 +31,16 @@ def _make_weights(
     small = uniform(-1.0 / math.sqrt(hidden), 1.0 / math.sqrt(hidden))
     # biases far from zero, so that ReLU's input is never near its non-differentiable point
     draws = {"bias_ih": OFFSET_VALUES if rectified else small}
-    return {name + suffix: Input(shape=shape, draw=draws.get(name, small)) for name, shape in shapes.items()}
+    return {name + suffix: Input(shape, draws.get(name, small)) for name, shape in shapes.items()}
 
 
 def _count_products(call: OperatorCall) -> float:
     """Count the FLOPs of the matrix products: two per weight, time step and sample."""
     weights = [shape for name, shape in call.shapes.items() if name.startswith("weight")]
     return 2.0 * math.prod(call.shapes["data"][:-1]) * sum(math.prod(shape) for shape in weights)
+
+
+_define_recurrent = define_family("recurrent", flops=_count_products)
 
 
 def _define_layer(
@@ -48,9 +52,9 @@ def _define_layer(
 
     def build_inputs(time: int, n: int, width: int) -> dict[str, Input]:
         shown = width // 2 if projected else width
-        tensors = {"data": Input(shape=(n, time, width) if batch_first else (time, n, width))}
+        tensors = {"data": Input((n, time, width) if batch_first else (time, n, width))}
         for state in states:
-            tensors[state] = Input(shape=(len(runs), n, shown if state == "hidden" else width))
+            tensors[state] = Input((len(runs), n, shown if state == "hidden" else width))
         for number, run in enumerate(runs):
             features = width if number < directions else directions * shown
             tensors |= _make_weights(
@@ -67,14 +71,7 @@ def _define_layer(
     if batch_first:
         swapped = result.replace("data", "data.swapaxes(0, 1)")
         result = f"(lambda out, *last: (out.swapaxes(0, 1), *last))(*{swapped})"
-    return Operator(
-        name=name,
-        category="recurrent",
-        torch=f"torch.{cell}(data, {given}, ({weights}), {how})",
-        reference=result,
-        sizes=sizes,
-        flops=_count_products,
-    )
+    return _define_recurrent(name, f"torch.{cell}(data, {given}, ({weights}), {how})", result, sizes)
 
 
 def _define_cell(cell: str) -> Operator:
@@ -82,19 +79,12 @@ def _define_cell(cell: str) -> Operator:
     gates, states = GATE_COUNTS[cell], STATE_NAMES[cell]
 
     def build_inputs(n: int, width: int) -> dict[str, Input]:
-        rows = {name: Input(shape=(n, width)) for name in ("data", *states)}
+        rows = {name: Input((n, width)) for name in ("data", *states)}
         return rows | _make_weights(gates, width, width, rectified=cell == "rnn_relu")
 
     given = f"({', '.join(states)})" if len(states) > 1 else states[0]
-    weights = "weight_ih, weight_hh, bias_ih, bias_hh"
-    return Operator(
-        name=f"{cell}_cell",
-        category="recurrent",
-        torch=f"torch.{cell}_cell(data, {given}, {weights})",
-        reference=f"ref.{cell}_cell(data, {', '.join(states)}, {weights})",
-        sizes=make_sizes(build_inputs, *CELL_SCALES),
-        flops=_count_products,
-    )
+    torch = f"torch.{cell}_cell(data, {given}, weight_ih, weight_hh, bias_ih, bias_hh)"
+    return _define_recurrent(f"{cell}_cell", torch, f"ref.{cell}_cell", make_sizes(build_inputs, *CELL_SCALES))
 
 
 OPERATORS = (

@@ -14,7 +14,6 @@ from tessera.operators.catalogue.families import (
     MATRIX_SIDES,
     NO_GRADIENT,
     WIDE_DTYPES,
-    Sizes,
     define_family,
     make_images,
     make_rows,
@@ -36,7 +35,6 @@ from tessera.operators.draws import (
     unique_extremes,
 )
 from tessera.operators.operator import Input, Operator, OperatorCall, make_sizes
-from tessera.operators.work import count_per_input
 
 GRADIENT_WITHOUT_INPUT: Mapping[str, Any] = {
     "backward_flops": 1.0,
@@ -63,14 +61,14 @@ RARELY_FALSE_VALUES = Draw("rng.random(shape) > 1 / shape[-1]")
 VALUES_AT_INDICES = "np.take_along_axis(i['data'], np.expand_dims(out[-1], i['dim']), i['dim'])"
 
 
-_define_reduction = define_family("reduction", flops=count_per_input("data"), backward_flops=1.0)
+_define_reduction = define_family("reduction", flops=1, flops_of="data", backward_flops=1.0)
 
 
-def _define_dim_reduction(
-    name: str, torch: str, reference: str, sizes: Sizes | None = None, *, dim: int = -1, **rest: Any
-) -> Operator:
+def _define_dim_reduction(name: str, *sources: Any, dim: int = -1, **rest: Any) -> Operator:
+    """Define a reduction with an attribute `dim`; `_rows` and `_cols` are not part of the function's name."""
+    function = name.removesuffix("_rows").removesuffix("_cols")
     settings: dict[str, Any] = {**rest, "attributes": {"dim": dim, **rest.get("attributes", {})}}
-    return _define_reduction(name, torch, reference, sizes, **settings)
+    return _define_reduction(name, *sources, function=function, **settings)
 
 
 def _count_correlation_flops(call: OperatorCall) -> float:
@@ -78,142 +76,108 @@ def _count_correlation_flops(call: OperatorCall) -> float:
     return 2.0 * rows * rows * columns
 
 
-_PAIR_INPUTS = make_sizes(lambda n: {"lhs": Input(shape=(n, n)), "rhs": Input(shape=(n, n))}, *MATRIX_SIDES)
-_POINT_INPUTS = make_sizes(lambda n: {"data": Input(shape=(n, 3))}, 1024, 2**17, 2**20)
-_MATRIX_INPUTS = make_sizes(lambda n: {"data": Input(shape=(n, n))}, 64, 512, 1536)
+_PAIR_INPUTS = make_sizes(lambda n: {"lhs": Input((n, n)), "rhs": Input((n, n))}, *MATRIX_SIDES)
+_POINT_INPUTS = make_sizes(lambda n: {"data": Input((n, 3))}, 1024, 2**17, 2**20)
+_MATRIX_INPUTS = make_sizes(lambda n: {"data": Input((n, n))}, 64, 512, 1536)
 _WEIGHTED_INPUTS = make_sizes(
-    lambda n: {
-        "data": Input(shape=(n,), draw=integers(256), kind="int64"),
-        "weights": Input(shape=(n,), draw=uniform(0.0, 1.0), grad=False),
-    },
+    lambda n: {"data": Input((n,), integers(256), "int64"), "weights": Input((n,), uniform(0.0, 1.0), grad=False)},
     4096,
     2**20,
     2**24,
 )
-_COUNT_INPUTS = make_sizes(lambda n: {"data": Input(shape=(n,), draw=integers(256), kind="int64")}, 4096, 2**20, 2**24)
+_COUNT_INPUTS = make_sizes(lambda n: {"data": Input((n,), integers(256), "int64")}, 4096, 2**20, 2**24)
 
 OPERATORS = (
     # sums and products
-    _define_reduction("sum", *write_both("sum(data)"), make_square(OFF_CENTRE_VALUES), **EXPANDED_GRADIENT),
-    _define_dim_reduction("sum_rows", *write_both("sum(data, dim)"), **EXPANDED_GRADIENT),
-    _define_dim_reduction("sum_cols", *write_both("sum(data, dim)"), dim=0, **EXPANDED_GRADIENT),
+    _define_reduction("sum", sizes=make_square(OFF_CENTRE_VALUES), **EXPANDED_GRADIENT),
+    _define_dim_reduction("sum_rows", **EXPANDED_GRADIENT),
+    _define_dim_reduction("sum_cols", dim=0, **EXPANDED_GRADIENT),
     _define_reduction("sum_channels", *write_both("sum(data, (0, 2, 3))"), make_images(), **EXPANDED_GRADIENT),
     _define_reduction(
         "sum_to_size", "data.sum_to_size(1, data.shape[1])", "np.sum(data, 0, keepdims=True)", **EXPANDED_GRADIENT
     ),
-    _define_reduction("sum_int64", *write_both("sum(data)"), make_square(integers(100), "int64"), **NO_GRADIENT),
-    _define_dim_reduction("nansum", *write_both("nansum(data, dim)"), make_square(SOME_NAN_VALUES)),
-    _define_reduction("prod", *write_both("prod(data)"), make_square(signs)),
-    _define_dim_reduction("prod_rows", *write_both("prod(data, dim)"), make_square(VALUES_AROUND_ONE), **WIDE_DTYPES),
-    _define_reduction(
-        "mean", *write_both("mean(data)"), make_square(uniform(0.0, 2.0)), **GRADIENT_WITHOUT_INPUT, **NO_FLOAT16
-    ),
-    _define_dim_reduction("mean_rows", *write_both("mean(data, dim)"), **GRADIENT_WITHOUT_INPUT),
-    _define_dim_reduction("mean_cols", *write_both("mean(data, dim)"), dim=0, **GRADIENT_WITHOUT_INPUT),
+    _define_reduction("sum_int64", "torch.sum", "np.sum", make_square(integers(100), "int64"), **NO_GRADIENT),
+    _define_dim_reduction("nansum", sizes=make_square(SOME_NAN_VALUES)),
+    _define_reduction("prod", sizes=make_square(signs)),
+    _define_dim_reduction("prod_rows", sizes=make_square(VALUES_AROUND_ONE), **WIDE_DTYPES),
+    _define_reduction("mean", sizes=make_square(uniform(0.0, 2.0)), **GRADIENT_WITHOUT_INPUT, **NO_FLOAT16),
+    _define_dim_reduction("mean_rows", **GRADIENT_WITHOUT_INPUT),
+    _define_dim_reduction("mean_cols", dim=0, **GRADIENT_WITHOUT_INPUT),
     _define_reduction("mean_spatial", *write_both("mean(data, (2, 3))"), make_images(), **GRADIENT_WITHOUT_INPUT),
-    _define_dim_reduction("nanmean", *write_both("nanmean(data, dim)"), make_square(SOME_NAN_VALUES)),
+    _define_dim_reduction("nanmean", sizes=make_square(SOME_NAN_VALUES)),
     # variance and standard deviation
-    _define_reduction("std", "torch.std(data)", "np.std(data, ddof=1)", flops=count_per_input("data", 3), **NO_FLOAT16),
-    _define_dim_reduction(
-        "std_rows", "torch.std(data, dim)", "np.std(data, dim, ddof=1)", flops=count_per_input("data", 3)
-    ),
-    _define_reduction("var", "torch.var(data)", "np.var(data, ddof=1)", flops=count_per_input("data", 3), **NO_FLOAT16),
-    _define_dim_reduction(
-        "var_rows", "torch.var(data, dim)", "np.var(data, dim, ddof=1)", flops=count_per_input("data", 3)
-    ),
-    _define_dim_reduction(
-        "var_cols", "torch.var(data, dim)", "np.var(data, dim, ddof=1)", dim=0, flops=count_per_input("data", 3)
-    ),
-    _define_dim_reduction(
-        "std_mean",
-        "torch.std_mean(data, dim)",
-        "(np.std(data, dim, ddof=1), np.mean(data, dim))",
-        flops=count_per_input("data", 3),
-    ),
-    _define_dim_reduction(
-        "var_mean",
-        "torch.var_mean(data, dim)",
-        "(np.var(data, dim, ddof=1), np.mean(data, dim))",
-        flops=count_per_input("data", 3),
-    ),
-    _define_reduction("cov", *write_both("cov(data)"), _MATRIX_INPUTS, flops=_count_correlation_flops),
-    _define_reduction("corrcoef", *write_both("corrcoef(data)"), _MATRIX_INPUTS, flops=_count_correlation_flops),
+    _define_reduction("std", reference="np.std(data, ddof=1)", flops=3, **NO_FLOAT16),
+    _define_dim_reduction("std_rows", "torch.std", "np.std(data, dim, ddof=1)", flops=3),
+    _define_reduction("var", reference="np.var(data, ddof=1)", flops=3, **NO_FLOAT16),
+    _define_dim_reduction("var_rows", "torch.var", "np.var(data, dim, ddof=1)", flops=3),
+    _define_dim_reduction("var_cols", "torch.var", "np.var(data, dim, ddof=1)", dim=0, flops=3),
+    _define_dim_reduction("std_mean", reference="(np.std(data, dim, ddof=1), np.mean(data, dim))", flops=3),
+    _define_dim_reduction("var_mean", reference="(np.var(data, dim, ddof=1), np.mean(data, dim))", flops=3),
+    _define_reduction("cov", sizes=_MATRIX_INPUTS, flops=_count_correlation_flops),
+    _define_reduction("corrcoef", sizes=_MATRIX_INPUTS, flops=_count_correlation_flops),
     # norms
     # larger tolerance: torch's norm of 16 million float32 values had a measured error of 6.5e-4
-    _define_reduction(
-        "norm", "torch.norm(data)", "np.linalg.norm(data)", flops=count_per_input("data", 2), tolerance=5.0
-    ),
+    _define_reduction("norm", reference="np.linalg.norm", flops=2, tolerance=5.0),
     _define_dim_reduction(
         "norm_rows",
         "torch.norm(data, p, dim)",
         "np.linalg.norm(data, p, dim)",
         make_square(between_multiples(-3, 3)),
         attributes={"p": 1},
-        flops=count_per_input("data", 2),
+        flops=2,
     ),
     _define_reduction(
         "renorm",
-        "torch.renorm(data, p, dim, maxnorm)",
-        "ref.renorm(data, p, dim, maxnorm)",
+        reference="ref.renorm",
         attributes=lambda shapes: {"p": 2, "dim": 0, "maxnorm": math.sqrt(shapes["data"][1])},
-        flops=count_per_input("data", 3),
+        flops=3,
     ),
     _define_reduction(
-        "dist",
-        "torch.dist(lhs, rhs)",
-        "np.linalg.norm(lhs - rhs)",
-        _PAIR_INPUTS,
-        flops=count_per_input("lhs", 3),
-        tolerance=5.0,
+        "dist", reference="np.linalg.norm(lhs - rhs)", sizes=_PAIR_INPUTS, flops=3, flops_of="lhs", tolerance=5.0
     ),
-    _define_dim_reduction(
-        "logsumexp", "torch.logsumexp(data, dim)", "special.logsumexp(data, axis=dim)", flops=count_per_input("data", 3)
-    ),
+    _define_dim_reduction("logsumexp", reference="special.logsumexp(data, axis=dim)", flops=3),
     # minima and maxima
-    _define_reduction("max", *write_both("max(data)"), make_square(unique_extremes)),
+    _define_reduction("max", sizes=make_square(unique_extremes)),
     _define_dim_reduction(
-        "max_rows", "torch.max(data, dim)", "(np.max(data, dim), np.argmax(data, dim))", make_square(distinct_values)
+        "max_rows", "torch.max", "(np.max(data, dim), np.argmax(data, dim))", make_square(distinct_values)
     ),
     _define_dim_reduction(
         "max_cols",
-        "torch.max(data, dim)",
+        "torch.max",
         "(np.max(data, dim), np.argmax(data, dim))",
         make_square(SPACED_COLUMN_VALUES),
         dim=0,
         **WIDE_DTYPES,
     ),
-    _define_reduction("min", *write_both("min(data)"), make_square(unique_extremes)),
+    _define_reduction("min", sizes=make_square(unique_extremes)),
     _define_dim_reduction(
-        "min_rows", "torch.min(data, dim)", "(np.min(data, dim), np.argmin(data, dim))", make_square(distinct_values)
+        "min_rows", "torch.min", "(np.min(data, dim), np.argmin(data, dim))", make_square(distinct_values)
     ),
-    _define_reduction("amax", "torch.amax(data)", "np.max(data)", make_square(unique_extremes)),
-    _define_dim_reduction("amax_rows", "torch.amax(data, dim)", "np.max(data, dim)", make_square(distinct_values)),
-    _define_reduction("amin", "torch.amin(data)", "np.min(data)", make_square(unique_extremes)),
-    _define_dim_reduction("amin_rows", "torch.amin(data, dim)", "np.min(data, dim)", make_square(distinct_values)),
-    _define_reduction("aminmax", "torch.aminmax(data)", "(np.min(data), np.max(data))", make_square(unique_extremes)),
+    _define_reduction("amax", reference="np.max", sizes=make_square(unique_extremes)),
+    _define_dim_reduction("amax_rows", "torch.amax", "np.max", make_square(distinct_values)),
+    _define_reduction("amin", reference="np.min", sizes=make_square(unique_extremes)),
+    _define_dim_reduction("amin_rows", "torch.amin", "np.min", make_square(distinct_values)),
+    _define_reduction("aminmax", reference="(np.min(data), np.max(data))", sizes=make_square(unique_extremes)),
     _define_dim_reduction(
         "aminmax_rows",
         "torch.aminmax(data, dim=dim)",
         "(np.min(data, dim), np.max(data, dim))",
         make_square(distinct_values),
     ),
-    _define_reduction("argmax", *write_both("argmax(data)"), make_square(unique_extremes), **NO_GRADIENT),
-    _define_dim_reduction("argmax_rows", *write_both("argmax(data, dim)"), checked=VALUES_AT_INDICES, **NO_GRADIENT),
-    _define_reduction("argmin", *write_both("argmin(data)"), make_square(unique_extremes), **NO_GRADIENT),
-    _define_dim_reduction("argmin_rows", *write_both("argmin(data, dim)"), checked=VALUES_AT_INDICES, **NO_GRADIENT),
+    _define_reduction("argmax", sizes=make_square(unique_extremes), **NO_GRADIENT),
+    _define_dim_reduction("argmax_rows", "torch.argmax", "np.argmax", checked=VALUES_AT_INDICES, **NO_GRADIENT),
+    _define_reduction("argmin", sizes=make_square(unique_extremes), **NO_GRADIENT),
+    _define_dim_reduction("argmin_rows", "torch.argmin", "np.argmin", checked=VALUES_AT_INDICES, **NO_GRADIENT),
     # order statistics
     _define_reduction(
-        "median", "torch.median(data)", "np.sort(data)[(len(data) - 1) // 2]", make_vector(spaced_values), **WIDE_DTYPES
+        "median", reference="np.sort(data)[(len(data) - 1) // 2]", sizes=make_vector(spaced_values), **WIDE_DTYPES
     ),
-    _define_dim_reduction("median_rows", "torch.median(data, dim)", "ref.median(data, dim)", make_rows()),
-    _define_dim_reduction(
-        "nanmedian", "torch.nanmedian(data, dim)", "ref.median(data, dim)", make_rows(DISTINCT_OR_NAN_VALUES)
-    ),
+    _define_dim_reduction("median_rows", "torch.median", "ref.median", make_rows()),
+    _define_dim_reduction("nanmedian", reference="ref.median", sizes=make_rows(DISTINCT_OR_NAN_VALUES)),
     _define_dim_reduction(
         "mode",
-        "torch.mode(data, dim)",
-        "ref.mode(data, dim)",
-        make_rows(integers(32), "int64"),
+        reference="ref.mode",
+        sizes=make_rows(integers(32), "int64"),
         checked=f"(out[0], {VALUES_AT_INDICES})",
         **NO_GRADIENT,
     ),
@@ -228,25 +192,18 @@ OPERATORS = (
         **WIDE_DTYPES,
     ),
     # any, all and counts
-    _define_reduction("any", *write_both("any(data)"), make_square(constant(0.0), "bool"), **NO_GRADIENT),
-    _define_dim_reduction(
-        "any_rows", *write_both("any(data, dim)"), make_square(RARELY_TRUE_VALUES, "bool"), **NO_GRADIENT
-    ),
-    _define_reduction("all", *write_both("all(data)"), make_square(constant(1.0), "bool"), **NO_GRADIENT),
-    _define_dim_reduction(
-        "all_rows", *write_both("all(data, dim)"), make_square(RARELY_FALSE_VALUES, "bool"), **NO_GRADIENT
-    ),
-    _define_reduction("count_nonzero", *write_both("count_nonzero(data)"), make_square(half_zero), **NO_GRADIENT),
-    _define_dim_reduction(
-        "count_nonzero_rows", *write_both("count_nonzero(data, dim)"), make_square(half_zero), **NO_GRADIENT
-    ),
-    _define_reduction("sum_bool", *write_both("sum(data)"), make_square(booleans, "bool"), **NO_GRADIENT),
-    _define_reduction("bincount", *write_both("bincount(data)"), _COUNT_INPUTS, **NO_GRADIENT),
-    _define_reduction("bincount_weighted", *write_both("bincount(data, weights)"), _WEIGHTED_INPUTS, **NO_GRADIENT),
+    _define_reduction("any", sizes=make_square(constant(0.0), "bool"), **NO_GRADIENT),
+    _define_dim_reduction("any_rows", sizes=make_square(RARELY_TRUE_VALUES, "bool"), **NO_GRADIENT),
+    _define_reduction("all", sizes=make_square(constant(1.0), "bool"), **NO_GRADIENT),
+    _define_dim_reduction("all_rows", sizes=make_square(RARELY_FALSE_VALUES, "bool"), **NO_GRADIENT),
+    _define_reduction("count_nonzero", sizes=make_square(half_zero), **NO_GRADIENT),
+    _define_dim_reduction("count_nonzero_rows", sizes=make_square(half_zero), **NO_GRADIENT),
+    _define_reduction("sum_bool", "torch.sum", "np.sum", make_square(booleans, "bool"), **NO_GRADIENT),
+    _define_reduction("bincount", sizes=_COUNT_INPUTS, **NO_GRADIENT),
+    _define_reduction("bincount_weighted", "torch.bincount", "np.bincount", _WEIGHTED_INPUTS, **NO_GRADIENT),
     _define_reduction(
         "histc",
-        "torch.histc(data, bins, low, high)",
-        "np.histogram(data, bins, (low, high))[0]",
+        reference="np.histogram(data, bins, (low, high))[0]",
         attributes={"bins": 64, "low": -4.0, "high": 4.0},
         **WIDE_DTYPES,
         **NO_GRADIENT,
@@ -270,17 +227,12 @@ OPERATORS = (
         **NO_GRADIENT,
     ),
     # cumulative reductions
-    _define_dim_reduction("cumsum", *write_both("cumsum(data, dim)"), **GRADIENT_WITHOUT_INPUT),
-    _define_dim_reduction("cumsum_cols", *write_both("cumsum(data, dim)"), dim=0, **GRADIENT_WITHOUT_INPUT),
-    _define_dim_reduction("cumprod", *write_both("cumprod(data, dim)"), make_square(VALUES_AROUND_ONE), **WIDE_DTYPES),
-    _define_dim_reduction("cummax", "torch.cummax(data, dim)", "ref.cummax(data, dim)", make_square(distinct_values)),
-    _define_dim_reduction("cummin", "torch.cummin(data, dim)", "ref.cummin(data, dim)", make_square(distinct_values)),
-    _define_dim_reduction(
-        "logcumsumexp",
-        "torch.logcumsumexp(data, dim)",
-        "np.logaddexp.accumulate(data, dim)",
-        flops=count_per_input("data", 4),
-    ),
+    _define_dim_reduction("cumsum", **GRADIENT_WITHOUT_INPUT),
+    _define_dim_reduction("cumsum_cols", dim=0, **GRADIENT_WITHOUT_INPUT),
+    _define_dim_reduction("cumprod", sizes=make_square(VALUES_AROUND_ONE), **WIDE_DTYPES),
+    _define_dim_reduction("cummax", reference="ref.cummax", sizes=make_square(distinct_values)),
+    _define_dim_reduction("cummin", reference="ref.cummin", sizes=make_square(distinct_values)),
+    _define_dim_reduction("logcumsumexp", reference="np.logaddexp.accumulate", flops=4),
     _define_dim_reduction("diff", "torch.diff(data, dim=dim)", "np.diff(data, axis=dim)", **GRADIENT_WITHOUT_INPUT),
     _define_dim_reduction(
         "trapezoid",
@@ -292,7 +244,7 @@ OPERATORS = (
         "cumulative_trapezoid",
         "torch.cumulative_trapezoid(data, dim=dim)",
         "scipy.integrate.cumulative_trapezoid(data, axis=dim)",
-        flops=count_per_input("data", 3),
+        flops=3,
         **GRADIENT_WITHOUT_INPUT,
     ),
 )

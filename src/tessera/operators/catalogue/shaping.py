@@ -16,34 +16,28 @@ from tessera.operators.catalogue.families import (
     write_both,
 )
 from tessera.operators.draws import integers
-from tessera.operators.operator import Input, Operator, make_sizes
-from tessera.operators.work import count_no_bytes, count_output_bytes, count_per_output
+from tessera.operators.operator import Input, Operator, count_no_bytes, count_output_bytes, make_sizes
 
 _define_shaping = define_family("shaping", backward_flops=0.0, backward_bytes=1.0)
 _define_view = partial(_define_shaping, moved=count_no_bytes)
 _define_copy = partial(_define_shaping, moved=count_output_bytes)
 
-_THREE_DIM_INPUTS = make_sizes(lambda n: {"data": Input(shape=(n, n, 16))}, 16, 256, 1024)
-_SINGLETON_DIM_INPUTS = make_sizes(lambda n: {"data": Input(shape=(n, 1, n, 1))}, *MATRIX_SIDES)
-_ROW_INPUTS = make_sizes(lambda n: {"data": Input(shape=(1, n))}, *MATRIX_SIDES)
-_COLUMN_INPUTS = make_sizes(lambda n: {"data": Input(shape=(n, 1))}, *MATRIX_SIDES)
-_TILE_INPUTS = make_sizes(lambda n: {"data": Input(shape=(n, n, 16))}, 8, 128, 512)
-_VECTOR_INPUTS = make_sizes(lambda n: {"data": Input(shape=(n,))}, 2**12, 2**20, 2**24)
-_DIAGONAL_INPUTS = make_sizes(lambda n: {"data": Input(shape=(n,))}, *MATRIX_SIDES)
-_BATCH_DIAGONAL_INPUTS = make_sizes(lambda n: {"data": Input(shape=(n, 64))}, 4, 256, 2048)
-_SEQUENCE_INPUTS = make_sizes(lambda b, s: {"data": Input(shape=(b, s, 12, 64))}, (1, 8), (8, 128), (32, 512))
-_PAIR_INPUTS = make_sizes(lambda n: {"data": Input(shape=(n, n, 2))}, 64, 1024, 2048)
-_COMPLEX_INPUTS = make_sizes(lambda n: {"data": Input(shape=(n, n), kind="complex")}, 64, 1024, 2048)
+_THREE_DIM_INPUTS = make_sizes(lambda n: {"data": Input((n, n, 16))}, 16, 256, 1024)
+_SINGLETON_DIM_INPUTS = make_sizes(lambda n: {"data": Input((n, 1, n, 1))}, *MATRIX_SIDES)
+_ROW_INPUTS = make_sizes(lambda n: {"data": Input((1, n))}, *MATRIX_SIDES)
+_COLUMN_INPUTS = make_sizes(lambda n: {"data": Input((n, 1))}, *MATRIX_SIDES)
+_TILE_INPUTS = make_sizes(lambda n: {"data": Input((n, n, 16))}, 8, 128, 512)
+_VECTOR_INPUTS = make_sizes(lambda n: {"data": Input((n,))}, 2**12, 2**20, 2**24)
+_DIAGONAL_INPUTS = make_sizes(lambda n: {"data": Input((n,))}, *MATRIX_SIDES)
+_BATCH_DIAGONAL_INPUTS = make_sizes(lambda n: {"data": Input((n, 64))}, 4, 256, 2048)
+_SEQUENCE_INPUTS = make_sizes(lambda b, s: {"data": Input((b, s, 12, 64))}, (1, 8), (8, 128), (32, 512))
+_PAIR_INPUTS = make_sizes(lambda n: {"data": Input((n, n, 2))}, 64, 1024, 2048)
+_COMPLEX_INPUTS = make_sizes(lambda n: {"data": Input((n, n), kind="complex")}, 64, 1024, 2048)
 _REPEAT_INPUTS = make_sizes(
-    lambda n: {"data": Input(shape=(n, 16)), "repeats": Input(shape=(n,), kind="int64", draw=integers(4))},
-    256,
-    2**15,
-    2**19,
+    lambda n: {"data": Input((n, 16)), "repeats": Input((n,), integers(4), "int64")}, 256, 2**15, 2**19
 )
-_IMAGE_INPUTS = make_sizes(lambda n, c, s: {"data": Input(shape=(n, c, s, s))}, (1, 8, 16), (1, 32, 56), (8, 64, 56))
-_PATCH_INPUTS = make_sizes(
-    lambda n, c, s: {"data": Input(shape=(n, 9 * c, s * s))}, (1, 8, 16), (1, 32, 56), (8, 64, 56)
-)
+_IMAGE_INPUTS = make_sizes(lambda n, c, s: {"data": Input((n, c, s, s))}, (1, 8, 16), (1, 32, 56), (8, 64, 56))
+_PATCH_INPUTS = make_sizes(lambda n, c, s: {"data": Input((n, 9 * c, s * s))}, (1, 8, 16), (1, 32, 56), (8, 64, 56))
 _WINDOW_ATTRIBUTES = {"kernel_size": 3, "padding": 1, "stride": 1}
 
 
@@ -70,51 +64,36 @@ _SHAPING_OPERATORS = (
     # views
     _define_view("reshape", *write_both("reshape(data, (-1,))")),
     _define_view("view", "data.view(-1)", "data.reshape(-1)"),
-    _define_view("ravel", "torch.ravel(data)", "np.reshape(data, (-1,))"),
+    _define_view("ravel", reference="np.reshape(data, (-1,))"),
     _define_view("flatten", "torch.flatten(data, 1)", "data.reshape(data.shape[0], -1)", make_images()),
     _define_view("unflatten", "torch.unflatten(data, 0, sizes)", "data.reshape(*sizes, -1)", attributes=_get_halves),
     _define_view("transpose", "torch.transpose(data, 0, 1)", "np.swapaxes(data, 0, 1)"),
     _define_view("swapaxes", *write_both("swapaxes(data, 0, 1)"), aliases=("swapdims",)),
-    _define_view("t", "torch.t(data)", "np.transpose(data)"),
-    _define_view(
-        "permute",
-        "torch.permute(data, dims)",
-        "np.transpose(data, dims)",
-        _THREE_DIM_INPUTS,
-        attributes={"dims": (2, 0, 1)},
-    ),
+    _define_view("t", reference="np.transpose"),
+    _define_view("permute", reference="np.transpose", sizes=_THREE_DIM_INPUTS, attributes={"dims": (2, 0, 1)}),
     _define_view(
         "movedim", "torch.movedim(data, 0, -1)", "np.moveaxis(data, 0, -1)", _THREE_DIM_INPUTS, aliases=("moveaxis",)
     ),
-    _define_view("adjoint", "torch.adjoint(data)", "np.conj(data.T)", _COMPLEX_INPUTS, **WIDE_DTYPES),
-    _define_view("squeeze", *write_both("squeeze(data)"), _SINGLETON_DIM_INPUTS),
-    _define_view("squeeze_dim", *write_both("squeeze(data, dim)"), _SINGLETON_DIM_INPUTS, attributes={"dim": 1}),
-    _define_view("unsqueeze", "torch.unsqueeze(data, dim)", "np.expand_dims(data, dim)", attributes={"dim": 1}),
-    _define_view("atleast_1d", *write_both("atleast_1d(data)"), _VECTOR_INPUTS),
-    _define_view("atleast_2d", *write_both("atleast_2d(data)"), _VECTOR_INPUTS),
-    _define_view("atleast_3d", *write_both("atleast_3d(data)")),
-    _define_view(
-        "expand", "data.expand(size)", "np.broadcast_to(data, size)", _COLUMN_INPUTS, attributes=_get_square_size
-    ),
-    _define_view("broadcast_to", *write_both("broadcast_to(data, size)"), _ROW_INPUTS, attributes=_get_square_size),
-    _define_view(
-        "as_strided",
-        "torch.as_strided(data, size, stride)",
-        "data[: 2 * size[0] : 2, : 2 * size[1] : 2]",
-        attributes=_get_strided_size,
-    ),
+    _define_view("adjoint", reference="np.conj(data.T)", sizes=_COMPLEX_INPUTS, **WIDE_DTYPES),
+    _define_view("squeeze", sizes=_SINGLETON_DIM_INPUTS),
+    _define_view("squeeze_dim", "torch.squeeze", "np.squeeze", _SINGLETON_DIM_INPUTS, attributes={"dim": 1}),
+    _define_view("unsqueeze", reference="np.expand_dims", attributes={"dim": 1}),
+    _define_view("atleast_1d", sizes=_VECTOR_INPUTS),
+    _define_view("atleast_2d", sizes=_VECTOR_INPUTS),
+    _define_view("atleast_3d"),
+    _define_view("expand", "data.expand(size)", "np.broadcast_to", _COLUMN_INPUTS, attributes=_get_square_size),
+    _define_view("broadcast_to", sizes=_ROW_INPUTS, attributes=_get_square_size),
+    _define_view("as_strided", reference="data[: 2 * size[0] : 2, : 2 * size[1] : 2]", attributes=_get_strided_size),
     _define_view(
         "sliding_windows",
         "data.unfold(1, size, 1)",
         "np.lib.stride_tricks.sliding_window_view(data, size, 1)",
-        make_sizes(lambda n: {"data": Input(shape=(n, n))}, 32, 256, 1024),
+        make_sizes(lambda n: {"data": Input((n, n))}, 32, 256, 1024),
         attributes={"size": 8},
         backward_bytes=0.0,
     ),
-    _define_view("view_as_real", "torch.view_as_real(data)", "ref.view_as_real(data)", _COMPLEX_INPUTS, **WIDE_DTYPES),
-    _define_view(
-        "view_as_complex", "torch.view_as_complex(data)", "ref.view_as_complex(data)", _PAIR_INPUTS, **WIDE_DTYPES
-    ),
+    _define_view("view_as_real", reference="ref.view_as_real", sizes=_COMPLEX_INPUTS, **WIDE_DTYPES),
+    _define_view("view_as_complex", reference="ref.view_as_complex", sizes=_PAIR_INPUTS, **WIDE_DTYPES),
     # copies that reorder elements
     _define_copy("transpose_contiguous", "data.t().contiguous()", "np.ascontiguousarray(data.T)"),
     _define_copy(
@@ -129,16 +108,14 @@ _SHAPING_OPERATORS = (
         "np.ascontiguousarray(np.swapaxes(data, 1, 2))",
         _SEQUENCE_INPUTS,
     ),
-    _define_copy("flip", "torch.flip(data, dims)", "np.flip(data, dims).copy()", attributes={"dims": (0, 1)}),
-    _define_copy("fliplr", "torch.fliplr(data)", "np.fliplr(data).copy()"),
-    _define_copy("flipud", "torch.flipud(data)", "np.flipud(data).copy()"),
-    _define_copy("rot90", "torch.rot90(data, k)", "np.rot90(data, k).copy()", attributes={"k": 1}),
-    _define_copy("roll", *write_both("roll(data, shifts, dims)"), attributes={"shifts": (3, 5), "dims": (0, 1)}),
-    _define_copy("roll_flat", *write_both("roll(data, shifts)"), attributes={"shifts": 100}),
-    _define_copy(
-        "repeat", "data.repeat(repeats)", "np.tile(data, repeats)", _TILE_INPUTS, attributes={"repeats": (2, 1, 2)}
-    ),
-    _define_copy("tile", *write_both("tile(data, dims)"), _TILE_INPUTS, attributes={"dims": (2, 2)}),
+    _define_copy("flip", reference="np.flip(data, dims).copy()", attributes={"dims": (0, 1)}),
+    _define_copy("fliplr", reference="np.fliplr(data).copy()"),
+    _define_copy("flipud", reference="np.flipud(data).copy()"),
+    _define_copy("rot90", reference="np.rot90(data, k).copy()", attributes={"k": 1}),
+    _define_copy("roll", attributes={"shifts": (3, 5), "dims": (0, 1)}),
+    _define_copy("roll_flat", "torch.roll", "np.roll", attributes={"shifts": 100}),
+    _define_copy("repeat", "data.repeat(repeats)", "np.tile", _TILE_INPUTS, attributes={"repeats": (2, 1, 2)}),
+    _define_copy("tile", sizes=_TILE_INPUTS, attributes={"dims": (2, 2)}),
     _define_copy(
         "repeat_interleave",
         "torch.repeat_interleave(data, repeats, dim=1)",
@@ -171,27 +148,27 @@ _SHAPING_OPERATORS = (
     _define_copy(
         "unfold",
         "F.unfold(data, kernel_size, padding=padding, stride=stride)",
-        "ref.unfold(data, kernel_size, padding, stride)",
+        "ref.unfold",
         _IMAGE_INPUTS,
         attributes=_WINDOW_ATTRIBUTES,
     ),
     _define_shaping(
         "fold",
         "F.fold(data, output_size, kernel_size, padding=padding, stride=stride)",
-        "ref.fold(data, output_size, kernel_size, padding, stride)",
+        "ref.fold",
         _PATCH_INPUTS,
         attributes=_get_image_size,
-        flops=count_per_output(9),
+        flops=9,
     ),
     # triangles and diagonals
-    _define_copy("tril", *write_both("tril(data)")),
-    _define_copy("triu", *write_both("triu(data)")),
-    _define_copy("inplace_tril", "data.tril_()", "ref.triangle(data)", aliases=("tril_",), **NO_GRADIENT),
+    _define_copy("tril"),
+    _define_copy("triu"),
+    _define_copy("inplace_tril", "data.tril_()", "ref.triangle", aliases=("tril_",), **NO_GRADIENT),
     _define_copy("inplace_triu", "data.triu_()", "ref.triangle(data, upper=True)", aliases=("triu_",), **NO_GRADIENT),
-    _define_copy("diag", *write_both("diag(data)")),
-    _define_shaping("diag_matrix", *write_both("diag(data)"), _DIAGONAL_INPUTS),
-    _define_shaping("diagflat", *write_both("diagflat(data)"), _DIAGONAL_INPUTS),
-    _define_shaping("diag_embed", "torch.diag_embed(data)", "ref.diag_embed(data)", _BATCH_DIAGONAL_INPUTS),
+    _define_copy("diag"),
+    _define_shaping("diag_matrix", "torch.diag", "np.diag", _DIAGONAL_INPUTS),
+    _define_shaping("diagflat", sizes=_DIAGONAL_INPUTS),
+    _define_shaping("diag_embed", reference="ref.diag_embed", sizes=_BATCH_DIAGONAL_INPUTS),
 )
 
 
@@ -208,8 +185,8 @@ def _define_view_copy(
     return define_operator(category, f"{view}_copy", torch, reference, sizes, **costs, **rest)
 
 
-_SINGLETON_MIDDLE_INPUTS = make_sizes(lambda n: {"data": Input(shape=(n, 1, n))}, *MATRIX_SIDES)
-_SMALL_MATRIX_INPUTS = make_sizes(lambda n: {"data": Input(shape=(n, n))}, 32, 256, 1024)
+_SINGLETON_MIDDLE_INPUTS = make_sizes(lambda n: {"data": Input((n, 1, n))}, *MATRIX_SIDES)
+_SMALL_MATRIX_INPUTS = make_sizes(lambda n: {"data": Input((n, n))}, 32, 256, 1024)
 
 _VIEW_COPY_OPERATORS = (
     _define_view_copy("shaping", "view", "(-1,)", "np.reshape(data, (-1,))"),

@@ -56,7 +56,7 @@ class TorchCall:
     def prepare(self, pass_name: str, dtype: str) -> PreparedOperator:
         """Run a pass once; return the call to time, and the outputs and gradients to check."""
         tensors = self.list_tensors()
-        inputs = {name: Input(shape=tuple(t.shape), grad=t.requires_grad) for name, t in tensors.items()}
+        inputs = {name: Input(tuple(t.shape), grad=t.requires_grad) for name, t in tensors.items()}
         request = OperatorRequest(
             operator=make_unlisted_operator(self.name),
             inputs=inputs,
