@@ -8,7 +8,6 @@ the environment of the zoo (benchmarks/.zoo). Weights and images are random.
 from __future__ import annotations
 
 import json
-import os
 import statistics
 import subprocess
 import sys
@@ -18,8 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from parts import limit_to_two_cores
-
-from halo.zoo import prepare_environment
+from zoo_run import make_worker_env, prepare_environment
 
 WORKER = Path(__file__).with_name("networks_worker.py")
 GIB, MIB = 1 << 30, 1 << 20
@@ -65,7 +63,7 @@ def _launch(python: Path, ranks: int, **task: Any) -> dict[str, Any]:
         capture_output=True,
         text=True,
         timeout=TIME_LIMIT_SECONDS,
-        env=os.environ | dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), threads),
+        env=make_worker_env() | dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), threads),
     )
     for line in process.stdout.splitlines():
         if line.startswith("result "):

@@ -25,33 +25,53 @@ TIMM = """
     tf_efficientnet_b0 mixnet_s lcnet_050 ghostnet_050 hrnet_w18_small dla34 nf_regnet_b0 regnetx_002
     edgenext_xx_small poolformer_s12 pvt_v2_b0 mobilevit_xxs mobilevitv2_050 repvit_m0_9 fastvit_t8
     mobileone_s0 rexnet_100 resnest14d starnet_s1 hgnetv2_b0 efficientvit_m0 efficientvit_b0 tiny_vit_5m_224
-    mambaout_femto shvit_s1 swiftformer_xs lambda_resnet26t halonet26t
+    mambaout_femto shvit_s1 swiftformer_xs lambda_resnet26t halonet26t convnext_atto tinynet_e dpn48b repvgg_a0
+    inception_next_atto gernet_s hardcorenas_a mnasnet_small semnasnet_075 fbnetc_100 spnasnet_100 ese_vovnet19b_dw
+    cs3darknet_focus_s darknet17 resnet10t resnetv2_18 ecaresnet26t legacy_seresnet18 nf_resnet26 regnety_002
+    regnetz_005 efficientnet_lite0 ghostnetv2_100 ghostnetv3_050 mobilenet_edgetpu_v2_xs mobilenetv1_100
+    mobilenetv2_035 repghostnet_050 hgnet_tiny csatv2 fasternet_t0 poolformerv2_s12 rexnetr_100
+    mobilenetv4_hybrid_medium resnext26ts gcresnet33ts dla46_c resnet18d davit_tiny
+    caformer_s18 sequencer2d_s focalnet_tiny_srf twins_svt_small
+    test_byobnet test_convnext test_convnext2 test_convnext3 test_efficientnet test_efficientnet_evos
+    test_efficientnet_gn test_efficientnet_ln test_mambaout test_nfnet test_resnet test_vit test_vit2 test_vit4
 """
-TIMM_FIXED_SIZE = {  # networks whose weights depend on the size of the image
-    "vit_tiny_patch16_224": 64,
-    "xcit_nano_12_p16_224": 64,
-    "coatnet_nano_rw_224": 64,
-    "gmlp_ti16_224": 64,
-    "convit_tiny": 64,
-    "pit_ti_224": 64,
+TIMM_FIXED_SIZE = """
+    vit_tiny_patch16_224 xcit_nano_12_p16_224 coatnet_nano_rw_224 gmlp_ti16_224 convit_tiny pit_ti_224 test_maxvit
+    test_coatnet test_vit3 test_vit_relpos maxxvit_rmlp_nano_rw_256 coatnext_nano_rw_224 levit_128s levit_conv_128s
+    mixer_s32_224 resmlp_12_224 coat_tiny coat_lite_tiny efficientformerv2_s0 mvitv2_tiny gcvit_xxtiny visformer_tiny
+    botnet26t_256 volo_d1_224 nest_tiny cait_xxs24_224 deit_tiny_patch16_224 eca_botnext26ts_256 hiera_tiny_224
+    tnt_s_legacy_patch16_224 gmixer_12_224 maxvit_tiny_rw_224
+"""  # networks whose weights depend on the size of the image
+TIMM_SWIN = "swin_tiny_patch4_window7_224 swinv2_tiny_window8_256 swinv2_cr_tiny_ns_224"
+PYTORCHCV = {
+    32: """
+        preresnet20 sepreresnet20 densenet40_k12 xdensenet40_2_k24_bc ror3_56 diaresnet20 nin pyramidnet110_a48
+    """,
+    64: """
+        dicenet_wd5 resnesta18 lwopenpose2d_mobilenet_cmupan_coco cgnet dabnet lednet linknet fpenet
+        enet esnet erfnet edanet espcnet centernet_resnet18_voc simplepose_resnet18_coco
+    """,
 }
 TORCHVISION = {
     64: """
         resnet18 squeezenet1_1 shufflenet_v2_x0_5 mnasnet0_5 mobilenet_v2 mobilenet_v3_small
-        efficientnet_b0 regnet_y_400mf swin_t swin_v2_t
+        efficientnet_b0 regnet_y_400mf swin_t swin_v2_t convnext_tiny densenet121 mobilenet_v3_large
     """,
     96: "googlenet inception_v3",
 }
 TORCHVISION_SEGMENTATION = "fcn_resnet50 deeplabv3_mobilenet_v3_large lraspp_mobilenet_v3_large"
-TORCHVISION_VIDEO = "r3d_18 mc3_18 r2plus1d_18 s3d"
+TORCHVISION_VIDEO = "r3d_18 mc3_18 r2plus1d_18 s3d swin3d_t"
 SEGMENTATION = "Unet UnetPlusPlus FPN Linknet PSPNet DeepLabV3 DeepLabV3Plus PAN MAnet UPerNet Segformer DPT"
-SEGMENTATION_ENCODERS = "timm-efficientnet-b0 mit_b0 mobilenet_v2 densenet121"
+SEGMENTATION_ENCODERS = (
+    "timm-efficientnet-b0 mit_b0 mobilenet_v2 densenet121 timm-skresnet18 timm-regnetx_002 dpn68 tu-resnet10t"
+)
 YOLO = """
     yolov8n yolov8n-seg yolov8n-pose yolov8n-obb yolov8n-cls yolov5n yolov6n yolov9t yolov10n
-    yolo11n yolo11n-seg yolo11n-pose yolo12n 
+    yolo11n yolo11n-seg yolo11n-pose yolo12n yolov3-tiny yolov8n-p2 yolov8n-ghost yolo26n yolo26n-seg
+    yolov8n-rtdetr yolo11n-obb yolo12n-seg
 """
 VOLUME, IMAGE = (1, 1, 24, 24, 24), (2, 1, 48, 48)
-MONAI: list[tuple[str, str, tuple[Any, ...], tuple[int, ...]]] = [
+MONAI: list[tuple[str, str, tuple[Any, ...] | dict[str, Any], tuple[int, ...]]] = [
     ("UNet 3-D", "UNet", (3, 1, 2, (8, 16, 32), (2, 2)), VOLUME),
     ("UNet 2-D", "UNet", (2, 1, 2, (8, 16, 32), (2, 2), 3, 3, 2), IMAGE),
     ("BasicUNet 3-D", "BasicUNet", (3, 1, 2, (8, 8, 16, 16, 32, 8)), (1, 1, 32, 32, 32)),
@@ -65,10 +85,32 @@ MONAI: list[tuple[str, str, tuple[Any, ...], tuple[int, ...]]] = [
     ("UNETR 3-D", "UNETR", (1, 2, (32, 32, 32), 8, 48, 64, 4), (1, 1, 32, 32, 32)),
     ("FlexibleUNet 2-D", "FlexibleUNet", (3, 2, "efficientnet-b0"), (2, 3, 64, 64)),
     ("EfficientNetBN 2-D", "EfficientNetBN", ("efficientnet-b0", False, True, 2, 1), (2, 1, 64, 64)),
-    ("ResNet 3-D", "resnet10", (False, True, 3, 1), (2, 1, 32, 32, 32)),
+    ("ResNet 3-D", "resnet10", {"spatial_dims": 3, "n_input_channels": 1}, (2, 1, 32, 32, 32)),
     ("AutoEncoder 2-D", "AutoEncoder", (2, 1, 1, (4, 8, 16), (2, 2, 2)), IMAGE),
+    ("VNet 3-D", "VNet", (3, 1, 2), (1, 1, 16, 16, 16)),
+    ("SegResNetVAE 3-D", "SegResNetVAE", {"input_image_size": (16, 16, 16), "vae_nz": 8}, (1, 1, 16, 16, 16)),
+    ("SwinUNETR 3-D", "SwinUNETR", (1, 2, 2, (1, 1, 1, 1), (1, 2, 2, 2), 4, 12), (1, 1, 64, 32, 32)),
+    ("SEResNet50 2-D", "SEResNet50", {"spatial_dims": 2, "in_channels": 1, "num_classes": 2}, (2, 1, 32, 32)),
+    ("DynUNet 2-D", "DynUNet", (2, 1, 2, [3, 3, 3], [1, 2, 2], [2, 2], (8, 16, 32)), IMAGE),
+    ("SegResNet 2-D", "SegResNet", (2, 8, 1, 2), IMAGE),
+    ("AttentionUnet 3-D", "AttentionUnet", (3, 1, 2, (8, 16), (2,)), VOLUME),
+    ("ViT 2-D", "ViT", (1, (48, 48), (8, 8), 32, 64, 2, 2, "conv", "learnable", False, 2, 0.0, 2), IMAGE),
+    ("VarAutoEncoder 2-D", "VarAutoEncoder", (2, (1, 48, 48), 1, 4, (4, 8), (2, 2)), IMAGE),
+    ("Discriminator 2-D", "Discriminator", ((1, 48, 48), (4, 8), (2, 2)), IMAGE),
+    ("Regressor 2-D", "Regressor", ((1, 48, 48), (2,), (4, 8), (2, 2)), IMAGE),
+    ("PatchDiscriminator 2-D", "PatchDiscriminator", (2, 8, 1, 1, 2), IMAGE),
+    ("VoxelMorphUNet 3-D", "VoxelMorphUNet", (3, 2, 3, (8, 8, 8, 8, 8, 8), (4, 4)), (1, 2, 16, 16, 16)),
     ("VISTA3D encoder", "SegResNetDS2", (3, 8, 1, 2), (1, 1, 32, 32, 32)),
 ]
+VIT: dict[str, Any] = {
+    "image_size": 64,
+    "hidden_size": 32,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "intermediate_size": 64,
+}
+DPT = {"neck_hidden_sizes": [8, 8, 16, 16], "fusion_hidden_size": 16}
+RTDETR = {"decoder_attention_heads": 2, "encoder_attention_heads": 2, "decoder_in_channels": [32] * 3}
 TRANSFORMERS: list[tuple[str, dict[str, Any], int]] = [  # class, options of its configuration, image size
     ("ResNetModel", {"depths": [1, 1, 1, 1], "hidden_sizes": [16, 16, 32, 32], "embedding_size": 16}, 64),
     ("RegNetModel", {"depths": [1, 1, 1, 1], "hidden_sizes": [16, 16, 32, 32], "groups_width": 8}, 64),
@@ -104,6 +146,29 @@ TRANSFORMERS: list[tuple[str, dict[str, Any], int]] = [  # class, options of its
     ),
     ("EfficientNetModel", {"width_coefficient": 0.25, "depth_coefficient": 0.25, "hidden_dim": 320}, 64),
     ("SuperPointForKeypointDetection", {}, 64),
+    ("ConvNextModel", {"depths": [1, 1, 1, 1], "hidden_sizes": [16, 16, 32, 32]}, 64),
+    ("MobileNetV2Model", {"depth_multiplier": 0.35}, 64),
+    ("MobileViTV2Model", {"width_multiplier": 0.25}, 64),
+    (
+        "PvtV2Model",
+        {"image_size": 64, "hidden_sizes": [16] * 4, "depths": [1] * 4, "num_attention_heads": [1, 2, 4, 8]},
+        64,
+    ),
+    ("SwiftFormerModel", {"depths": [1, 1, 1, 1], "embed_dims": [16, 16, 32, 32]}, 64),
+    ("Swinv2Model", {"image_size": 64, "window_size": 4, "embed_dim": 24, "depths": [2, 2], "num_heads": [2, 4]}, 64),
+    ("DonutSwinModel", {"image_size": 64, "window_size": 4, "embed_dim": 24, "depths": [2], "num_heads": [2]}, 64),
+    ("LevitModel", {"image_size": 64, "hidden_sizes": [16, 32, 48], "key_dim": [4, 4, 4]}, 64),
+    ("HieraModel", {"image_size": [64, 64], "embed_dim": 16, "depths": [1, 1, 1, 1]}, 64),
+    ("CLIPVisionModel", {**VIT, "patch_size": 16}, 64),
+    ("SiglipVisionModel", {**VIT, "patch_size": 16}, 64),
+    ("DeiTModel", VIT, 64),
+    ("BeitModel", {**VIT, "use_relative_position_bias": True}, 64),
+    ("YolosModel", {**VIT, "image_size": [64, 64], "num_detection_tokens": 5}, 64),
+    ("DPTForDepthEstimation", {**VIT, "num_hidden_layers": 4, "backbone_out_indices": [0, 1, 2, 3]} | DPT, 64),
+    ("UperNetForSemanticSegmentation", {"hidden_size": 16, "auxiliary_channels": 16}, 64),
+    ("TextNetModel", {}, 64),
+    ("HGNetV2ForImageClassification", {}, 64),
+    ("RTDetrModel", {"d_model": 32, "encoder_hidden_dim": 32, "num_queries": 10, "decoder_layers": 2} | RTDETR, 64),
     ("Dinov2Model", {"image_size": 56, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2}, 56),
 ]
 UNUSED_MODULES = (
@@ -113,14 +178,44 @@ UNUSED_MODULES = (
     "lmdb",
     "torchsummary",
     "torchsummaryX",
+    "ema_pytorch",
 )  # imported beside the networks, not used by them
+SMALL_VIT = {
+    "image_size": 64,
+    "patch_size": 8,
+    "num_classes": 5,
+    "dim": 32,
+    "depth": 2,
+    "heads": 2,
+    "mlp_dim": 64,
+}
+LEVELS = {"num_hierarchies": 2, "block_repeats": (1, 1)}
+SCALES = {"reduction_factor": (4, 2), "window_size": (8, None), "ssa_dim_key": 8, "ssa_dim_value": 8}
+VQGAN = {
+    "ch": 32,
+    "out_ch": 3,
+    "ch_mult": (1, 2),
+    "num_res_blocks": 1,
+    "attn_resolutions": [16],
+    "in_channels": 3,
+    "resolution": 32,
+    "z_channels": 4,
+}
+STEP = torch.tensor([3])
+OTHER_ARGUMENTS: dict[str, tuple[Any, ...]] = {  # of the forward, after the image
+    "DiT DiT": (STEP, torch.tensor([1])),
+    "stargan Generator": (torch.ones(1, 5, dtype=torch.float64),),
+    "guided-diffusion UNetModel": (STEP,),
+    "denoising-diffusion-pytorch Unet": (STEP,),
+    "KAIR FFDNet": (torch.full((1, 1, 1, 1), 0.1, dtype=torch.float64),),
+}
 # Checkout, folder on the path, module, class or function, its arguments, shape of the image.
-CHECKOUTS: list[tuple[str, str, str, str, tuple[Any, ...], tuple[int, ...]]] = [
+CHECKOUTS: list[tuple[str, str, str, str, tuple[Any, ...] | dict[str, Any], tuple[int, ...]]] = [
     *(
         ("pytorch-cifar", ".", "models", name, (), (2, 3, 32, 32))
         for name in """
-            PreActResNet18 GoogLeNet  MobileNet  ShuffleNetG2
-            RegNetX_200MF SimpleDLA  LeNet
+            PreActResNet18 GoogLeNet MobileNet
+            RegNetX_200MF SimpleDLA LeNet EfficientNetB0 SENet18 MobileNetV2 PNASNetA
         """.split()  # noqa: SIM905
     ),
     ("pytorch-cifar", ".", "models", "ShuffleNetV2", (1,), (2, 3, 32, 32)),
@@ -132,6 +227,11 @@ CHECKOUTS: list[tuple[str, str, str, str, tuple[Any, ...], tuple[int, ...]]] = [
             ("squeezenet", "squeezenet"),
             ("shufflenet", "shufflenet"),
             ("xception", "xception"),
+            ("mobilenetv2", "mobilenetv2"),
+            ("senet", "seresnet18"),
+            ("preactresnet", "preactresnet18"),
+            ("shufflenetv2", "shufflenetv2"),
+            ("stochasticdepth", "stochastic_depth_resnet18"),
         )
     ),
     ("MPI4DL", "src", "models.resnet", "get_resnet_v1", ((2, 3, 32, 32), 20), (2, 3, 32, 32)),
@@ -149,6 +249,62 @@ CHECKOUTS: list[tuple[str, str, str, str, tuple[Any, ...], tuple[int, ...]]] = [
             ("ResidualUNetSE3D", (1, 1, 16, 32, 32)),
             ("UNet2D", (1, 1, 48, 48)),
         )
+    ),
+    *(
+        ("vit-pytorch", ".", f"vit_pytorch.{module}", name, options, (1, 3, 64, 64))
+        for module, name, options in (
+            ("simple_vit", "SimpleViT", SMALL_VIT),
+            ("simple_vit_with_fft", "SimpleViT", SMALL_VIT | {"freq_patch_size": 16}),
+            ("simple_uvit", "SimpleUViT", SMALL_VIT),
+            ("vit_for_small_dataset", "ViT", SMALL_VIT),
+            ("deepvit", "DeepViT", SMALL_VIT),
+            ("rvt", "RvT", SMALL_VIT),
+            ("parallel_vit", "ViT", SMALL_VIT),
+            ("cait", "CaiT", SMALL_VIT | {"cls_depth": 1}),
+            ("xcit", "XCiT", SMALL_VIT | {"cls_depth": 1}),
+            ("cct", "CCT", {"img_size": 64, "embedding_dim": 32, "num_layers": 2, "num_heads": 2, "num_classes": 5}),
+            ("cvt", "CvT", {"num_classes": 5, **{f"s{n}_emb_dim": 16 for n in (1, 2, 3)}, "s3_depth": 1}),
+            ("max_vit", "MaxViT", {"num_classes": 5, "dim": 16, "depth": (1, 1), "dim_head": 8, "window_size": 4}),
+            ("nest", "NesT", {"image_size": 64, "patch_size": 4, "dim": 16, "heads": 2, "num_classes": 5} | LEVELS),
+            ("scalable_vit", "ScalableViT", {"num_classes": 5, "dim": 16, "heads": 2, "depth": (1, 1)} | SCALES),
+        )
+    ),
+    *(("Image_Segmentation", ".", "network", name, (), (1, 3, 32, 32)) for name in ("AttU_Net", "R2U_Net")),
+    ("brain-segmentation-pytorch", ".", "unet", "UNet", (3, 1, 8), (1, 3, 32, 48)),
+    ("pytorch-unet", ".", "unet", "UNet", (3, 2, 3, 3, False, True, "upsample"), (1, 3, 64, 60)),
+    ("pytorch-unet", ".", "unet", "UNet", (3, 2, 3, 3, True, True, "upconv"), (1, 3, 64, 60)),
+    ("stargan", ".", "model", "Generator", (8, 5, 2), (1, 3, 32, 32)),
+    ("stargan", ".", "model", "Discriminator", (64, 8, 5, 3), (1, 3, 64, 64)),
+    ("ConvNeXt", ".", "models.convnext", "ConvNeXt", (3, 5, [1, 1, 1, 1], [8, 8, 16, 16]), (1, 3, 64, 64)),
+    ("ConvNeXt", ".", "models.convnext_isotropic", "ConvNeXtIsotropic", (3, 5, 2, 16), (1, 3, 64, 64)),
+    ("DiT", ".", "models", "DiT", (16, 2, 4, 32, 2, 2), (1, 4, 16, 16)),
+    (
+        "Restormer",
+        ".",
+        "basicsr.models.archs.restormer_arch",
+        "Restormer",
+        (3, 3, 8, [1, 1, 1, 1], 1, [1, 1, 2, 2]),
+        (1, 3, 32, 40),
+    ),
+    (
+        "guided-diffusion",
+        ".",
+        "guided_diffusion.unet",
+        "UNetModel",
+        (32, 3, 32, 3, 1, (2,), 0, (1, 2), True, 2, None, True, False, 2),
+        (1, 3, 32, 32),
+    ),
+    (
+        "denoising-diffusion-pytorch",
+        ".",
+        "denoising_diffusion_pytorch.denoising_diffusion_pytorch",
+        "Unet",
+        {"dim": 16, "dim_mults": (1, 2), "flash_attn": False},
+        (1, 3, 32, 32),
+    ),
+    *(
+        ("taming-transformers", ".", "taming.modules.diffusionmodules.model", name, VQGAN, shape)
+        for name, shape in (("Encoder", (1, 3, 32, 32)), ("Decoder", (1, 4, 16, 16)))
     ),
     ("ESRGAN", ".", "RRDBNet_arch", "RRDBNet", (3, 3, 16, 2, 8), (1, 3, 20, 24)),
     ("pytorch-SRResNet", ".", "srresnet", "_NetG", (), (1, 3, 16, 16)),
@@ -176,6 +332,8 @@ CHECKOUTS: list[tuple[str, str, str, str, tuple[Any, ...], tuple[int, ...]]] = [
             ("srmd", "SRMD", (19, 3, 16, 3), (1, 19, 20, 24)),
             ("dpsr", "MSRResNet_prior", (4, 3, 16, 2), (1, 4, 20, 24)),
             ("swinir", "SwinIR", (16, 1, 3, 24, [2, 2], [2, 2], 4), (1, 3, 16, 24)),
+            ("ffdnet", "FFDNet", (1, 1, 16, 4), (1, 1, 24, 28)),
+            ("rrdbnet", "RRDBNet", (3, 3, 16, 2, 8), (1, 3, 20, 24)),
             ("discriminator", "Discriminator_PatchGAN", (3, 8), (1, 3, 64, 64)),
             ("discriminator", "Discriminator_UNet", (3, 8), (1, 3, 64, 64)),
         )
@@ -191,7 +349,10 @@ def list_networks() -> Iterator[tuple[str, Build]]:
     if REPOSITORIES:
         for folder, path, module, name, arguments, shape in CHECKOUTS:
             label = f"{folder} {name}" + (f" {arguments[-1]}" if name == "UNet" else "")
-            yield label, _make_builder(module, name, arguments, shape, Path(REPOSITORIES, folder, path))
+            if folder == "vit-pytorch":
+                label = f"{folder} {module.split('.')[-1]}"
+            others = OTHER_ARGUMENTS.get(label, ())
+            yield label, _make_builder(module, name, arguments, shape, Path(REPOSITORIES, folder, path), others)
     for name, options, size in TRANSFORMERS:
         yield f"transformers {name}", lambda name=name, options=options, size=size: _make_hf(name, options, size)
     for label, name, arguments, shape in MONAI:
@@ -202,12 +363,19 @@ def list_networks() -> Iterator[tuple[str, Build]]:
         yield f"segmentation-models Unet {encoder}", lambda encoder=encoder: _make_segmentation("Unet", encoder)
     yield from _list_torchvision()
     for name in TIMM.split():
-        yield f"timm {name}", lambda name=name: (_import("timm").create_model(name), _make_image(64))
-    for name, size in TIMM_FIXED_SIZE.items():
-        yield f"timm {name}", lambda name=name, size=size: _make_timm(name, size)
+        yield f"timm {name}", lambda name=name: (import_public("timm").create_model(name), _make_image(64))
+    for name in TIMM_FIXED_SIZE.split():
+        yield f"timm {name}", lambda name=name: _make_timm(name, 160 if name == "test_maxvit" else 64)
+    swin = {"window_size": 4, "embed_dim": 24, "depths": (2, 2), "num_heads": (2, 4)}
+    for name in TIMM_SWIN.split():
+        yield f"timm {name}", lambda name=name: _make_timm(name, 64, **swin)
+    for size, names in PYTORCHCV.items():
+        for name in names.split():
+            yield f"pytorchcv {name}", lambda name=name, size=size: _make_pytorchcv(name, size)
 
 
-def _import(name: str, path: Path | None = None) -> Any:
+def import_public(name: str, path: Path | None = None) -> Any:
+    """Import a module of a package, or of a checkout in the given folder."""
     _define_missing_operators()
     if path is not None:  # several repositories have a package `models`
         root = name.split(".")[0]
@@ -237,17 +405,34 @@ def _make_image(size: int, samples: int = 2) -> tuple[Tensor]:
 
 
 def _make_builder(
-    module: str, name: str, arguments: Sequence[Any], shape: Sequence[int], path: Path | None = None
+    module: str,
+    name: str,
+    arguments: tuple[Any, ...] | dict[str, Any],
+    shape: Sequence[int],
+    path: Path | None = None,
+    others: tuple[Any, ...] = (),
 ) -> Build:
-    return lambda: (getattr(_import(module, path), name)(*arguments), (torch.randn(*shape),))
+    def build() -> tuple[nn.Module, tuple[Any, ...]]:
+        kind = getattr(import_public(module, path), name)
+        network = kind(**arguments) if isinstance(arguments, dict) else kind(*arguments)
+        return network, (torch.randn(*shape), *others)
+
+    return build
 
 
-def _make_timm(name: str, size: int) -> tuple[nn.Module, tuple[Any, ...]]:
-    return _import("timm").create_model(name, img_size=size), _make_image(size)
+def _make_timm(name: str, size: int, **options: Any) -> tuple[nn.Module, tuple[Any, ...]]:
+    return import_public("timm").create_model(name, img_size=size, **options), _make_image(size)
+
+
+def _make_pytorchcv(name: str, size: int) -> tuple[nn.Module, tuple[Any, ...]]:
+    import_public("torchvision")
+    provider = import_public("pytorchcv.model_provider")
+    full = next(known for known in (name, f"{name}_cifar10", f"{name}_cityscapes") if known in provider._models)
+    return provider.get_model(full), _make_image(size)
 
 
 def _make_segmentation(name: str, encoder: str = "resnet18") -> tuple[nn.Module, tuple[Any, ...]]:
-    module = _import("segmentation_models_pytorch")
+    module = import_public("segmentation_models_pytorch")
     if name == "DPT":
         network = module.DPT("tu-vit_tiny_patch16_224", encoder_weights=None, dynamic_img_size=True)
         return network, (torch.randn(2, 3, 64, 64),)
@@ -256,20 +441,21 @@ def _make_segmentation(name: str, encoder: str = "resnet18") -> tuple[nn.Module,
 
 
 def _make_yolo(name: str) -> tuple[nn.Module, tuple[Any, ...]]:
-    tasks = _import("ultralytics.nn.tasks")
+    tasks = import_public("ultralytics.nn.tasks")
     suffix = name.split("-")[-1]
     kinds = {
         "seg": "Segmentation",
         "pose": "Pose",
         "obb": "OBB",
         "cls": "Classification",
+        "rtdetr": "RTDETRDetection",
     }
     kind = getattr(tasks, f"{kinds.get(suffix, 'Detection')}Model")
     return kind(f"{name}.yaml", verbose=False), (torch.randn(2, 3, 64, 96),)
 
 
 def _make_hf(name: str, options: dict[str, Any], size: int) -> tuple[nn.Module, tuple[Any, ...]]:
-    module = _import("transformers")
+    module = import_public("transformers")
     kind = getattr(module, name)
     return kind(kind.config_class(**options)), _make_image(size)
 
@@ -277,7 +463,7 @@ def _make_hf(name: str, options: dict[str, Any], size: int) -> tuple[nn.Module, 
 def _list_torchvision() -> Iterator[tuple[str, Build]]:
     def make(name: str, *shape: int, **options: Any) -> Build:
         return lambda: (
-            _import("torchvision.models").get_model(name, weights=None, **options),
+            import_public("torchvision.models").get_model(name, weights=None, **options),
             (torch.randn(*shape),),
         )
 
@@ -292,7 +478,7 @@ def _list_torchvision() -> Iterator[tuple[str, Build]]:
     yield (
         "torchvision resnet18 FPN",
         lambda: (
-            _import("torchvision.models.detection.backbone_utils").resnet_fpn_backbone(
+            import_public("torchvision.models.detection.backbone_utils").resnet_fpn_backbone(
                 backbone_name="resnet18", weights=None, trainable_layers=5
             ),
             _make_image(96),
@@ -322,7 +508,7 @@ def _list_diffusers() -> Iterator[tuple[str, Build]]:
 
     def make(name: str, shape: Sequence[int], *others: Any, decoder: bool = False, **options: Any) -> Build:
         def build() -> tuple[nn.Module, tuple[Any, ...]]:
-            network = getattr(_import("diffusers"), name)(**options)
+            network = getattr(import_public("diffusers"), name)(**options)
             return (_Decoder(network) if decoder else network), (torch.randn(*shape), *others)
 
         return build

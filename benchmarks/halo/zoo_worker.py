@@ -1,7 +1,7 @@
 """Compare public networks on split images with the unsplit networks; prints one line of JSON per run.
 
-Runs in the environment that `zoo.py` prepares. The argument is a file with the names of networks to leave out. A line
-that names a network is printed before its runs, so that `zoo.py` knows which one ended or stopped the process.
+Runs in the environment that `zoo_run` prepares. The first argument is a file with the names of networks to leave out;
+further arguments are parts of the names of networks to run.
 """
 
 from __future__ import annotations
@@ -26,8 +26,9 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves
-from zoo_networks import Build, list_networks
+from zoo_run import list_chosen
 
+from halo.zoo_networks import Build, list_networks
 from tessera.spatial import parallelize
 from tessera.spatial.tensor.explanation import Explanation
 from tessera.transport.in_process import InProcessTransport, run_ranks
@@ -212,18 +213,10 @@ def main() -> None:
     warnings.filterwarnings("ignore")
     torch.set_num_threads(1)
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
-    done = set(Path(sys.argv[1]).read_text().split("\n"))
-    chosen = sys.argv[2:]
-    networks = dict(list_networks())
-    print(json.dumps({"networks": list(networks)}), flush=True)
-    for name, build in networks.items():
-        if name in done or (chosen and not any(part in name for part in chosen)):
-            continue
-        print(json.dumps({"begin": name}), flush=True)
+    for name, build in list_chosen(dict(list_networks()), sys.argv[1:]):
         began = time.process_time()
         for result in compare_all(name, build):
             print(json.dumps({"name": name} | result | {"cpu_seconds": time.process_time() - began}), flush=True)
-    print(json.dumps({"finished": True}), flush=True)
 
 
 if __name__ == "__main__":

@@ -1,12 +1,16 @@
-"""Public networks with small configurations and random weights, as subjects of the exactness of phased execution."""
+"""Public networks with small configurations and random weights, as subjects of the exactness of phased execution.
+
+Networks of images come also from the zoo of split images: families that have no list here.
+"""
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
+from halo.zoo_networks import import_public
+from halo.zoo_networks import list_networks as list_image_networks
 from torch import Tensor, nn
 
 Call = tuple[tuple[Any, ...], dict[str, Any]]
@@ -81,7 +85,11 @@ TIMM = """
     coat_lite_tiny cait_xxs24_224 swin_tiny_patch4_window7_224 efficientformer_l1 tiny_vit_5m_224 fastvit_t8
     mobileone_s0
 """
-LARGE_IMAGES = ("crossvit_9_240",)
+FIXED_SIZES = {"levit_128s": 224, "efficientformer_l1": 224, "crossvit_9_240": 240}  # otherwise in the name, or 64
+IMAGE_FAMILIES = """
+    monai segmentation-models pytorch-cifar pytorch-cifar100 Pytorch-UNet TernausNet KAIR vit-pytorch ConvNeXt
+    taming-transformers
+"""
 TORCHVISION = """
     resnet18 squeezenet1_1 shufflenet_v2_x0_5 mnasnet0_5 mobilenet_v2 mobilenet_v3_small efficientnet_b0 regnet_y_400mf
     densenet121 convnext_tiny swin_t wide_resnet50_2 googlenet alexnet vit_b_32
@@ -101,26 +109,31 @@ def list_networks() -> Iterator[tuple[str, Build]]:
     for name in TORCHVISION.split():
         yield f"torchvision {name}", lambda name=name: _build_torchvision(name)
     for name in TIMM.split():
-        yield f"timm {name}", lambda name=name: (_import("timm").create_model(name), _make_images(name))
-
-
-def _import(name: str, known: list[Any] = []) -> Any:  # noqa: B006
-    if not known:  # torchvision's import needs its compiled operators, and the CUDA build's cannot be loaded
-        library = torch.library.Library("torchvision", "DEF")
-        for operator in ("nms", "qnms"):
-            library.define(f"{operator}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
-        known.append(library)
-    return importlib.import_module(name)
+        yield f"timm {name}", lambda name=name: (import_public("timm").create_model(name), _make_images(name))
+    yield from _list_image_networks()
 
 
 def _make_images(name: str) -> Call:
-    size = 240 if name in LARGE_IMAGES else 224
+    size = FIXED_SIZES.get(name, 224 if name.endswith(("_224", "_tiny")) else 64)
     return (torch.randn(2, 3, size, size),), {}
+
+
+def _list_image_networks() -> Iterator[tuple[str, Build]]:
+    def adapt(build: Callable[[], tuple[nn.Module, tuple[Any, ...]]]) -> Build:
+        def build_call() -> tuple[nn.Module, Call]:
+            network, (image, *others) = build()
+            return network, ((image, *(value.to(image.dtype) for value in others)), {})
+
+        return build_call
+
+    for name, build in list_image_networks():
+        if name.split()[0] in IMAGE_FAMILIES.split():
+            yield name, adapt(build)
 
 
 def _build_torchvision(name: str) -> tuple[nn.Module, Call]:
     options = {"init_weights": False} if name == "googlenet" else {}
-    network = _import("torchvision.models").get_model(name, weights=None, **options)
+    network = import_public("torchvision.models").get_model(name, weights=None, **options)
     return network, (
         (torch.randn(2, 3, 224 if name.startswith("vit") else 64, 224 if name.startswith("vit") else 64),),
         {},
@@ -128,7 +141,7 @@ def _build_torchvision(name: str) -> tuple[nn.Module, Call]:
 
 
 def _configure(name: str, sizes: dict[str, Any]) -> Any:
-    transformers = _import("transformers")
+    transformers = import_public("transformers")
     kind = getattr(transformers, f"{name}Config")
     default = kind()
     read_only = {key for key, value in vars(kind).items() if isinstance(value, property)}
@@ -136,7 +149,7 @@ def _configure(name: str, sizes: dict[str, Any]) -> Any:
 
 
 def _build_text(name: str) -> tuple[nn.Module, Call]:
-    transformers = _import("transformers")
+    transformers = import_public("transformers")
     config = _configure(name, TEXT_SIZES)
     kinds = ("ForCausalLM", "LMHeadModel", "ForMaskedLM", "Model")
     kind = next(f"{name}{suffix}" for suffix in kinds if hasattr(transformers, f"{name}{suffix}"))
@@ -145,7 +158,7 @@ def _build_text(name: str) -> tuple[nn.Module, Call]:
 
 
 def _build_sequence(name: str) -> tuple[nn.Module, Call]:
-    transformers = _import("transformers")
+    transformers = import_public("transformers")
     config = _configure(name, TEXT_SIZES)
     kind = f"{name}MTModel" if name == "Marian" else f"{name}ForConditionalGeneration"
     ids = torch.randint(3, 120, (2, 9))
@@ -153,7 +166,7 @@ def _build_sequence(name: str) -> tuple[nn.Module, Call]:
 
 
 def _build_vision(name: str) -> tuple[nn.Module, Call]:
-    transformers = _import("transformers")
+    transformers = import_public("transformers")
     convolutional = name in ("ConvNext", "ConvNextV2", "ResNet", "RegNet")
     sizes = (
         {k: v for k, v in VISION_SIZES.items() if k not in ("depths", "hidden_sizes")}
@@ -168,7 +181,7 @@ def _list_diffusers() -> Iterator[tuple[str, Build]]:
     small = {"block_out_channels": (16, 32), "norm_num_groups": 8, "layers_per_block": 1}
 
     def build(name: str, call: Call, **options: Any) -> tuple[nn.Module, Call]:
-        return getattr(_import("diffusers"), name)(**options), call
+        return getattr(import_public("diffusers"), name)(**options), call
 
     x, steps, text = torch.randn(2, 4, 16, 16), torch.tensor([3, 7]), torch.randn(2, 5, 16)
     yield (

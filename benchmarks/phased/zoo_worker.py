@@ -7,10 +7,12 @@ import json
 import math
 import sys
 import warnings
+import zlib
 from typing import Any
 
 import torch
 from torch import nn
+from zoo_run import list_chosen
 
 from phased.zoo_networks import Call, list_networks
 from tessera.phased import PhasedModel
@@ -42,12 +44,8 @@ def run_network(network: nn.Module, call: Call, schedule: str) -> dict[str, Any]
 def main() -> None:
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
-    skip = int(sys.argv[1])
-    schedules = sys.argv[2].split(",") if len(sys.argv) > 2 else list(SCHEDULES)
-    for number, (name, build) in enumerate(list_networks()):
-        if number < skip:
-            continue
-        torch.manual_seed(number)
+    for name, build in list_chosen(dict(list_networks()), sys.argv[1:]):
+        torch.manual_seed(zlib.crc32(name.encode()))
         try:
             network, call = build()
             network = network.eval()
@@ -57,7 +55,7 @@ def main() -> None:
             print(json.dumps({"name": name, "verdict": "not runnable", "detail": str(error)[:300]}), flush=True)
             continue
         result: dict[str, Any] = {"name": name, "verdict": "exact", "detail": "", "schedules": {}}
-        for schedule in schedules:
+        for schedule in SCHEDULES:
             try:
                 run = run_network(network, call, schedule)
             except Exception as error:
@@ -69,7 +67,6 @@ def main() -> None:
             run["error"] = str(run["error"]) if math.isinf(run["error"]) else run["error"]
             result["schedules"][schedule] = run
         print(json.dumps(result), flush=True)
-    print(json.dumps({"finished": True}), flush=True)
 
 
 if __name__ == "__main__":
