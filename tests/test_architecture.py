@@ -13,7 +13,7 @@ ROOT = Path(__file__).parents[1] / "src" / "tessera"
 # ALLOWED_SAME_LAYER_IMPORTS.
 LAYERS = [
     {"errors", "files", "geometry", "axes", "tabular"},
-    {"measure", "machine"},
+    {"measure", "machine", "device"},
     {"results", "models", "launch", "transport"},
     {"report"},
     {"ab", "operators", "spatial", "coregrid", "phased", "inference", "functions"},
@@ -21,7 +21,7 @@ LAYERS = [
     {"api"},
     {"cli"},
 ]
-ALLOWED_SAME_LAYER_IMPORTS = {("transport", "launch")}
+ALLOWED_SAME_LAYER_IMPORTS = {("transport", "launch"), ("device", "measure")}
 LAYER_NUMBERS = {package: level for level, layer in enumerate(LAYERS) for package in layer}
 
 
@@ -186,3 +186,17 @@ def find_class_names(root: Path = ROOT) -> dict[str, list[str]]:
 def test_class_names_are_unique():
     repeated = {name: paths for name, paths in find_class_names().items() if len(paths) > 1}
     assert repeated == {}
+
+
+def find_cuda_uses(root: Path = ROOT) -> list[str]:
+    """Return the files outside the package `device` that mention the functions of one kind of accelerator."""
+    files = [path for path in sorted(root.rglob("*.py")) if get_package(path, root) != "device"]
+    return [str(path.relative_to(root)) for path in files if "torch.cuda" in path.read_text()]
+
+
+def test_only_the_device_package_uses_functions_of_one_kind_of_accelerator(tmp_path):
+    assert find_cuda_uses() == []
+    for package in ("device", "operators"):
+        (tmp_path / package).mkdir()
+        (tmp_path / package / "x.py").write_text("torch.cuda.synchronize()")
+    assert find_cuda_uses(tmp_path) == ["operators/x.py"]
