@@ -1,4 +1,4 @@
-"""Measure the extra memory of a callable by two methods with different meaning, and flush CPU caches.
+"""Memory of this process, the extra memory of a callable by two methods with different meaning, and CPU caches.
 
 `count_allocations` counts the bytes that torch allocates: exact to the byte and per operator, but torch only.
 `measure_resident_growth` returns the growth of the resident set: memory of all libraries, but in whole pages, and
@@ -54,30 +54,52 @@ def measure_resident_growth(fn: Callable[[], Any]) -> int | None:
     Free memory of the allocator is first returned to the kernel, because its reuse would not be counted. The result is
     None if the kernel does not let a process reset its peak.
     """
-    try:
-        trim = ctypes.CDLL(None).malloc_trim
-    except AttributeError:  # the allocator is not glibc's
+    if not trim_allocator() or not reset_peak_memory():
         return None
-    trim(0)
-    try:
-        with open("/proc/self/clear_refs", "w") as file:
-            file.write("5")
-        before = _read_status_bytes("VmRSS")
-    except (OSError, KeyError):
-        return None
+    before = read_process_memory().resident
     result = fn()
-    peak = _read_status_bytes("VmHWM")
+    peak = read_process_memory().peak
     del result
     return max(0, peak - before)
 
 
-def _read_status_bytes(name: str) -> int:
-    """Return a field of /proc/self/status in bytes."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProcessMemory:
+    """Resident set size of this process in bytes: now (VmRSS), and its peak since the last reset (VmHWM)."""
+
+    resident: int
+    peak: int
+
+
+def read_process_memory() -> ProcessMemory:
+    """Return the memory of this process as the kernel reports it."""
     with open("/proc/self/status") as file:
-        for line in file:
-            if line.startswith(name + ":"):
-                return int(line.split()[1]) * 1024
-    raise KeyError(name)
+        fields = dict(line.split(":", 1) for line in file)
+    return ProcessMemory(resident=_parse_kilobytes(fields["VmRSS"]), peak=_parse_kilobytes(fields["VmHWM"]))
+
+
+def _parse_kilobytes(text: str) -> int:
+    return int(text.split()[0]) * 1024
+
+
+def reset_peak_memory() -> bool:
+    """Set the peak memory of this process to its current memory; return False if the kernel does not permit it."""
+    try:
+        with open("/proc/self/clear_refs", "w") as file:
+            file.write("5")
+    except OSError:
+        return False
+    return True
+
+
+def trim_allocator() -> bool:
+    """Return free memory of the allocator to the kernel; return False if the allocator is not glibc's."""
+    try:
+        trim = ctypes.CDLL(None).malloc_trim
+    except AttributeError:
+        return False
+    trim(0)
+    return True
 
 
 MIN_FLUSH_BUFFER_BYTES = 64 << 20

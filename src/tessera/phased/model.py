@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import functools
 import os
+import sys
 import threading
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Never
@@ -30,6 +32,7 @@ from tessera.phased.paging.checkpoints import (
 from tessera.phased.paging.explanation import MeasuredTimes, format_explanation
 from tessera.phased.paging.independence import SampleSplitter, StateObserver, StateSnapshot, describe_call
 from tessera.phased.paging.lockstep import Lockstep
+from tessera.phased.paging.memory_guard import MemoryGuard
 from tessera.phased.paging.network_copy import NetworkCopy, copy_network
 from tessera.phased.paging.output_comparison import compare_with_reference
 from tessera.phased.paging.pager import Pager
@@ -46,9 +49,10 @@ from tessera.phased.paging.weight_table import StreamedModule
 from tessera.phased.plan import Phase, PhasingRequest
 from tessera.phased.store.reader import PhaseReader, ReadConfig
 from tessera.phased.store.stores import WeightStore
-from tessera.phased.store.weights_file import read_tensor_table
+from tessera.phased.store.weights_file import StoredTensor, read_tensor_table
 
 Shape = Sequence[int] | Sequence[Sequence[int]]
+DEFAULT_BUDGET = "256MB"
 AUTO_BUDGET_DIVISOR = 2  # budget="auto" is the available memory divided by this number
 Call = tuple[tuple[Any, ...], Mapping[str, Any]]
 # Options of earlier versions, and their replacements.
@@ -77,9 +81,12 @@ class PhasedModel(StreamedModule):
     for weights.
 
     Args:
-        budget: limit of the working memory for weights, or "auto": half of the available memory. Budget left after the
-            streaming buffers keeps some phases resident, unless `keep` is False. Schedules that hold all
-            weights ignore the budget.
+        budget: limit of the working memory for weights, or "auto": half of the available memory (default: 256MB, or
+            what `memory_limit` leaves). Budget left after the streaming buffers keeps some phases resident, unless
+            `keep` is False. Schedules that hold all weights ignore the budget.
+        memory_limit: limit of the memory of the whole process (its resident set): interpreter, libraries, weights,
+            activations and all other data. The budget follows from it; close to the limit, fewer weights stay in
+            memory. A process that exceeds the limit, or would exceed it with the next phase, gets an error.
         phases: modules at which phases begin, or their numbers (modules with weights, counted from 0 in the order of
             registration). By default, phases are chosen by the budget and, if `input_shape` is given, by the balance of
             loading and computing.
@@ -101,7 +108,8 @@ class PhasedModel(StreamedModule):
         self,
         model: nn.Module,
         *,
-        budget: str | int = "256MB",
+        budget: str | int | None = None,
+        memory_limit: str | int | None = None,
         devices: int | None = None,
         schedule: str | None = None,
         store: str = "disk",
@@ -122,11 +130,15 @@ class PhasedModel(StreamedModule):
     ) -> None:
         super().__init__()
         _refuse_removed(removed)
-        self.budget = parse_budget(budget)
+        self._guard = None if memory_limit is None else MemoryGuard(parse_bytes(memory_limit))
+        self._max_budget = None if budget is None else parse_budget(budget)
+        self.budget = parse_budget(budget, self._guard)
         self.traits, self.devices = choose_schedule(schedule, devices)
         self.store, store_traits = store, get_store_traits(store)
         if cold and not store_traits.can_be_cold:
             raise TesseraError(f"cold=True does not support store={store!r}", do="use store='disk'")
+        if self._guard is not None and store_traits.in_host_memory:
+            raise TesseraError("`memory_limit` requires store='disk' or 'mapped'", do="leave memory_limit out")
         if directory is not None and (path is not None or store_traits.in_host_memory):
             raise TesseraError(
                 "`directory` has no effect, because no file is written", got=str(directory), do="leave `directory` out"
@@ -184,6 +196,9 @@ class PhasedModel(StreamedModule):
         rehearsed = None if request.shapes is None else rehearse(model, request.shapes)
         self._flops = None if rehearsed is None else rehearsed.flops
         order = None if rehearsed is None or request.starts is not None else rehearsed.order
+        if not any(value.is_meta for value in network.values.values()):
+            planned = match_tensors(network, plan_unit_file(network, request.dtype), request.dtype)
+            request = self._fit_memory_limit(network, planned)
         self._store = open_network_store(
             network,
             request,
@@ -195,6 +210,7 @@ class PhasedModel(StreamedModule):
         )
         resources.callback(self._store.close)
         self._tensors = match_tensors(network, self._store.file.tensors, request.dtype, self._store.file.unsupported)
+        request = self._fit_memory_limit(network, self._tensors)
         plan = plan_phases(network, self._tensors, request, order=order, flops=self._flops)
         self.weight_bytes = sum(tensor.nbytes for tensor in self._tensors.values())
         self.arithmetic = _describe_dtypes(network, self._tensors)
@@ -240,7 +256,19 @@ class PhasedModel(StreamedModule):
 
     def _open_pager(self, plan: PagingPlan) -> Pager:
         keep = self._request.keep and self.traits.keeps_phases
-        return Pager(self._copy, plan, self._reader, self._timeline, ahead=self.traits.overlaps_loads, reload=not keep)
+        ahead = self.traits.overlaps_loads
+        return Pager(self._copy, plan, self._reader, self._timeline, ahead=ahead, reload=not keep, guard=self._guard)
+
+    def _fit_memory_limit(self, network: NetworkCopy, tensors: Mapping[str, StoredTensor]) -> PhasingRequest:
+        """Raise the budget to the least one of the schedule, or an error if the memory limit does not permit it."""
+        if self._guard is not None:
+            least = compute_network_min_budget(network, tensors, self._request, prefetch=False)
+            if least > self._guard.free_bytes:
+                raise self._guard.build_error(least)
+            if least > self.budget:
+                self.budget = least
+                self._request = replace(self._request, budget=least)
+        return self._request
 
     # running
 
@@ -374,23 +402,32 @@ class PhasedModel(StreamedModule):
                     self._pager.end_pass()
                     self.events = self._timeline.drain()
                     self._times.add(self.events)
-                    if finished and self._pager.learning:
-                        self._apply_learnt_order()
+                    if finished:
+                        self._improve_plan()
 
-    def _apply_learnt_order(self) -> None:
-        """Plan the phases again if the execution order of the modules differs from the planned order."""
-        self._pager.learning = False
-        order = list(self._pager.unit_order)
-        planned = [unit for group in self._pager.plan.groups for unit in group]
-        if order == planned[: len(order)]:
+    def _improve_plan(self) -> None:
+        """Plan the phases again after a pass, if it showed another order of the modules or another use of memory."""
+        pager, request = self._pager, self._request
+        planned = [unit for group in pager.plan.groups for unit in group]
+        order = planned
+        if pager.learning:
+            pager.learning = False
+            order = list(pager.unit_order)
+        evicted = pager.counts.evictions > 0
+        if self._guard is not None and (pager.counts.passes == 1 or evicted):
+            self._guard.check()
+            left = min(self._guard.compute_budget(pager.loaded_bytes), self._max_budget or sys.maxsize)
+            request = replace(request, budget=left if evicted else max(left, request.budget))
+        if order == planned[: len(order)] and not evicted and not pager.plan.permits_more(request.budget):
             return
         try:
-            plan = plan_phases(self._copy, self._tensors, self._request, order=order, flops=self._flops)
+            plan = plan_phases(self._copy, self._tensors, request, order=order, flops=self._flops)
         except TesseraError:  # the budget is too small for phases in this order
             return
-        self._pager.keep_modified_weights()
-        self._pager.close()
-        self._pager.free()  # before the next pager allocates its working memory
+        self._request, self.budget = request, request.budget
+        pager.keep_modified_weights()
+        pager.close()
+        pager.free()  # before the next pager allocates its working memory
         self._pager = self._pagers[0] = self._lockstep.pager = self._open_pager(plan)
         self._times = MeasuredTimes()
 
@@ -442,6 +479,8 @@ class PhasedModel(StreamedModule):
     def explain(self) -> str:
         """Return a table of the phases: modules, bytes, resident or streamed, and times of the last passes."""
         text = format_explanation(self.phases, self._times, self._pager.counts, self.working_bytes, self.budget)
+        if self._guard is not None:
+            text += f"\n{self._guard.describe()}; {self._pager.counts.evictions} resident phases evicted"
         if self._splitter is not None and self._splitter.reason:
             text += f"\nmini-batches are not split over the devices: {self._splitter.reason}"
         return text
@@ -583,9 +622,12 @@ class PhasedModel(StreamedModule):
         self.close()
 
 
-def parse_budget(budget: str | int) -> int:
-    """Return a budget in bytes; "auto" is half of the memory that is available now."""
-    return get_available_bytes() // AUTO_BUDGET_DIVISOR if budget == "auto" else parse_bytes(budget)
+def parse_budget(budget: str | int | None, guard: MemoryGuard | None = None) -> int:
+    """Return a budget in bytes; "auto" is half of the memory that is available now, None what a memory limit leaves."""
+    if budget is None:
+        return parse_bytes(DEFAULT_BUDGET) if guard is None else guard.first_budget
+    nbytes = get_available_bytes() // AUTO_BUDGET_DIVISOR if budget == "auto" else parse_bytes(budget)
+    return nbytes if guard is None else min(nbytes, guard.first_budget)
 
 
 def _has_attribute(network: nn.Module, name: str) -> bool:

@@ -43,12 +43,17 @@ class WorkingArena:
         with contextlib.suppress(OSError, AttributeError):  # some kernels do not support huge pages
             memory.madvise(mmap.MADV_HUGEPAGE)  # fewer pages to pin for each read, and fewer TLB misses
         data, whole = torch.frombuffer(memory, dtype=torch.uint8), memoryview(memory)
-        self._start = data.data_ptr()
+        self._start, self._memory = data.data_ptr(), memory
         self.regions: list[MemoryRegion] = []
         at = 0
         for size in sizes:
             self.regions.append(MemoryRegion(whole[at : at + size], data[at : at + size]))
             at += size
+
+    def discard(self, start: int, stop: int) -> None:
+        """Return pages to the kernel; their contents are lost, and the next write allocates them again."""
+        if start < stop:
+            self._memory.madvise(mmap.MADV_DONTNEED, start, stop - start)
 
     def contains(self, tensor: Tensor) -> bool:
         """Return whether a tensor is in this arena, so that a later load would overwrite it."""

@@ -85,6 +85,17 @@ class StreamArea:
         else:
             self._blocks.remove(block)
 
+    def trim(self) -> None:
+        """Return the memory of the free parts of the area to the kernel."""
+        if self._arena is None:
+            return
+        self._collect_retired()
+        end = 0
+        for block in sorted(self._blocks, key=lambda b: b.start):
+            self._arena.discard(end, block.start)
+            end = max(end, block.start + block.size)
+        self._arena.discard(end, self.nbytes)
+
     def _collect_retired(self) -> None:
         for block in [block for block in self._retired if not block.is_shared]:
             self._retired.remove(block)

@@ -20,10 +20,12 @@ import torch
 from torch import Tensor
 
 from tessera.errors import TesseraError
+from tessera.measure.memory import trim_allocator
 from tessera.phased.events import Event, EventTimeline
 from tessera.phased.memory.arena import MemoryRegion, WorkingArena
 from tessera.phased.memory.mapped import MappedReader
 from tessera.phased.memory.stream_area import AreaBlock, StreamArea, view_as
+from tessera.phased.paging.memory_guard import MemoryGuard
 from tessera.phased.paging.network_copy import NetworkCopy
 from tessera.phased.paging.phasing import PagingPlan, get_converted_bytes, needs_conversion
 from tessera.phased.paging.weight_table import WeightSlot, compute_checksum
@@ -53,11 +55,12 @@ class PagedPhase:
 
 @dataclass(slots=True)
 class PagerCounts:
-    """Counters of a pager: phases loaded on demand (`misses`), all loads, and passes."""
+    """Counters of a pager: phases loaded on demand (`misses`), all loads, passes, and evictions of resident phases."""
 
     misses: int = 0
     loads: int = 0
     passes: int = 0
+    evictions: int = 0
 
 
 class BatchCoordinator(Protocol):
@@ -77,7 +80,8 @@ class Pager:
     and is None while the pager learns the order or several mini-batches run.
 
     With `ahead`, phases that are expected next are prefetched in the background. With `reload`, a streamed phase is
-    dropped when the network leaves it, even if its memory is not needed.
+    dropped when the network leaves it, even if its memory is not needed. Close to the limit of a `guard`, prefetching
+    stops and resident phases are evicted; the evicted phases are streamed from then on.
     """
 
     def __init__(
@@ -89,8 +93,10 @@ class Pager:
         *,
         ahead: bool,
         reload: bool = False,
+        guard: MemoryGuard | None = None,
     ) -> None:
         self._reader, self._timeline, self._ahead, self._reload = reader, timeline, ahead, reload
+        self._guard = guard
         self.plan = plan
         mapped = reader if isinstance(reader, MappedReader) else None
         self._mapped = mapped
@@ -166,6 +172,8 @@ class Pager:
             now = time.perf_counter()
             self.leave(now)
             self._learn(phase)
+            if self._guard is not None:
+                self._free_memory(self._guard, phase)
             if phase.resident:
                 self._take_hold()
             else:
@@ -198,6 +206,12 @@ class Pager:
             self._learnt = 0
             if self._ahead and not self._closed:
                 self._load_ahead(self._predict(self._last[1]))
+
+    @property
+    def loaded_bytes(self) -> int:
+        """Bytes of weights that were in memory at some time of a pass, at least."""
+        shares, streamed = self.plan.shares, [p.layout.nbytes for p in self.phases if not p.resident]
+        return shares.resident_bytes + shares.pinned + shares.converted + max(streamed, default=0)
 
     def hold(self) -> AbstractContextManager[None]:
         """Return a context in which resident weights stay valid."""
@@ -255,7 +269,7 @@ class Pager:
         """Prefetch the phases that are expected next, as far as memory suffices."""
         needed: list[PagedPhase] = [] if self.active is None else [self.active]
         for phase in self._list_expected(first):
-            if len(needed) > 4:
+            if len(needed) > 4 or (self._guard is not None and not self._guard.has_space(2 * phase.layout.nbytes)):
                 break
             if not phase.resident and phase.block is None and not self._start_load(phase, needed):
                 break
@@ -276,6 +290,34 @@ class Pager:
             return False
         self._read_into(phase, block)
         return True
+
+    def _free_memory(self, guard: MemoryGuard, phase: PagedPhase) -> None:
+        """Free memory until a phase can be loaded below the limit of the process, or raise an error."""
+        guard.check()
+        nbytes = 0 if phase.resident or phase.block is not None else phase.layout.nbytes
+        if guard.has_space(nbytes):
+            return
+        for other in self.phases:
+            if other is not phase and other.block is not None and not other.resident:
+                self._drop(other)
+        self._area.trim()
+        trim_allocator()
+        if self._ahead:
+            expected = list(self._list_expected(phase.index))
+            for other in reversed(expected):  # furthest next use first
+                if guard.has_space(nbytes):
+                    break
+                if other.resident and other is not phase and self._mapped is None:
+                    self._evict(other)
+        if nbytes and not guard.has_space(nbytes):
+            raise guard.build_error(nbytes)
+
+    def _evict(self, phase: PagedPhase) -> None:
+        """Stream a resident phase from now on; its memory is free when no tensor of the network uses it."""
+        self._keep_modified(phase)
+        self._clear_slots(phase)
+        phase.resident = phase.loaded = False
+        self.counts.evictions += 1
 
     def _list_evictable(self, needed: Sequence[PagedPhase]) -> list[PagedPhase]:
         """Return the evictable phases, furthest next use first (Belady order)."""
@@ -333,9 +375,9 @@ class Pager:
     def _load_resident(self) -> None:
         """Load the resident phases, each into its own memory."""
         resident = [phase for phase in self.phases if phase.resident]
-        sizes = [phase.converted or (0 if self._mapped else phase.layout.nbytes) for phase in resident]
-        regions = WorkingArena(sizes).regions if resident else []
-        for phase, region in zip(resident, regions, strict=True):
+        for phase in resident:
+            size = phase.converted or (0 if self._mapped else phase.layout.nbytes)
+            [region] = WorkingArena([size]).regions  # memory of its own, which is freed if the phase is evicted
             if phase.converted or self._mapped is not None:
                 block = None if self._mapped is not None else self._area.allocate(phase.layout.nbytes)
                 if block is None:
@@ -373,9 +415,15 @@ class Pager:
                 self._keep_modified(other)
                 self._clear_slots(other)
                 other.loaded = False
-        region = self._converted[0]
-        if torch._C._storage_Use_Count(region.data.untyped_storage()._cdata) > 2:
-            region = self._converted[0] = WorkingArena([self.plan.shares.converted]).regions[0]
+        region = self._converted[0] if self._converted else None
+        if (
+            region is None
+            or region.data.nbytes < phase.converted  # the phase was resident and has been evicted
+            or torch._C._storage_Use_Count(region.data.untyped_storage()._cdata) > 2
+        ):
+            size = max(self.plan.shares.converted, phase.converted)
+            region = WorkingArena([size]).regions[0]
+            self._converted = [region]
         return region
 
     def _drop(self, phase: PagedPhase) -> None:

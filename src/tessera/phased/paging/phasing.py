@@ -48,6 +48,11 @@ class PagingPlan(PhaseTable):
     layouts: tuple[PhaseLayout, ...]
     shares: MemoryShares
 
+    def permits_more(self, budget: int) -> bool:
+        """Return whether a budget permits more resident phases than this plan has."""
+        streamed = [layout.nbytes for index, layout in enumerate(self.layouts) if index not in self.shares.resident]
+        return bool(streamed) and budget >= self.shares.nbytes + min(streamed)
+
 
 def build_entries(network: NetworkCopy, names: Sequence[str], dtype: str | None) -> list[WeightEntry]:
     """Return the file entries of the named weights; `dtype` applies to floating-point weights only."""
@@ -180,13 +185,14 @@ def plan_unit_file(network: NetworkCopy, dtype: str | None) -> dict[str, StoredT
 
 
 def compute_network_min_budget(
-    network: NetworkCopy, tensors: Mapping[str, StoredTensor], request: PhasingRequest
+    network: NetworkCopy, tensors: Mapping[str, StoredTensor], request: PhasingRequest, *, prefetch: bool = True
 ) -> int:
-    """Return the minimum budget in bytes for the buffers of a schedule, prefetching included; every unit is a phase."""
+    """Return the minimum budget in bytes for the buffers of a schedule; every unit is a phase."""
     needs = [_measure_units(network, tensors, [unit], request) for unit in network.units]
     if request.schedule.holds_all_weights:
         return sum(need.resident for need in needs) + network.pinned_bytes
     least = request.schedule.limit_buffers(request.schedule.count_buffers(request.devices)[0], len(needs))
+    least = least if prefetch else 1
     return compute_peak_buffer_bytes(needs, least) + max(need.wide for need in needs) + network.pinned_bytes
 
 
