@@ -166,9 +166,9 @@ class Axis(Option):
 OptionT = TypeVar("OptionT", bound=Option)
 
 
-def group_options(group: str, *options: OptionT) -> tuple[OptionT, ...]:
-    """Return the options, all of them in one group of the help text."""
-    return tuple(replace(option, group=group) for option in options)
+def group_options(group: str, *options: OptionT, **common: Any) -> tuple[OptionT, ...]:
+    """Return the options, all of them in one group of the help text and with the `common` fields."""
+    return tuple(replace(option, group=group, **common) for option in options)
 
 
 @dataclass(frozen=True, slots=True)

@@ -148,7 +148,7 @@ def test_every_benchmark_has_a_time_limit(words, limit, monkeypatch):
         limits.append(plan.launch.time_limit)
         raise TesseraError("stopped")
 
-    monkeypatch.setattr(halo_command, "execute_plan", stop)
+    monkeypatch.setattr(halo_command, "execute_and_print", stop)
     assert main(["halo", *words]) == 2
     assert limits == [limit if limit is None else pytest.approx(limit, abs=1)]
 

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import io
+import sys
 from dataclasses import replace
 
 import pytest
 
 from tessera.report.figures import format_value
 from tessera.results.metrics import Metric, make_metrics
-from tessera.results.store import Run
 from tessera.spatial.cases import cases
-from tessera.spatial.tables import print_halo, write_halo_table
+from tessera.spatial.tables import write_halo, write_halo_table
 from tests.spatial.section.test_section import make_compute, make_exchange, make_validation
 
 
@@ -86,7 +86,7 @@ def test_a_hidden_share_below_the_noise_is_not_applicable(low, high, shown_as):
 def test_the_rate_per_neighbour_counts_both_directions(backward, ways, capsys):
     record = make_exchange(64, backward=backward)
     took = record.metrics["time"].value
-    print_halo(Run(id=1, name="one"), [record], "terminal", None)
+    write_halo([record], "terminal", sys.stdout)
     rows = [line.split() for line in capsys.readouterr().out.partition("per neighbour")[2].splitlines()[4:]]
     # a column of 64 pixels with 16 channels
     rate = format_value(ways * 64 * 16 * 4 / took / 1e9, "GB/s")

@@ -5,13 +5,15 @@ from __future__ import annotations
 import csv
 import json
 import re
+import sys
 from pathlib import Path
 
 import pytest
 
 from tessera.cli.main import main
 from tessera.cli.phases_command import write_profile_pages
-from tessera.phased.tables import print_phases
+from tessera.phased.tables import write_phases
+from tessera.report.record_tables import print_records
 from tessera.results.store import Store
 
 pytestmark = pytest.mark.timeout(180)
@@ -135,12 +137,12 @@ def test_a_profile_runs_one_iteration_and_every_format_shows_its_cases(capsys):
         run = store.get_run("latest")
         records = list(store.read_records(run))
     assert all(len(record.values) == 1 for record in records)
-    print_phases(run, records, "markdown", None, advise=True, profile=True)
+    write_phases(records, "markdown", sys.stdout, advise=True, profile=True)
     shown = capsys.readouterr().out
     assert "| schedule | store | devices |" in shown
     assert shown.count("| phase | layers |") == 3
     assert all(f"| {name} |" in shown for name in schedules)
-    print_phases(run, records, "csv", "out.csv", advise=False, profile=False)
+    print_records(run, records, "csv", "out.csv")
     assert len(list(csv.DictReader(Path("out.csv").read_text().splitlines()))) == 3
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import shutil
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,16 +12,16 @@ import pytest
 
 from tessera.ab.section import build_table as build_ab_table
 from tessera.cli.main import main
-from tessera.coregrid.tables import print_conv_records
-from tessera.inference.tables import print_inference_records
+from tessera.coregrid.tables import write_conv_records
+from tessera.inference.tables import write_inference_records
 from tessera.operators.tables import print_backends
-from tessera.phased.tables import print_phases
+from tessera.phased.tables import write_phases
 from tessera.report.record_tables import print_records
 from tessera.report.tables import write_table
 from tessera.results.metrics import Metric
 from tessera.results.record import RECORD_SCHEMA, Case, Record
 from tessera.results.store import Store
-from tessera.spatial.tables import print_halo
+from tessera.spatial.tables import write_halo
 
 OLD_STORE = Path(__file__).parent / "data" / "store-v1.sqlite"
 RUNS = (
@@ -118,11 +119,11 @@ def test_tables_of_every_feature_show_old_records(path: Path, read: Read, capsys
     print_records(run, [record for name in RUNS for record in read(name)], "terminal", None)
     print_backends(read("ops-1"), "time", "terminal", None)
     for name in ("halo-validate", "halo-exchange", "halo-compute"):
-        print_halo(run, read(name), "terminal", None)
-    print_conv_records(run, read("conv"), "terminal", None)
-    print_phases(run, read("phases-2"), "terminal", None, advise=False, profile=True)
+        write_halo(read(name), "terminal", sys.stdout)
+    write_conv_records(read("conv"), "terminal", sys.stdout)
+    write_phases(read("phases-2"), "terminal", sys.stdout, advise=False, profile=True)
     for name in ("infer", "infer-operators", "infer-server"):
-        print_inference_records(run, read(name), "terminal", None, top=5)
+        write_inference_records(read(name), "terminal", sys.stdout, top=5)
     shown = capsys.readouterr().out
     assert "Validation passed for rank: 1" in shown
     assert "transport shared" in shown, "the chosen transport stands in place of auto"

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TextIO
 
 from tessera.report.blocks import Block, Cell, Column, Section, Table, Tone
 from tessera.report.figures import format_percent, format_seconds
 from tessera.report.runs import RunView
+from tessera.report.tables import OutputFormat, write_table
 from tessera.results.record import Record
 
 INTRO = (
@@ -52,6 +54,14 @@ def build_table(records: Sequence[Record], title: str) -> Table:
     params = _choose_params(records)
     columns = [Column("operator"), *map(Column, params), *RESULT_COLUMNS]
     return Table(columns, [_build_row(record, params) for record in records], title)
+
+
+def write_comparison(records: Sequence[Record], output_format: OutputFormat, stream: TextIO) -> None:
+    """Write the table of one pair of sides; on the terminal also the reason of every case without a result."""
+    params = records[0].case.params
+    write_table(build_table(records, format_sides(params["a"], params["b"])), output_format, stream)
+    if output_format == "terminal":
+        stream.writelines(f"{r.status}: {r.case.key}: {r.reason}\n" for r in records if r.status != "ok")
 
 
 def _choose_params(records: Sequence[Record]) -> list[str]:

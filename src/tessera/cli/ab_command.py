@@ -15,10 +15,10 @@ from functools import partial
 from tessera.ab.bench import compute_joint_confidence
 from tessera.ab.cases import BURST_TIME_LIMIT, Side, pair_cases
 from tessera.ab.runner import INTERPRETERS_PER_SIDE, QUICK_INTERPRETERS_PER_SIDE, ABSettings
-from tessera.ab.section import build_table, format_sides
+from tessera.ab.section import write_comparison
 from tessera.axes import Option, parse_fraction, parse_int, split_list
 from tessera.cli.execute import execute_plan
-from tessera.cli.list_command import list_catalogue, print_rows
+from tessera.cli.list_command import list_catalogue, print_list
 from tessera.cli.options import RESULT_OPTIONS, WORKER_OPTIONS, parse_interpreter
 from tessera.errors import EXIT_OK, EXIT_REGRESSION, TesseraError
 from tessera.launch import LaunchConfig
@@ -27,8 +27,7 @@ from tessera.operators import catalogue
 from tessera.operators.backends import check_usable, find_own_python, get_backend_entry
 from tessera.operators.cases import DTYPES, PASSES, cases
 from tessera.operators.operator import SIZES
-from tessera.report.record_tables import write_records
-from tessera.report.tables import open_output, write_table
+from tessera.report.record_tables import print_records
 from tessera.results.record import Case, compute_exit_code
 from tessera.suites.features import get_feature
 from tessera.suites.plan import RunPlan
@@ -123,7 +122,7 @@ def run(args: argparse.Namespace) -> int:
         catalogue.use_operator_file(args.operators)
     if args.list:
         listed = catalogue.find_operators(args.names or ([] if args.category else ["*"]), args.category)
-        return print_rows(list_catalogue(listed), args.output_format, args.output)
+        return print_list(list_catalogue(listed), args.output_format, args.output)
     if not args.names and not args.category:
         raise TesseraError("no operator is given", do="give names or --category; see `tessera ab --list`")
     operators = cases(
@@ -136,21 +135,9 @@ def run(args: argparse.Namespace) -> int:
     _check_backends(args)
     a, b = make_sides(args)
     stored, records, _ = execute_plan(make_plan(args, tuple(pair_cases(operators, a, b))), args, suite="ab")
-    with open_output(args.output) as stream:
-        if args.output_format in ("json", "csv"):
-            write_records(stored, records, args.output_format, stream)
-        else:
-            write_table(build_table(records, format_sides(a.label, b.label)), args.output_format, stream)
-            if args.output_format == "terminal":
-                stream.writelines(f"{r.status}: {r.case.key}: {r.reason}\n" for r in records if r.status != "ok")
-    code = compute_exit_code(records)
-    return (
-        code
-        if code != EXIT_OK
-        else EXIT_REGRESSION
-        if any(record.verdict == "slower" for record in records)
-        else EXIT_OK
-    )
+    print_records(stored, records, args.output_format, args.output, write_comparison)
+    slower = any(record.verdict == "slower" for record in records)
+    return compute_exit_code(records) or (EXIT_REGRESSION if slower else EXIT_OK)
 
 
 def make_plan(args: argparse.Namespace, selected: tuple[Case, ...]) -> RunPlan:

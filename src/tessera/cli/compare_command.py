@@ -46,10 +46,6 @@ OPTIONS = (
 
 
 def run(args: argparse.Namespace) -> int:
-    if args.list:
-        from tessera.cli.list_command import print_listing
-
-        return print_listing("runs", args.output_format, args.output, args.store)
     from tessera.report.tables import open_output
     from tessera.results.compare import compare
     from tessera.results.export import read_source
@@ -67,7 +63,7 @@ def run(args: argparse.Namespace) -> int:
             from tessera.results import strict_json
 
             runs = {"a": {"name": a.name, "started": a.started}, "b": {"name": b.name, "started": b.started}}
-            stream.write(strict_json.dumps(runs | comparison.to_json(), indent=1) + "\n")
+            stream.write(strict_json.dumps(runs | comparison.to_dict(), indent=1) + "\n")
         else:
             from tessera.report.comparison_text import RunTitles, write_comparison
 

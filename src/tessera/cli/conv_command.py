@@ -16,6 +16,7 @@ from tessera.axes import Option, group_options, parse_int
 from tessera.cli.execute import execute_plan, print_cases, print_summary
 from tessera.cli.options import (
     LIST_CASES_OPTION,
+    PICTURE_SUFFIXES,
     RESULT_OPTIONS,
     SAMPLING_OPTIONS,
     SWEEP_OPTION,
@@ -26,13 +27,13 @@ from tessera.cli.options import (
 )
 from tessera.coregrid.cases import AXES, CONV2D_BENCHMARK, NETWORK_BENCHMARK, cases
 from tessera.errors import EXIT_OK, EXIT_REGRESSION, TesseraError
+from tessera.report.record_tables import print_records
 from tessera.results.record import Case, compute_exit_code
 from tessera.suites.plan import RunPlan
 
 if TYPE_CHECKING:
     from tessera.coregrid.problem import ConvProblem
 
-PICTURE_SUFFIXES = (".svg", ".html")
 GROUP_TABLES, GROUP_PICTURES = "tables and networks", "plan and pictures"
 OPTIONS = (
     *group_options(
@@ -79,7 +80,7 @@ def run(args: argparse.Namespace) -> int:
     if args.network:
         return _print_network_plan(args, selected)
     if args.list:
-        return print_cases(selected, args.output_format, args.output)
+        return print_cases(selected, args)
     if (args.picture or args.trace) and len(selected) > 1:
         raise TesseraError(
             "--picture and --trace apply only to one convolution", got=f"{len(selected)} cases", do="select one case"
@@ -90,11 +91,11 @@ def run(args: argparse.Namespace) -> int:
         cases=tuple(selected), sampling=make_sampling(args), launch=make_launch(args), launches=get_launches(args)
     )
     stored, records, outcome = execute_plan(plan, args, suite="conv")
-    from tessera.coregrid.tables import print_conv_plan, print_conv_records
+    from tessera.coregrid.tables import print_conv_plan, write_conv_records
 
     if args.show_summary and len(selected) == 1:
         print_conv_plan(_make_problem(selected[0]), args.candidates, sys.stdout)
-    print_conv_records(stored, records, args.output_format, args.output)
+    print_records(stored, records, args.output_format, args.output, write_conv_records)
     if args.picture or args.trace:
         _write_pictures(args, _make_problem(selected[0]))
     print_summary(args, stored, records, outcome)

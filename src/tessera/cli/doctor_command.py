@@ -12,16 +12,17 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tessera.axes import Option, check_applicable, parse_int
-from tessera.cli.options import OUTPUT_OPTIONS
+from tessera.axes import Option, parse_int
+from tessera.cli.options import OUTPUT_OPTIONS, check_given_options
 from tessera.cli.progress import StatusLine
 from tessera.errors import EXIT_OK, MissingExtra, TesseraError
-from tessera.report.blocks import Column
+from tessera.report.blocks import Column, Columns, Heading, Table, tabulate
 from tessera.report.figures import format_bytes, format_percent, format_rate, format_seconds
-from tessera.report.tables import open_output, write_json, write_rows
+from tessera.report.tables import print_result, print_table
 from tessera.suites.suite import parse_duration
 
 if TYPE_CHECKING:
+    from tessera.ab.self_test import SelfTestResult
     from tessera.launch.config import SpawnMethod
     from tessera.machine import Machine
     from tessera.measure.noise import NoiseReport
@@ -95,10 +96,9 @@ OPTIONS = (
 
 def run(args: argparse.Namespace) -> int:
     task = TASK_SELF_TEST if args.self_test else TASK_CALIBRATE if args.calibrate else TASK_EXAMINE
-    check_applicable([option for option in args.declared if option.dest in args.given], [task])
+    check_given_options(args, [task])
     if args.list:
-        with open_output(args.output) as stream:
-            write_rows([Column("what"), Column("option")], TASK_ROWS, args.output_format, stream)
+        print_table(Table(["what", "option"], TASK_ROWS), args.output_format, args.output)
         return EXIT_OK
     if args.self_test:
         return _run_self_test(args)
@@ -112,25 +112,23 @@ def _print_examination(args: argparse.Namespace) -> int:
     environment = describe_environment()
     noise = measure_noise(args.seconds or (0.5 if args.quick else 3.0))
     todo = list_noise_advice(noise, environment)
-    with open_output(args.output) as stream:
-        if args.output_format == "json":
-            write_json({"environment": environment, "noise": asdict(noise), "advice": todo}, stream)
-        elif args.output_format == "csv":
-            rows = [
-                *(("environment", name, _format_environment_value(value)) for name, value in environment.items()),
-                *(("noise", name, value) for name, value in asdict(noise).items()),
-                *(("advice", "", line) for line in todo),
-            ]
-            write_rows([Column("part"), Column("name"), Column("value")], rows, "csv", stream)
-        else:
-            between = "\n" if args.output_format == "markdown" else ""
-            facts = [(name, _format_environment_value(value)) for name, value in environment.items()]
-            write_rows([Column("environment"), Column("value")], facts, args.output_format, stream)
-            stream.write(between)
-            columns = [Column(f"noise over {noise.seconds:.1f} s"), Column("value", "number")]
-            write_rows(columns, _make_noise_rows(noise), args.output_format, stream)
-            stream.write(between)
-            stream.writelines(f"- {line}\n" for line in todo or ["quiet: nothing to fix"])
+    facts = [(name, _format_environment_value(value)) for name, value in environment.items()]
+    rows = [
+        *(("environment", *fact) for fact in facts),
+        *(("noise", name, value) for name, value in asdict(noise).items()),
+        *(("advice", "", line) for line in todo),
+    ]
+    print_result(
+        args.output_format,
+        args.output,
+        data={"environment": environment, "noise": asdict(noise), "advice": todo},
+        rows=Table(["part", "name", "value"], rows),
+        blocks=[
+            Table(["environment", "value"], facts),
+            Table([f"noise over {noise.seconds:.1f} s", Column("value", "number")], _make_noise_rows(noise)),
+            [f"- {line}" for line in todo or ["quiet: nothing to fix"]],
+        ],
+    )
     return EXIT_OK
 
 
@@ -164,26 +162,20 @@ def _run_self_test(args: argparse.Namespace) -> int:
             progress=say,
         )
     plain = [asdict(test) for test in tests]
-    with open_output(args.output) as stream:
-        if args.output_format == "json":
-            write_json(plain, stream)
-        elif args.output_format == "csv":
-            write_rows([Column(name) for name in plain[0]], [list(each.values()) for each in plain], "csv", stream)
-        else:
-            names = ("layout", "false alarms", "spread of the ratio", "smallest detectable change")
-            rows = [
-                (
-                    test.layout,
-                    f"{test.false_alarms} of {test.trials}",
-                    format_percent(test.spread),
-                    format_percent(test.smallest),
-                )
-                for test in tests
-            ]
-            title = f"identical work, {tests[0].seconds:g} s a trial, changes of {tests[0].threshold:.0%} matter"
-            write_rows(
-                [Column(names[0]), *(Column(n, "number") for n in names[1:])], rows, args.output_format, stream, title
-            )
+    columns: Columns[SelfTestResult] = {
+        "layout": lambda test: test.layout,
+        Column("false alarms", "number"): lambda test: f"{test.false_alarms} of {test.trials}",
+        Column("spread of the ratio", "number"): lambda test: format_percent(test.spread),
+        Column("smallest detectable change", "number"): lambda test: format_percent(test.smallest),
+    }
+    title = f"identical work, {tests[0].seconds:g} s a trial, changes of {tests[0].threshold:.0%} matter"
+    print_result(
+        args.output_format,
+        args.output,
+        data=plain,
+        rows=Table(list(plain[0]), [list(each.values()) for each in plain]),
+        blocks=[tabulate(columns, tests, title)],
+    )
     return EXIT_OK
 
 
@@ -200,21 +192,19 @@ def _run_calibration(args: argparse.Namespace) -> int:
         overheads = _measure_overheads(transport, exchange, say)
         machine = calibrate_host(directory, say, transport, overheads, effort=0.25 if args.quick else 1.0)
         save_host(machine, compute_host_fingerprint(describe_environment()))
-    with open_output(args.output) as stream:
-        if args.output_format == "json":
-            write_json(machine.to_dict(), stream)
-        elif args.output_format == "csv":
-            rows = [
-                (name, n, rate) for name, rates in machine.list_figures().items() for n, rate in enumerate(rates, 1)
-            ]
-            write_rows([Column("figure"), Column("workers"), Column("value")], rows, "csv", stream)
-        else:
-            heads = ("1 worker", f"all {machine.workers.size}", "latency")
-            columns = [Column("figure"), *(Column(head, "number") for head in heads)]
-            title = f"{machine.title}, {format_bytes(machine.global_memory)}"
-            write_rows(columns, _make_rate_rows(machine), args.output_format, stream, title)
-            stream.write("\n" if args.output_format == "markdown" else "")
-            stream.writelines(f"- {note}\n" for note in machine.notes)
+    rows = [(name, n, rate) for name, rates in machine.list_figures().items() for n, rate in enumerate(rates, 1)]
+    columns: list[Heading] = [
+        "figure",
+        *(Column(head, "number") for head in ("1 worker", f"all {machine.workers.size}", "latency")),
+    ]
+    title = f"{machine.title}, {format_bytes(machine.global_memory)}"
+    print_result(
+        args.output_format,
+        args.output,
+        data=machine.to_dict(),
+        rows=Table(["figure", "workers", "value"], rows),
+        blocks=[Table(columns, _make_rate_rows(machine), title), [f"- {note}" for note in machine.notes]],
+    )
     print("stored: predictions use these rates from now on", file=sys.stderr)
     return EXIT_OK
 
@@ -222,19 +212,18 @@ def _run_calibration(args: argparse.Namespace) -> int:
 def _make_rate_rows(machine: Machine) -> list[Sequence[str]]:
     from tessera.machine.machine import LINKS, OVERHEADS
 
-    rows: list[Sequence[str]] = [
-        [f"compute, {dtype}", *_format_rates(r, "FLOP/s"), ""] for dtype, r in machine.flops.items()
-    ]
-    for kind, link in machine.links.items():
-        rows.append(
+    return [
+        *([f"compute, {dtype}", *_format_rates(rates, "FLOP/s"), ""] for dtype, rates in machine.flops.items()),
+        *(
             [
                 LINKS[kind][0],
                 *_format_rates(link.bandwidth, "B/s"),
                 format_seconds(link.latency) if link.latency else "",
             ]
-        )
-    rows += [[OVERHEADS[kind], "", "", format_seconds(seconds)] for kind, seconds in machine.overheads.items()]
-    return rows
+            for kind, link in machine.links.items()
+        ),
+        *([OVERHEADS[kind], "", "", format_seconds(seconds)] for kind, seconds in machine.overheads.items()),
+    ]
 
 
 def _format_rates(rates: tuple[float, ...], unit: str) -> list[str]:

@@ -10,10 +10,11 @@ from contextlib import contextmanager
 
 from tessera.cli.options import format_command_line
 from tessera.cli.progress import RunProgress
-from tessera.errors import TesseraError
+from tessera.errors import EXIT_OK, TesseraError
 from tessera.launch.job import get_current_job
-from tessera.report.blocks import Column
-from tessera.report.tables import OutputFormat, open_output, write_rows
+from tessera.report.blocks import Table
+from tessera.report.record_tables import RecordWriter, print_records, write_records_table
+from tessera.report.tables import print_table
 from tessera.results.record import Case, Record
 from tessera.results.store import Run, Store
 from tessera.suites.plan import RunPlan
@@ -67,11 +68,21 @@ def preserve_partial_run(store: Store, run: Run) -> Iterator[None]:
         raise
 
 
-def print_cases(cases: Sequence[Case], output_format: OutputFormat, output: str | None) -> int:
+def print_cases(cases: Sequence[Case], args: argparse.Namespace) -> int:
     """Print the keys of cases."""
-    with open_output(output) as stream:
-        write_rows([Column("case")], [[case.key] for case in cases], output_format, stream)
-    return 0
+    print_table(Table(["case"], [[case.key] for case in cases]), args.output_format, args.output)
+    return EXIT_OK
+
+
+def execute_and_print(
+    plan: RunPlan, args: argparse.Namespace, *, suite: str, write: RecordWriter = write_records_table
+) -> list[Record]:
+    """Run a plan, print its records and a summary, and return the records."""
+    run, records, outcome = execute_plan(plan, args, suite=suite)
+    if is_root():
+        print_records(run, records, args.output_format, args.output, write)
+        print_summary(args, run, records, outcome)
+    return records
 
 
 def _remove_resume_option(command: str) -> list[str]:

@@ -11,16 +11,18 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import Literal
+from typing import Literal, TextIO
 
 from tessera.axes import Option
 from tessera.cli.options import LIST_RUNS_OPTION, OUTPUT_FILE_OPTION, SELECTION_OPTIONS, STORE_OPTIONS
 from tessera.errors import EXIT_OK, TesseraError
-from tessera.report.blocks import Column
-from tessera.report.figures import format_value
-from tessera.report.tables import FORMAT_BY_SUFFIX, OutputFormat, write_rows
+from tessera.report.blocks import Cell, Column, Columns, tabulate
+from tessera.report.cells import make_status_cell, make_value_cell
+from tessera.report.tables import FORMAT_BY_SUFFIX, OutputFormat, write_table
 from tessera.results.export import flatten_record
 from tessera.results.record import Record
 
@@ -33,15 +35,6 @@ examples:
 """
 
 _EXPORT_FORMATS: dict[str, OutputFormat | Literal["parquet"]] = {**FORMAT_BY_SUFFIX, ".parquet": "parquet"}
-_TABLE_COLUMNS = (
-    Column("case"),
-    Column("p25", "number"),
-    Column("median", "number"),
-    Column("p75", "number"),
-    Column("launches", "number"),
-    Column("status"),
-    Column("reason"),
-)
 
 
 OPTIONS = (
@@ -56,10 +49,6 @@ OPTIONS = (
 
 
 def run(args: argparse.Namespace) -> int:
-    if args.list:
-        from tessera.cli.list_command import print_listing
-
-        return print_listing("runs", "terminal", args.output, args.store)
     if args.source is not None:
         return _import_run(args)
     if args.run is None or args.output is None:
@@ -73,8 +62,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _export_run(args: argparse.Namespace, output_format: OutputFormat | Literal["parquet"]) -> int:
-    from tessera.report.record_tables import write_records
-    from tessera.report.tables import open_output
+    from tessera.report.record_tables import print_records
     from tessera.results.export import write_parquet
     from tessera.results.store import Store
 
@@ -86,13 +74,7 @@ def _export_run(args: argparse.Namespace, output_format: OutputFormat | Literal[
     if output_format == "parquet":
         write_parquet(args.output, records)
     else:
-        with open_output(args.output) as stream:
-            if output_format in ("json", "csv"):
-                write_records(stored, records, output_format, stream)
-            else:
-                write_rows(
-                    _TABLE_COLUMNS, [_make_row(record) for record in records], output_format, stream, title=stored.name
-                )
+        print_records(stored, records, output_format, args.output, partial(_write_quantiles, title=stored.name))
     if args.output != "-":
         print(f"{len(records):,} records of {stored.name} in {args.output}", file=sys.stderr)
     return EXIT_OK
@@ -120,14 +102,15 @@ def _get_export_format(output: str) -> OutputFormat | Literal["parquet"]:
     return _EXPORT_FORMATS[Path(output).suffix]
 
 
-def _make_row(record: Record) -> tuple[str, ...]:
-    row = flatten_record(record)
-    quantiles = (row[name] for name in ("p25", "median", "p75"))
-    status = record.status.replace("_", " ")
-    return (
-        record.case.key,
-        *("" if value is None else format_value(value, record.unit) for value in quantiles),
-        str(len(record.launches)),
-        status,
-        record.reason,
-    )
+def _write_quantiles(records: Sequence[Record], output_format: OutputFormat, stream: TextIO, *, title: str) -> None:
+    def make_quantile_column(name: str) -> Callable[[Record], Cell]:
+        return lambda record: make_value_cell(flatten_record(record)[name], record.unit)
+
+    columns: Columns[Record] = {
+        "case": lambda record: record.case.key,
+        **{Column(name, "number"): make_quantile_column(name) for name in ("p25", "median", "p75")},
+        Column("launches", "number"): lambda record: len(record.launches),
+        "status": make_status_cell,
+        "reason": lambda record: record.reason,
+    }
+    write_table(tabulate(columns, records, title), output_format, stream)

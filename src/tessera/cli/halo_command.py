@@ -15,7 +15,7 @@ from importlib import import_module
 from typing import Any
 
 from tessera.axes import Option, parse_int
-from tessera.cli.execute import execute_plan, is_root, print_cases, print_summary
+from tessera.cli.execute import execute_and_print, is_root, print_cases
 from tessera.cli.options import (
     LIST_CASES_OPTION,
     RESULT_OPTIONS,
@@ -32,13 +32,12 @@ from tessera.cli.options import (
 from tessera.errors import EXIT_REGRESSION, TesseraError
 from tessera.launch.job import get_current_job
 from tessera.measure.samples import Sampling
-from tessera.report.blocks import Column
 from tessera.report.tables import write_rows
 from tessera.results.record import Case, compute_exit_code
 from tessera.spatial.bench.memory_demand import check_memory
 from tessera.spatial.bench.time_limit import compute_time_limit
 from tessera.spatial.cases import AXES, BENCHMARKS, CHANNELS_LAST, MIN_ROUNDS, cases
-from tessera.spatial.tables import print_halo
+from tessera.spatial.tables import write_halo
 from tessera.suites.plan import RunPlan
 from tessera.transport.registry import list_transports
 
@@ -114,7 +113,7 @@ def run(args: argparse.Namespace) -> int:
                 do="see `tessera halo --help`",
             )
         rows = [*BENCHMARKS.items(), *((name, text) for name, (_, text) in SUBCOMMANDS_WITHOUT_RANKS.items())]
-        write_rows([Column("name"), Column("what")], rows, "terminal", sys.stdout)
+        write_rows(["name", "what"], rows, "terminal", sys.stdout)
         return 0
     return int(args.handler(args))
 
@@ -128,11 +127,8 @@ def _run_benchmark(args: argparse.Namespace) -> int:
         for note in notes:
             print(f"note: {note}", file=sys.stderr)
     if args.list:
-        return print_cases(selected, args.output_format, args.output)
-    stored, records, outcome = execute_plan(_make_plan(args, selected), args, suite=f"halo {args.benchmark}")
-    if is_root():
-        print_halo(stored, records, args.output_format, args.output)
-        print_summary(args, stored, records, outcome)
+        return print_cases(selected, args)
+    records = execute_and_print(_make_plan(args, selected), args, suite=f"halo {args.benchmark}", write=write_halo)
     if any(record.metrics["failed_ranks"].value for record in records if "failed_ranks" in record.metrics):
         return EXIT_REGRESSION
     return compute_exit_code(records)

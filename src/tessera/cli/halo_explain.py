@@ -9,16 +9,16 @@ from __future__ import annotations
 
 import argparse
 from math import prod
+from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tessera.axes import Option, parse_dims, parse_int
 from tessera.cli.halo_scale import fill_image_size
-from tessera.cli.options import OUTPUT_OPTIONS
+from tessera.cli.options import OUTPUT_OPTIONS, get_picture_path
 from tessera.errors import EXIT_OK, Refused, TesseraError
 
 if TYPE_CHECKING:
-    from tessera.report.tables import OutputFormat
     from tessera.spatial.tensor.explanation import Explanation
 
 EPILOG = """\
@@ -54,13 +54,12 @@ OPTIONS = (
 
 def run(args: argparse.Namespace) -> int:
     explanation = _explain(args)
-    rows = explanation.to_rows()
-    suffix = Path(args.output).suffix if args.output else ""
-    if args.output_format == "terminal" and suffix in (".svg", ".html"):
-        _write_picture(explanation, args, Path(args.output))
+    if path := get_picture_path(args):
+        _write_picture(explanation, args, path)
         return EXIT_OK
+    rows = explanation.to_rows()
     shown = rows if args.all else [row for row in rows if row["received_bytes"] or row["computed"] != "split"]
-    _write(explanation, shown, args.output_format, args.output)
+    _print_rows(explanation, shown, args)
     return EXIT_OK
 
 
@@ -124,36 +123,24 @@ def _write_picture(explanation: Explanation, args: argparse.Namespace, path: Pat
     print(f"{summary}\npicture: {path}")
 
 
-def _write(
-    explanation: Explanation, rows: list[dict[str, Any]], output_format: OutputFormat, output: str | None
-) -> None:
-    from tessera.report.blocks import Column
+def _print_rows(explanation: Explanation, rows: list[dict[str, Any]], args: argparse.Namespace) -> None:
+    from tessera.report.blocks import Column, Columns, tabulate
     from tessera.report.figures import format_bytes
-    from tessera.report.tables import open_output, write_json, write_rows
+    from tessera.report.tables import print_result
 
-    with open_output(output) as stream:
-        if output_format == "json":
-            write_json(explanation.to_dict(), stream)
-            return
-        columns = [
-            Column("module"),
-            Column("operator"),
-            Column("shape"),
-            Column("computed"),
-            Column("calls", "number"),
-            Column("received", "number"),
-        ]
-        cells = [
-            [
-                row["module"],
-                row["operator"],
-                row["shape"],
-                row["computed"],
-                row["calls"],
-                row["received_bytes"] if output_format == "csv" else format_bytes(row["received_bytes"]),
-            ]
-            for row in rows
-        ]
-        write_rows(columns, cells, output_format, stream)
-        if output_format == "terminal":
-            stream.write(f"{explanation.summarise(format_bytes)}\n")
+    columns: Columns[dict[str, Any]] = {
+        "module": itemgetter("module"),
+        "operator": itemgetter("operator"),
+        "shape": itemgetter("shape"),
+        "computed": itemgetter("computed"),
+        Column("calls", "number"): itemgetter("calls"),
+    }
+    received = Column("received", "number")
+    table = tabulate({**columns, received: lambda row: format_bytes(row["received_bytes"])}, rows)
+    print_result(
+        args.output_format,
+        args.output,
+        data=explanation.to_dict(),
+        rows=tabulate({**columns, received: itemgetter("received_bytes")}, rows),
+        blocks=[table, [explanation.summarise(format_bytes)]] if args.output_format == "terminal" else [table],
+    )

@@ -10,7 +10,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tessera.cli.options import OUTPUT_OPTIONS
+from tessera.cli.options import OUTPUT_OPTIONS, get_picture_path
 from tessera.errors import EXIT_OK, TesseraError
 from tessera.spatial.cases import AXES, PLAN, expand_params
 from tessera.spatial.problem import HaloProblem
@@ -38,13 +38,12 @@ def run(args: argparse.Namespace) -> int:
     (params,) = expand_params(PLAN, values)
     problem = HaloProblem.of(params)
     plan = problem.plan()
-    suffix = Path(args.output).suffix if args.output else ""
-    if args.output_format == "terminal" and suffix in (".svg", ".html"):
-        _write_picture(plan, problem.pixel_bytes, Path(args.output))
-        _write_plan(plan, problem, args.output_format, None)
+    if path := get_picture_path(args):
+        _write_picture(plan, problem.pixel_bytes, path)
+        _print_plan(plan, problem, args.output_format, None)
         print(f"picture: {args.output}")
-        return EXIT_OK
-    _write_plan(plan, problem, args.output_format, args.output)
+    else:
+        _print_plan(plan, problem, args.output_format, args.output)
     return EXIT_OK
 
 
@@ -65,31 +64,29 @@ def _write_picture(plan: HaloPlan, pixel_bytes: int, path: Path) -> None:
     write_page(build_plan_page(plan, pixel_bytes) if path.suffix == ".html" else draw_plan(plan), path)
 
 
-def _write_plan(plan: HaloPlan, problem: HaloProblem, output_format: OutputFormat, output: str | None) -> None:
-    from tessera.report.blocks import Column
+def _print_plan(plan: HaloPlan, problem: HaloProblem, output_format: OutputFormat, output: str | None) -> None:
+    from tessera.report.blocks import Column, Heading, Table
     from tessera.report.figures import format_bytes
-    from tessera.report.tables import open_output, write_json, write_rows
+    from tessera.report.tables import print_result
     from tessera.spatial.cost import list_links
     from tessera.spatial.picture.plan import describe_plan
 
     links = list_links(plan, problem.pixel_bytes)
-    with open_output(output) as stream:
-        if output_format == "json":
-            write_json(_to_plain_plan(plan, problem), stream)
-            return
-        columns = [Column("from"), Column("to"), Column("pixels", "number"), Column("bytes", "number")]
-        rows = [[*link[:3], link[3] if output_format == "csv" else format_bytes(link[3])] for link in links]
-        title = f"{describe_plan(plan)}: messages between workers"
-        if output_format == "terminal":  # print the title separately: a table narrower than its title would wrap it
-            stream.write(f"{title}\n")
-        write_rows(columns, rows, output_format, stream, title=title if output_format == "markdown" else "")
-        if output_format == "terminal":
-            received = [sum(pixels for _, to, pixels, _ in links if to == w) for w in range(len(plan.workers))]
-            most = max(received) * problem.pixel_bytes
-            stream.write(
-                f"{len(links)} links, {format_bytes(sum(link[3] for link in links))} in all, "
-                f"at most {format_bytes(most)} to one worker\n"
-            )
+    columns: list[Heading] = ["from", "to", Column("pixels", "number"), Column("bytes", "number")]
+    rows = [[*link[:3], format_bytes(link[3])] for link in links]
+    table = Table(columns, rows, f"{describe_plan(plan)}: messages between workers")
+    received = [sum(pixels for _, to, pixels, _ in links if to == w) for w in range(len(plan.workers))]
+    summary = (
+        f"{len(links)} links, {format_bytes(sum(link[3] for link in links))} in all, "
+        f"at most {format_bytes(max(received) * problem.pixel_bytes)} to one worker"
+    )
+    print_result(
+        output_format,
+        output,
+        data=_to_plain_plan(plan, problem),
+        rows=Table(columns, links),
+        blocks=[table, [summary]] if output_format == "terminal" else [table],
+    )
 
 
 def _to_plain_plan(plan: HaloPlan, problem: HaloProblem) -> dict[str, object]:

@@ -19,8 +19,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
-from tessera.axes import Option, check_applicable, parse_dims, parse_int
-from tessera.cli.options import OUTPUT_OPTIONS
+from tessera.axes import Option, group_options, parse_dims, parse_int
+from tessera.cli.options import OUTPUT_OPTIONS, check_given_options, get_picture_path
 from tessera.errors import EXIT_OK, TesseraError
 from tessera.spatial.problem import DTYPES
 
@@ -45,12 +45,7 @@ Ranks are workers of the machine (cores of a host) and fill as many machines as 
 [links.network] of the machine's file, or --network.
 """
 
-DEFAULT_PIXELS = 2048
-DEFAULT_TILE_PIXELS = 512
-DEFAULT_MEASURED_PIXELS = 256
 WIDE_COLUMNS = 130  # a terminal of fewer columns gets a table of fewer columns
-GROUP_MACHINE, GROUP_STEP, GROUP_PLAN, GROUP_TABLES = "machine", "step", "split plan", "scaling tables"
-GROUP_MEASUREMENT = "measurement"
 PLAN, TABLES = "--workers", "the scaling tables"
 
 
@@ -105,126 +100,101 @@ def _iter_doubling(first: int, last: int) -> Iterator[int]:
 
 
 OPTIONS = (
-    Option(
-        name="machine",
-        metavar="NAME|FILE",
-        default="host",
-        group=GROUP_MACHINE,
-        help="machine by name (`tessera list machines`) or TOML file",
+    *group_options(
+        "machine",
+        Option(
+            name="machine",
+            metavar="NAME|FILE",
+            default="host",
+            help="machine by name (`tessera list machines`) or TOML file",
+        ),
+        Option(
+            name="network",
+            parse=parse_network,
+            metavar="BYTES/S[,SECONDS]",
+            default_text="[links.network] of the machine",
+            help="bandwidth and latency between machines",
+        ),
     ),
-    Option(
-        name="network",
-        parse=parse_network,
-        metavar="BYTES/S[,SECONDS]",
-        default_text="[links.network] of the machine",
-        group=GROUP_MACHINE,
-        help="bandwidth and latency between machines",
+    *group_options(
+        "split plan",
+        Option(
+            name="workers",
+            parse=parse_int,
+            minimum=1,
+            default_text="none: scaling tables",
+            help="number of workers for which the split is planned",
+        ),
+        Option(
+            name="mesh",
+            parse=parse_mesh,
+            metavar="RxC",
+            applies_to=(PLAN,),
+            default_text="all meshes",
+            help="mesh of tiles of the planned split, for example 2, 2x2 or 2x1x2",
+        ),
     ),
-    Option(
-        name="workers",
-        parse=parse_int,
-        minimum=1,
-        metavar="N",
-        default_text="none: scaling tables",
-        group=GROUP_PLAN,
-        help="number of workers for which the split is planned",
-    ),
-    Option(
-        name="mesh",
-        parse=parse_mesh,
-        metavar="RxC",
-        applies_to=(PLAN,),
-        default_text="all meshes",
-        group=GROUP_PLAN,
-        help="mesh of tiles of the planned split, for example 2, 2x2 or 2x1x2",
-    ),
-    Option(
-        name="ranks",
-        parse=parse_ranks,
-        metavar="1..N|A,B",
-        default=parse_ranks("1..64"),
-        default_text="1..64",
+    *group_options(
+        "scaling tables",
+        Option(
+            name="ranks",
+            parse=parse_ranks,
+            metavar="1..N|A,B",
+            default=parse_ranks("1..64"),
+            default_text="1..64",
+            help="numbers of ranks: a range that doubles, or a list",
+        ),
+        Option(
+            name="weak",
+            parse=parse_int,
+            default=512,
+            minimum=1,
+            help="length in pixels of each rank's tile for weak scaling, along every dim",
+        ),
+        Option(
+            name="slice_method",
+            choices=SLICE_METHODS,
+            default="nearest",
+            help="mesh of tiles (nearest is the mesh with the shortest tile boundaries)",
+        ),
         applies_to=(TABLES,),
-        group=GROUP_TABLES,
-        help="numbers of ranks: a range that doubles, or a list",
     ),
-    Option(
-        name="weak",
-        parse=parse_int,
-        default=DEFAULT_TILE_PIXELS,
-        minimum=1,
-        applies_to=(TABLES,),
-        group=GROUP_TABLES,
-        help="length in pixels of each rank's tile for weak scaling, along every dim",
+    *group_options(
+        "step",
+        Option(name="model", default="resnet50", help="network by name, module:callable or file.py:callable"),
+        Option(name="image_size", parse=parse_dims, default=2048, help="size of the images in pixels"),
+        Option(name="batch_size", parse=parse_int, default=1, minimum=1, help="images per batch"),
+        Option(name="in_channels", parse=parse_int, default=3, minimum=1, help="channels of the images"),
+        Option(name="dtype", choices=tuple(DTYPES), default="float32", help="format of weights and activations"),
+        Option(name="inference", action="flag", help="forward pass only, instead of a training step"),
+        Option(name="optimizer", choices=OPTIMIZERS, default="none", help="optimizer whose state counts as memory"),
     ),
-    Option(
-        name="slice_method",
-        choices=SLICE_METHODS,
-        default="nearest",
-        applies_to=(TABLES,),
-        group=GROUP_TABLES,
-        help="mesh of tiles (nearest is the mesh with the shortest tile boundaries)",
-    ),
-    Option(
-        name="model", default="resnet50", group=GROUP_STEP, help="network by name, module:callable or file.py:callable"
-    ),
-    Option(
-        name="image_size",
-        parse=parse_dims,
-        metavar="N|HxW|DxHxW",
-        default=DEFAULT_PIXELS,
-        group=GROUP_STEP,
-        help="size of the images in pixels",
-    ),
-    Option(name="batch_size", parse=parse_int, default=1, minimum=1, group=GROUP_STEP, help="images per batch"),
-    Option(name="in_channels", parse=parse_int, default=3, minimum=1, group=GROUP_STEP, help="channels of the images"),
-    Option(
-        name="dtype",
-        choices=tuple(DTYPES),
-        default="float32",
-        group=GROUP_STEP,
-        help="format of weights and activations",
-    ),
-    Option(name="inference", action="flag", group=GROUP_STEP, help="forward pass only, instead of a training step"),
-    Option(
-        name="optimizer",
-        choices=OPTIMIZERS,
-        default="none",
-        group=GROUP_STEP,
-        help="optimizer whose state counts as memory",
-    ),
-    Option(
-        name="measure",
-        parse=parse_ranks,
-        metavar="A,B",
-        default_text="none",
-        applies_to=(TABLES,),
-        group=GROUP_MEASUREMENT,
-        help="numbers of ranks for which the step is also measured on this host",
-    ),
-    Option(
-        name="measure_size",
-        parse=parse_int,
-        default=DEFAULT_MEASURED_PIXELS,
-        minimum=1,
-        applies_to=(TABLES,),
-        group=GROUP_MEASUREMENT,
-        help="length in pixels of the image for --measure, along every dim",
-    ),
-    Option(
-        name="quick",
-        action="flag",
-        group=GROUP_MEASUREMENT,
-        help="quick, less precise run: 0.5 s per measurement instead of 5 s",
+    *group_options(
+        "measurement",
+        Option(
+            name="measure",
+            parse=parse_ranks,
+            metavar="A,B",
+            default_text="none",
+            applies_to=(TABLES,),
+            help="numbers of ranks for which the step is also measured on this host",
+        ),
+        Option(
+            name="measure_size",
+            parse=parse_int,
+            default=256,
+            minimum=1,
+            applies_to=(TABLES,),
+            help="length in pixels of the image for --measure, along every dim",
+        ),
+        Option(name="quick", action="flag", help="quick, less precise run: 0.5 s per measurement instead of 5 s"),
     ),
     *OUTPUT_OPTIONS,
 )
 
 
 def run(args: argparse.Namespace) -> int:
-    check_applicable(
-        [option for option in args.declared if option.dest in args.given], [PLAN if args.workers else TABLES]
-    )
+    check_given_options(args, [PLAN if args.workers else TABLES])
     return _print_plan(args) if args.workers else _print_scaling(args)
 
 
@@ -245,7 +215,8 @@ def _make_step(args: argparse.Namespace) -> SplitStep:
 
 def _print_plan(args: argparse.Namespace) -> int:
     """Print the splits of a step over --workers."""
-    from tessera.report.tables import open_output, write_json, write_rows
+    from tessera.report.blocks import Table
+    from tessera.report.tables import open_output, write_blocks, write_json
     from tessera.spatial.scaling.plan_table import (
         build_plan_rows,
         describe_plan,
@@ -271,9 +242,8 @@ def _print_plan(args: argparse.Namespace) -> int:
         else:
             narrow = stream.isatty() and shutil.get_terminal_size().columns < WIDE_COLUMNS
             stream.write(f"{describe_plan(plan)}\n")
-            write_rows(get_columns(narrow), build_plan_rows(plan, narrow), args.output_format, stream)
-            gap = "\n" if args.output_format == "markdown" else ""
-            stream.write(gap + "\n".join(list_plan_lines(plan)) + "\n")
+            table = Table(get_columns(narrow), build_plan_rows(plan, narrow))
+            write_blocks([table, list_plan_lines(plan)], args.output_format, stream)
     return EXIT_OK
 
 
@@ -294,9 +264,8 @@ def _print_scaling(args: argparse.Namespace) -> int:
     if args.measure:
         measured = study.measure(args.measure, args.measure_size, quick=args.quick, report=_print_progress)
         scaling = replace(scaling, measured=measured)
-    suffix = Path(args.output).suffix if args.output else ""
-    if args.output_format == "terminal" and suffix in (".html", ".svg"):
-        _write_plot(scaling, Path(args.output))
+    if path := get_picture_path(args):
+        _write_plot(scaling, path)
         _write_tables(scaling, "terminal", sys.stdout)
         print(f"plot: {args.output}")
         return EXIT_OK
@@ -330,14 +299,13 @@ def _write_tables(scaling: ScalingResult, output_format: OutputFormat, stream: T
     if output_format == "json":
         write_json(dump_scaling(scaling), stream)
         return
-    if output_format == "csv":
-        _write_csv(dump_scaling(scaling), stream)
+    if output_format == "csv":  # one table, with a column for the kind of scaling
+        plain = dump_scaling(scaling)
+        rows = [{"scaling": kind, **row} for kind in ("strong", "weak", "measured") for row in plain[kind]]
+        _write_rows_as_csv(rows, stream)
         return
-    for title, columns, rows in scaling.tables:
-        if output_format == "terminal":  # print the title separately: a table narrower than its title would wrap it
-            stream.write(f"{title}\n")
-        texts = [[cell.text for cell in row] for row in rows]
-        write_rows(columns, texts, output_format, stream, title=title if output_format == "markdown" else "")
+    for title, columns, cells in scaling.tables:
+        write_rows(columns, cells, output_format, stream, title)
     if output_format == "terminal" and len(scaling.strong) > 2:
         first, last = scaling.strong[0], scaling.strong[-1]
         stream.write(f"efficiency of strong scaling, {first.ranks:,} to {last.ranks:,} ranks\n")
@@ -347,14 +315,8 @@ def _write_tables(scaling: ScalingResult, output_format: OutputFormat, stream: T
         stream.write("\n".join(chart) + "\n")
 
 
-def _write_csv(values: dict[str, Any], stream: TextIO) -> None:
-    """Write strong and weak scaling as one CSV table with a column for the kind; missing values are empty."""
-    _write_rows_as_csv(
-        [{"scaling": kind, **row} for kind in ("strong", "weak", "measured") for row in values[kind]], stream
-    )
-
-
 def _write_rows_as_csv(rows: Sequence[dict[str, Any]], stream: TextIO) -> None:
+    """Write dicts as CSV; missing values are empty."""
     names = list(dict.fromkeys(name for row in rows for name in row))
     writer = csv.DictWriter(stream, names, lineterminator="\n")
     writer.writeheader()

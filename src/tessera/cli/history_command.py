@@ -82,10 +82,6 @@ OPTIONS = (
 
 
 def run(args: argparse.Namespace) -> int:
-    if args.list:
-        from tessera.cli.list_command import print_listing
-
-        return print_listing("runs", args.output_format, args.output, args.store)
     patterns, filters = _parse_words(args)
     if not patterns and not args.alerts:
         raise TesseraError("no case is given", do="give a name or a glob, for example 'conv*', or use --alerts")

@@ -11,12 +11,13 @@ from __future__ import annotations
 import argparse
 import sys
 from dataclasses import replace
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from tessera.axes import Option, check_applicable, group_options, parse_int
-from tessera.cli.execute import execute_plan, print_cases, print_summary
+from tessera.axes import Option, group_options, parse_int
+from tessera.cli.execute import execute_and_print, print_cases
 from tessera.cli.options import (
     LIST_CASES_OPTION,
     OUTPUT_OPTIONS,
@@ -26,22 +27,24 @@ from tessera.cli.options import (
     SWEEP_OPTION,
     WORKER_OPTIONS,
     adapt_options,
+    check_given_options,
     get_launches,
     make_launch,
     omit_options,
 )
-from tessera.errors import EXIT_REGRESSION, MissingExtra, TesseraError
+from tessera.errors import EXIT_OK, EXIT_REGRESSION, MissingExtra, TesseraError
 from tessera.inference.cases import AXES, cases, get_task
 from tessera.inference.configs import Config, load_config
 from tessera.inference.engines import explain_missing
 from tessera.inference.networks.loading import ONNX_SUFFIX, TIMM_PREFIX
 from tessera.inference.parsing import ALL_SIZES, parse_yes_no
 from tessera.inference.replicas.placement import parse_env_options
-from tessera.inference.tables import print_choices, print_inference_records
+from tessera.inference.tables import build_choices_table, write_inference_records
 from tessera.inference.tune.candidates import DEFAULT_TUNE_TIME
 from tessera.inference.tune.race import TUNING_GOALS
 from tessera.launch.job import get_current_job
 from tessera.measure.samples import Sampling
+from tessera.report.tables import print_table
 from tessera.results.record import Case, compute_exit_code
 from tessera.suites.plan import RunPlan
 from tessera.suites.suite import parse_duration
@@ -131,7 +134,8 @@ examples:
 def run(args: argparse.Namespace) -> int:
     config = None if args.config is None else load_config(args.config)
     if args.list and config is None and args.model is None:
-        return print_choices(args.output_format, args.output)
+        print_table(build_choices_table(), args.output_format, args.output)
+        return EXIT_OK
     job = get_current_job()
     if job is not None:
         raise TesseraError(
@@ -147,7 +151,7 @@ def run(args: argparse.Namespace) -> int:
         return run_tuning(args, config, values, make_sampling(args, config))
     selected = cases([args.config] if args.config else [], **values)
     if args.list:
-        return print_cases(selected, args.output_format, args.output)
+        return print_cases(selected, args)
     _check_usable(selected)
     plan = RunPlan(
         cases=tuple(selected),
@@ -156,9 +160,8 @@ def run(args: argparse.Namespace) -> int:
         launches=get_launches(args),
         preparation_seconds=PREPARATION_SECONDS,
     )
-    stored, records, outcome = execute_plan(plan, args, suite="infer")
-    print_inference_records(stored, records, args.output_format, args.output, top=args.top or DEFAULT_SHOWN_LAYERS)
-    print_summary(args, stored, records, outcome)
+    write = partial(write_inference_records, top=args.top or DEFAULT_SHOWN_LAYERS)
+    records = execute_and_print(plan, args, suite="infer", write=write)
     with_rate = [record for record in records if record.case.params.get("target_rate") and "held" in record.metrics]
     if any(not record.metrics["held"].value for record in with_rate):
         return EXIT_REGRESSION
@@ -168,8 +171,7 @@ def run(args: argparse.Namespace) -> int:
 def _check_options(args: argparse.Namespace) -> None:
     """Raise an error for options that cannot be combined."""
     modes = [name for name, chosen in ((MODE_TUNE, args.tune), (MODE_BY_OPERATOR, args.by_operator)) if chosen]
-    given = [option for option in args.declared if option.applies_to and option.dest in args.given]
-    check_applicable(given, modes if args.tune else [*modes, MODE_MEASURE])
+    check_given_options(args, modes if args.tune else [*modes, MODE_MEASURE])
     if args.tune and args.list:
         raise TesseraError("--list cannot be combined with --tune", do="omit one of them")
     for name in ("target", "budget") if "iterations" in args.given else ():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import shlex
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, TextIO
 
 from tessera.cli.options import format_command_line, make_launch
@@ -25,10 +25,10 @@ from tessera.launch import LaunchConfig
 from tessera.launch.worker import RunContext
 from tessera.measure.allocator import DEFAULT_ALLOCATOR
 from tessera.measure.samples import Sampling
-from tessera.report.blocks import Column
+from tessera.report.blocks import Column, Columns, Table, tabulate
 from tessera.report.figures import format_rate, format_seconds
-from tessera.report.record_tables import write_records
-from tessera.report.tables import OutputFormat, open_output, write_rows
+from tessera.report.record_tables import print_records
+from tessera.report.tables import OutputFormat, write_blocks
 from tessera.results.record import Record, compute_exit_code
 from tessera.results.store import Store
 from tessera.suites.features import get_feature
@@ -76,14 +76,14 @@ def run_tuning(args: argparse.Namespace, config: Config | None, axes: dict[str, 
                 store.delete_run(run)
             raise
         run = store.finish_run(run)
-    with open_output(args.output) as stream:
-        if args.output_format in ("json", "csv"):
-            others = [record for record in tuned.records if record.case.key != best.case.key]
-            write_records(run, [best, *others], args.output_format, stream)
-        else:
-            write_tuning(tuned, best, args.output_format, stream, format_command(tuned, base))
-            if args.output_format == "terminal":
-                stream.write(f"stored as run {run.name}; see `tessera report {run.name}`\n")
+
+    def write(records: Sequence[Record], output_format: OutputFormat, stream: TextIO) -> None:
+        write_tuning(tuned, records[0], output_format, stream, format_command(tuned, base))
+        if output_format == "terminal":
+            stream.write(f"stored as run {run.name}; see `tessera report {run.name}`\n")
+
+    others = [record for record in tuned.records if record.case.key != best.case.key]
+    print_records(run, [best, *others], args.output_format, args.output, write)
     return compute_exit_code([best])
 
 
@@ -125,54 +125,36 @@ def write_tuning(tuned: TuningResult, best: Record, output_format: OutputFormat,
         stream.write(f"\nbest for {tuned.goal.kind}: {tuned.best.candidate}\n  {command}\n")
         if not tuned.within_bound:
             stream.write("no candidate meets --max-latency; this candidate has the closest latency\n")
-    between = "\n" if output_format == "markdown" else ""
-    stream.write(between)
-    on_front = tuned.find_front()
-    write_rows(
-        _CANDIDATE_COLUMNS,
-        [_make_candidate_row(result) for result in on_front],
-        output_format,
-        stream,
-        "Pareto front of throughput and latency",
-    )
-    if output_format == "terminal":
-        points = [(result.latency, result.rate, result in on_front) for result in tuned.measured_candidates]
-        for line in format_scatter(points, x_label=format_seconds, y_label=lambda rate: format_rate(rate, "images/s")):
-            stream.write(f"{line}\n")
-        stream.write(f"images/s over the latency of a batch (p90): {FRONT_MARK} on the front, {DOT_MARK} behind it\n\n")
-    others = [result for result in tuned.results if result not in on_front]
-    if others:
-        stream.write(between)
-        write_rows(
-            [*_CANDIDATE_COLUMNS, Column("")],
-            [[*_make_candidate_row(result), result.dropped] for result in others],
-            output_format,
-            stream,
-            "other candidates",
-        )
-
-
-_CANDIDATE_COLUMNS = [
-    Column("engine"),
-    Column("replicas", "number"),
-    Column("threads", "number"),
-    Column("batch", "number"),
-    Column("images/s", "number"),
-    Column("p90", "number"),
-    Column("bursts", "number"),
-]
-
-
-def _make_candidate_row(result: CandidateResult) -> Sequence[str]:
-    candidate = result.candidate
-    replica_set = candidate.replica_set
-    figures = (format_rate(result.rate, ""), format_seconds(result.latency)) if result.bursts else ("", "")
-    return [
-        replica_set.engine,
-        *map(str, (replica_set.replicas, replica_set.threads, candidate.batch)),
-        *figures,
-        str(len(result.bursts)),
+    front = tuned.find_front()
+    others = [result for result in tuned.results if result not in front]
+    blocks: list[Table | Iterable[str]] = [
+        tabulate(_CANDIDATE_COLUMNS, front, "Pareto front of throughput and latency")
     ]
+    if output_format == "terminal":
+        blocks.append(_draw_candidates(tuned, front))
+    if others:
+        dropped: Columns[CandidateResult] = {Column(""): lambda result: result.dropped}
+        blocks.append(tabulate({**_CANDIDATE_COLUMNS, **dropped}, others, "other candidates"))
+    stream.write("\n" if output_format == "markdown" else "")
+    write_blocks(blocks, output_format, stream)
+
+
+def _draw_candidates(tuned: TuningResult, front: Collection[CandidateResult]) -> list[str]:
+    points = [(result.latency, result.rate, result in front) for result in tuned.measured_candidates]
+    plot = format_scatter(points, x_label=format_seconds, y_label=lambda rate: format_rate(rate, "images/s"))
+    legend = f"images/s over the latency of a batch (p90): {FRONT_MARK} on the front, {DOT_MARK} behind it"
+    return [*plot, legend, ""]
+
+
+_CANDIDATE_COLUMNS: Columns[CandidateResult] = {
+    "engine": lambda result: result.candidate.replica_set.engine,
+    Column("replicas", "number"): lambda result: result.candidate.replica_set.replicas,
+    Column("threads", "number"): lambda result: result.candidate.replica_set.threads,
+    Column("batch", "number"): lambda result: result.candidate.batch,
+    Column("images/s", "number"): lambda result: format_rate(result.rate, "") if result.bursts else "",
+    Column("p90", "number"): lambda result: format_seconds(result.latency) if result.bursts else "",
+    Column("bursts", "number"): lambda result: len(result.bursts),
+}
 
 
 def format_command(tuned: TuningResult, base: LaunchConfig) -> str:

@@ -75,7 +75,7 @@ def _run_command(argv: list[str]) -> int:
     name = argv[0]
     if name not in COMMANDS:
         raise TesseraError("unknown command", got=name, allowed=COMMANDS, do=suggest_similar(name, COMMANDS))
-    from tessera.cli.options import configure_parser, finish_arguments
+    from tessera.cli.options import LIST_RUNS_OPTION, configure_parser, finish_arguments
 
     module = importlib.import_module(f"tessera.cli.{name}_command")
     parser = CommandParser(
@@ -93,6 +93,12 @@ def _run_command(argv: list[str]) -> int:
         from tessera.report.tables import FORMAT_BY_SUFFIX
 
         args.output_format = FORMAT_BY_SUFFIX.get(Path(args.output).suffix, args.output_format)
+    if getattr(args, "list", False) and LIST_RUNS_OPTION in args.declared:
+        from tessera.cli.list_command import print_listing
+
+        if hasattr(args, "output_format"):
+            return print_listing("runs", args.output_format, args.output, args.store)
+        return print_listing("runs", "terminal", None, args.store)
     return int(module.run(args))
 
 

@@ -12,11 +12,12 @@ import ast
 import json
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
-from tessera.axes import Option, check_applicable, group_options, parse_int
+from tessera.axes import Option, group_options, parse_int
 from tessera.cli.execute import execute_plan, is_root, print_summary
-from tessera.cli.list_command import Listing, list_calls, list_catalogue, list_opinfo, print_rows
+from tessera.cli.list_command import list_calls, list_catalogue, list_opinfo, print_list
 from tessera.cli.options import (
     RANK_OPTIONS,
     RESULT_OPTIONS,
@@ -25,6 +26,7 @@ from tessera.cli.options import (
     TOTAL_OPTION,
     WORKER_OPTIONS,
     adapt_options,
+    check_given_options,
     get_launches,
     make_launch,
     make_sampling,
@@ -44,7 +46,8 @@ from tessera.operators.cases import (
     cases,
 )
 from tessera.operators.tables import print_backends, print_calls, print_fit, rank_records
-from tessera.report.record_tables import print_records
+from tessera.report.blocks import Table
+from tessera.report.record_tables import print_records, write_records_table
 from tessera.results.record import Case, Record, compute_exit_code
 from tessera.results.store import Run
 from tessera.suites.plan import RunPlan
@@ -183,7 +186,7 @@ def run(args: argparse.Namespace) -> int:
     values = AXES.read_values(vars(args), args.sweep)
     _check_options(args, source, values)
     if args.list:
-        return print_rows(_make_listing(args, source, values), args.output_format, args.output)
+        return print_list(_make_listing(args, source, values), args.output_format, args.output)
     plan = _make_plan(args, source, values)
     suite = f"ops {args.suite}" if args.suite else "ops"
     stored, records, outcome = execute_plan(plan, args, suite=suite)
@@ -204,7 +207,7 @@ def _get_source(args: argparse.Namespace) -> str:
 
 def _check_options(args: argparse.Namespace, source: str, values: dict[str, list[Any]]) -> None:
     """Raise an error for options that contradict each other or do not apply to the source of the cases."""
-    check_applicable([option for option in args.declared if option.dest in args.given], [source])
+    check_given_options(args, [source])
     AXES.check_values(values)
     AXES.check_applicable(values, [source])
     sizes = values.get("size", AXES["size"].default_values)
@@ -229,7 +232,8 @@ def _print_table(args: argparse.Namespace, stored: Run, records: Sequence[Record
     elif len({record.case.params.get("backend") for record in shown}) > 1:
         print_backends(shown, args.metric, args.output_format, args.output)
     else:
-        print_records(stored, shown, args.output_format, args.output, metric=args.metric)
+        write = partial(write_records_table, metric=args.metric)
+        print_records(stored, shown, args.output_format, args.output, write)
 
 
 def _select_ranked_records(args: argparse.Namespace, records: Sequence[Record]) -> Sequence[Record]:
@@ -241,7 +245,7 @@ def _select_ranked_records(args: argparse.Namespace, records: Sequence[Record]) 
     return [record for record in records if not is_whole_model(record.case)]
 
 
-def _make_listing(args: argparse.Namespace, source: str, values: dict[str, list[Any]]) -> Listing:
+def _make_listing(args: argparse.Namespace, source: str, values: dict[str, list[Any]]) -> Table:
     """Return a table of the operators of the source, restricted to the given names, categories and backends."""
     if source == SOURCE_SUITE:
         raise TesseraError(

@@ -5,12 +5,13 @@ from __future__ import annotations
 import argparse
 import shutil
 import subprocess
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from tessera.axes import Axis, Option, group_options, parse_fraction, parse_int
+from tessera.axes import Axis, Option, check_applicable, group_options, parse_fraction, parse_int
 from tessera.errors import TesseraError
 from tessera.launch.config import SPAWN_METHODS, LaunchConfig
 from tessera.launch.job import get_current_job
@@ -19,6 +20,7 @@ from tessera.measure.samples import Sampling
 from tessera.suites.suite import parse_duration
 
 OUTPUT_FORMAT_NAMES = {"json": "JSON", "csv": "CSV", "markdown": "Markdown"}
+PICTURE_SUFFIXES = (".svg", ".html")
 DEFAULT_LAUNCHES = 3
 QUICK_SAMPLING: Mapping[str, float] = {"target": 0.10, "budget": 0.2}
 
@@ -270,6 +272,17 @@ def finish_arguments(args: argparse.Namespace) -> None:
                 option.check_value(item)
         else:
             setattr(args, option.dest, _get_default_value(option))
+
+
+def check_given_options(args: argparse.Namespace, benchmarks: Sequence[str]) -> None:
+    """Raise an error for a given option that applies to none of the benchmarks (or sources, modes, …)."""
+    check_applicable([option for option in args.declared if option.dest in args.given], benchmarks)
+
+
+def get_picture_path(args: argparse.Namespace) -> Path | None:
+    """Return the output file if it is a page or a picture (.html or .svg); None for every other output."""
+    path = Path(args.output or "")
+    return path if args.output_format == "terminal" and path.suffix in PICTURE_SUFFIXES else None
 
 
 def _get_default_value(option: Option) -> Any:

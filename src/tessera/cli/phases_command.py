@@ -11,10 +11,11 @@ import argparse
 import sys
 from contextlib import nullcontext
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from tessera.axes import Option, group_options
-from tessera.cli.execute import execute_plan, is_root, print_cases, print_summary
+from tessera.cli.execute import execute_and_print, is_root, print_cases
 from tessera.cli.options import (
     LIST_CASES_OPTION,
     OUTPUT_OPTIONS,
@@ -37,7 +38,7 @@ from tessera.phased.cases import AXES, CHAIN, GROUP_NETWORK, SHARDED_EXECUTION, 
 from tessera.phased.choices import STORES, parse_bytes
 from tessera.phased.profile.directory import prepare_directory, write_profile
 from tessera.phased.profile.pass_profile import get_profile
-from tessera.phased.tables import print_phases
+from tessera.phased.tables import write_phases
 from tessera.results.record import Record, compute_exit_code
 from tessera.suites.plan import RunPlan
 from tessera.suites.suite import parse_duration
@@ -125,7 +126,7 @@ def run(args: argparse.Namespace) -> int:
         for note in _make_notes(args):
             print(f"note: {note}", file=sys.stderr)
     if args.list:
-        return print_cases(selected, args.output_format, args.output)
+        return print_cases(selected, args)
     if args.weights is not None and not Path(args.weights).is_file():
         raise TesseraError("the weights file does not exist", got=args.weights)
     plan = RunPlan(
@@ -136,10 +137,8 @@ def run(args: argparse.Namespace) -> int:
     )
     writes = args.profile and is_root()
     with prepare_directory(Path(args.profile_dir or ".")) if writes else nullcontext() as folder:
-        stored, records, outcome = execute_plan(plan, args, suite="phases")
-        if is_root():
-            print_phases(stored, records, args.output_format, args.output, advise=args.advise, profile=args.profile)
-            print_summary(args, stored, records, outcome)
+        write = partial(write_phases, advise=args.advise, profile=args.profile)
+        records = execute_and_print(plan, args, suite="phases", write=write)
         if folder is not None:
             write_profile_pages(records, folder, quiet=not args.show_summary)
     return compute_exit_code(records)

@@ -43,10 +43,6 @@ OPTIONS = (
 
 
 def run(args: argparse.Namespace) -> int:
-    if args.list:
-        from tessera.cli.list_command import print_listing
-
-        return print_listing("runs", "terminal", None, args.store)
     write_report(args.runs, store_path=args.store, path=Path(args.output), threshold=args.threshold)
     print(f"report: {args.output}")
     return EXIT_OK

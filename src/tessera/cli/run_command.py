@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from tessera.axes import Axes, Axis, Option, parse_bool
-from tessera.cli.execute import execute_plan, is_root, print_cases, print_summary
+from tessera.cli.execute import execute_and_print, print_cases
 from tessera.cli.options import (
     LIST_CASES_OPTION,
     RANK_OPTIONS,
@@ -28,7 +28,6 @@ from tessera.cli.options import (
 from tessera.errors import TesseraError
 from tessera.functions.benchmark import Benchmark
 from tessera.functions.cases import FEATURE, make_cases, select_benchmarks
-from tessera.report.record_tables import print_records
 from tessera.results.record import compute_exit_code
 from tessera.suites.plan import RunPlan
 
@@ -70,7 +69,7 @@ def run(args: argparse.Namespace) -> int:
     values = _declare_axes(benchmarks).read_values({}, args.sweep)
     selected = make_cases(benchmarks, values)
     if args.list:
-        return print_cases(selected, args.output_format, args.output)
+        return print_cases(selected, args)
     plan = RunPlan(
         cases=tuple(selected),
         sampling=make_sampling(args),
@@ -78,12 +77,7 @@ def run(args: argparse.Namespace) -> int:
         launches=get_launches(args),
         budget=args.total,
     ).divide_budget()
-    name = f"run {Path(args.file).name}"
-    stored, records, outcome = execute_plan(plan, args, suite=name)
-    if is_root():
-        print_records(stored, records, args.output_format, args.output)
-        print_summary(args, stored, records, outcome)
-    return compute_exit_code(records)
+    return compute_exit_code(execute_and_print(plan, args, suite=f"run {Path(args.file).name}"))
 
 
 def _declare_axes(benchmarks: Sequence[Benchmark]) -> Axes:

@@ -22,12 +22,10 @@ from tessera.report.record_tables import (
     make_chosen_column,
     make_metric_column,
     make_time_columns,
-    print_records,
     split_params,
 )
-from tessera.report.tables import OutputFormat, open_output, write_json, write_rows, write_table
+from tessera.report.tables import OutputFormat, write_json, write_rows, write_table
 from tessera.results.record import Case, Record
-from tessera.results.store import Run
 
 PLAN_COLUMNS = (
     Column("layout"),
@@ -217,10 +215,6 @@ RECORD_TABLE = RecordTable(
 )
 
 
-def print_conv_records(run: Run, records: Sequence[Record], output_format: OutputFormat, output: str | None) -> None:
-    """Print the records of executed convolutions: agreement with torch, counted memory and bytes, predicted time."""
-    if output_format in ("json", "csv"):
-        print_records(run, records, output_format, output)
-        return
-    with open_output(output) as stream:
-        write_table(build_table(records, RECORD_TABLE), output_format, stream)
+def write_conv_records(records: Sequence[Record], output_format: OutputFormat, stream: TextIO) -> None:
+    """Write the table of executed convolutions: agreement with torch, counted memory and bytes, predicted time."""
+    write_table(build_table(records, RECORD_TABLE), output_format, stream)

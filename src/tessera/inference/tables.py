@@ -9,14 +9,13 @@ from typing import Any, TextIO
 from tessera.inference.configs import list_configs, load_config
 from tessera.inference.engines import ENGINES
 from tessera.inference.modes.load import MODE_DESCRIPTIONS
-from tessera.report.blocks import Cell, Column
+from tessera.report.blocks import Cell, Column, Table
 from tessera.report.cells import EMPTY_CELL, make_share_cell
 from tessera.report.figures import format_percent, format_rate, format_seconds, format_value
 from tessera.report.measured import summarize_record
-from tessera.report.record_tables import RecordColumn, RecordTable, build_table, make_metric_column, write_records
-from tessera.report.tables import OutputFormat, open_output, write_rows, write_table
+from tessera.report.record_tables import RecordColumn, RecordTable, build_table, make_metric_column
+from tessera.report.tables import OutputFormat, write_rows, write_table
 from tessera.results.record import Record
-from tessera.results.store import Run
 
 
 def _make_interval_cell(record: Record) -> Cell:
@@ -46,36 +45,30 @@ RATES_TABLE = RecordTable(
 OPERATOR_COLUMNS = ("calls", "time", "share", "FLOP", "bytes", "of roofline")
 
 
-def print_choices(output_format: OutputFormat, output: str | None) -> int:
-    """Print all configs, engines and modes."""
+def build_choices_table() -> Table:
+    """Build the table of all configs, engines and modes."""
     rows = [["config", name, load_config(name).title] for name in list_configs()]
     rows += [["engine", name, entry.explain_missing() or entry.title] for name, entry in ENGINES.items()]
     rows += [["mode", name, text] for name, text in MODE_DESCRIPTIONS.items()]
-    with open_output(output) as stream:
-        write_rows([Column("kind"), Column("name"), Column("what")], rows, output_format, stream)
-    return 0
+    return Table(["kind", "name", "what"], rows)
 
 
-def print_inference_records(
-    run: Run, records: Sequence[Record], output_format: OutputFormat, output: str | None, *, top: int
+def write_inference_records(
+    records: Sequence[Record], output_format: OutputFormat, stream: TextIO, *, top: int
 ) -> None:
-    """Print inference records; JSON and CSV have the format that all commands share."""
-    with open_output(output) as stream:
-        if output_format in ("json", "csv"):
-            write_records(run, records, output_format, stream)
-            return
-        whole = [record for record in records if not record.case.params.get("by_operator")]
-        if whole:
-            write_rates_table(whole, output_format, stream)
-            stream.write("\n" if output_format == "markdown" else "")
-        for record in records:
-            if record.case.params.get("by_operator"):
-                write_operator_tables(record, output_format, stream, top)
-        if output_format == "terminal":
-            for note in dict.fromkeys(note for record in records for note in record.notes):
-                stream.write(f"- {note}\n")
-            if len(records) == 1:
-                stream.writelines(f"{line}\n" for line in format_summary(records[0]))
+    """Write the table of rates, the tables of operators (`top` layers), notes and the summary of a single case."""
+    whole = [record for record in records if not record.case.params.get("by_operator")]
+    if whole:
+        write_rates_table(whole, output_format, stream)
+        stream.write("\n" if output_format == "markdown" else "")
+    for record in records:
+        if record.case.params.get("by_operator"):
+            write_operator_tables(record, output_format, stream, top)
+    if output_format == "terminal":
+        for note in dict.fromkeys(note for record in records for note in record.notes):
+            stream.write(f"- {note}\n")
+        if len(records) == 1:
+            stream.writelines(f"{line}\n" for line in format_summary(records[0]))
 
 
 def write_rates_table(records: Sequence[Record], output_format: OutputFormat, stream: TextIO) -> None:

@@ -13,10 +13,9 @@ from tessera.phased.profile.picture import describe_pass
 from tessera.report.blocks import Column
 from tessera.report.figures import format_bytes, format_rate
 from tessera.report.naming import name_cases
-from tessera.report.record_tables import RecordTable, build_table, make_metric_column, make_time_columns, write_records
-from tessera.report.tables import OutputFormat, open_output, write_rows, write_table
+from tessera.report.record_tables import RecordTable, build_table, make_metric_column, make_time_columns
+from tessera.report.tables import OutputFormat, write_rows, write_table
 from tessera.results.record import Record
-from tessera.results.store import Run
 
 CASE_TABLE = RecordTable(
     columns=(
@@ -38,25 +37,21 @@ MAX_PRINTED_ITERATIONS = 10  # number of iterations printed
 MAX_PRINTED_PHASES = 8  # the phases of a single case are listed up to this number, or with --profile
 
 
-def print_phases(
-    run: Run, records: Sequence[Record], output_format: OutputFormat, output: str | None, *, advise: bool, profile: bool
+def write_phases(
+    records: Sequence[Record], output_format: OutputFormat, stream: TextIO, *, advise: bool, profile: bool
 ) -> None:
-    """Print the records as tables, or as JSON or CSV like every command."""
-    with open_output(output) as stream:
-        if output_format in ("json", "csv"):
-            write_records(run, records, output_format, stream)
-            return
-        write_table(build_table(records, CASE_TABLE), output_format, stream)
-        done = [record for record in records if record.status == "ok"]
-        for record in done:
-            phases = record.metrics["phases"].value
-            if profile or (len(done) == 1 and phases <= MAX_PRINTED_PHASES):
-                _print_phase_table(record, output_format, stream)
-        if output_format == "terminal" and len(done) == 1:
-            stream.writelines(f"{line}\n" for line in format_iterations(done[0]))
-            stream.writelines(f"- {note}\n" for note in done[0].notes)
-        if advise:
-            _print_advice(done, output_format, stream)
+    """Write the table of the cases, the phases of a single case (with `profile`, of every case), and the advice."""
+    write_table(build_table(records, CASE_TABLE), output_format, stream)
+    done = [record for record in records if record.status == "ok"]
+    for record in done:
+        phases = record.metrics["phases"].value
+        if profile or (len(done) == 1 and phases <= MAX_PRINTED_PHASES):
+            _print_phase_table(record, output_format, stream)
+    if output_format == "terminal" and len(done) == 1:
+        stream.writelines(f"{line}\n" for line in format_iterations(done[0]))
+        stream.writelines(f"- {note}\n" for note in done[0].notes)
+    if advise:
+        _print_advice(done, output_format, stream)
 
 
 def _print_phase_table(record: Record, output_format: OutputFormat, stream: TextIO) -> None:

@@ -6,9 +6,9 @@ become markup.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 from xml.etree import ElementTree
 
 Tone = Literal["", "good", "warn", "bad", "muted"]
@@ -88,6 +88,19 @@ class Table:
             assert len(row) == len(self.columns), f"{len(self.columns)} headings over {row}"
 
 
+T = TypeVar("T")
+Columns = Mapping[Heading, Callable[[T], Any]]  # heading of each column -> function that returns the cell of an item
+
+
+def tabulate(columns: Columns[T], items: Iterable[T], caption: str = "") -> Table:
+    """Build a table with one row per item.
+
+    >>> tabulate({"name": str, Column("length", "number"): len}, ["a", "bcd"]).rows
+    [['a', 1], ['bcd', 3]]
+    """
+    return Table(list(columns), [[cell(item) for cell in columns.values()] for item in items], caption)
+
+
 @dataclass(frozen=True, slots=True)
 class Plot:
     """A Plotly figure as JSON (`data` and `layout`), drawn in the colours and fonts of the page's theme.
@@ -125,7 +138,7 @@ class Section:
 
     title: str
     intro: str = ""
-    blocks: Sequence[Text | Cards | Facts | Table | Plot | Picture | Section] = ()
+    blocks: Sequence[Block] = ()
 
 
 Block = Text | Cards | Facts | Table | Plot | Picture | Section

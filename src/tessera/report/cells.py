@@ -59,6 +59,11 @@ def make_share_cell(value: float | None, sign: str = "") -> Cell:
     return EMPTY_CELL if value is None else Cell(sign + format_percent(value), value)
 
 
+def make_change_cell(change: float) -> Cell:
+    """Return a cell with a relative change in per cent, with its sign."""
+    return Cell(format_percent(change, signed=True), change)
+
+
 def make_count_cell(value: int) -> Cell:
     """Return a cell with a count."""
     return Cell(f"{value:,}", value)

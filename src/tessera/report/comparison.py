@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from typing import Any
 
 from tessera.measure.statistics import Verdict
-from tessera.report.blocks import Block, Card, Cards, Cell, Column, Heading, Plot, Row, Section, Table, Text, Tone
-from tessera.report.cells import EMPTY_CELL, make_value_cell
+from tessera.report.blocks import Block, Card, Cards, Cell, Column, Columns, Plot, Section, Table, Text, Tone, tabulate
+from tessera.report.cells import EMPTY_CELL, make_share_cell, make_value_cell
 from tessera.report.figures import format_percent
 from tessera.report.naming import CaseNames, name_cases_of_runs
 from tessera.report.plots import make_error_bars, make_row_layout
 from tessera.report.runs import RunView
-from tessera.results.compare import ComparedCase, Comparison, compare
+from tessera.results.compare import ComparedCase, Comparison, ExcludedCase, compare
 from tessera.results.judgement import VERDICTS
 
 VERDICT_TONES: dict[Verdict, Tone] = {"slower": "bad", "faster": "good", "same": "muted", "unresolved": "warn"}
@@ -100,58 +100,40 @@ def _warn_of_common_change(result: Comparison) -> list[Text]:
 
 
 def _build_verdict_table(result: Comparison, names: CaseNames) -> Table:
-    columns: list[Heading] = [
-        "Case",
-        Column("Feature", quick=True),
-        Column("Verdict", quick=True),
-        Column("Ratio", "number", hint="this run over the baseline"),
-        Column("Interval", "number", hint="of the ratio; sorts by its width"),
-        Column("Baseline", "number"),
-        Column("This run", "number"),
-        Column("Detectable", "number", hint="the smallest change that would have been detected"),
-        Column("Why", "prose"),
-    ]
-    rows = [_build_verdict_row(case, names) for verdict in VERDICTS for case in result.get_cases(verdict)]
-    return Table(columns, rows, "Every compared case")
+    columns: Columns[ComparedCase] = {
+        "Case": lambda case: names[case.key].cell,
+        Column("Feature", quick=True): lambda case: names[case.key].feature,
+        Column("Verdict", quick=True): lambda case: Cell(case.verdict, tone=VERDICT_TONES[case.verdict]),
+        Column("Ratio", "number", hint="this run over the baseline"): lambda case: Cell(
+            f"{case.judgement.ratio:.3f}", case.judgement.ratio
+        ),
+        Column("Interval", "number", hint="of the ratio; sorts by its width"): _make_interval_cell,
+        Column("Baseline", "number"): lambda case: make_value_cell(case.before, case.unit),
+        Column("This run", "number"): lambda case: make_value_cell(case.after, case.unit),
+        Column("Detectable", "number", hint="the smallest change that would have been detected"): lambda case: (
+            make_share_cell(case.judgement.smallest)
+        ),
+        Column("Why", "prose"): lambda case: case.judgement.why,
+    }
+    cases = [case for verdict in VERDICTS for case in result.get_cases(verdict)]
+    return tabulate(columns, cases, "Every compared case")
 
 
-def _build_verdict_row(case: ComparedCase, names: CaseNames) -> Row:
-    judgement = case.judgement
-    interval = smallest = EMPTY_CELL
-    if judgement.low is not None and judgement.high is not None:
-        interval = Cell(f"{judgement.low:.3f} to {judgement.high:.3f}", judgement.high - judgement.low)
-    if judgement.smallest is not None:
-        smallest = Cell(format_percent(judgement.smallest), judgement.smallest)
-    return [
-        names[case.key].cell,
-        names[case.key].feature,
-        Cell(judgement.verdict, tone=VERDICT_TONES[judgement.verdict]),
-        Cell(f"{judgement.ratio:.3f}", judgement.ratio),
-        interval,
-        make_value_cell(case.before, case.unit),
-        make_value_cell(case.after, case.unit),
-        smallest,
-        judgement.why,
-    ]
+def _make_interval_cell(case: ComparedCase) -> Cell:
+    low, high = case.judgement.low, case.judgement.high
+    return EMPTY_CELL if low is None or high is None else Cell(f"{low:.3f} to {high:.3f}", high - low)
 
 
 def _build_excluded_table(base: RunView, run: RunView, result: Comparison, names: CaseNames) -> Table:
-    rows: list[Row] = [
-        [
-            names[case.key].cell,
-            names[case.key].feature,
-            Cell(case.kind, tone="bad" if case.kind == "newly failed" else "muted"),
-            case.reason,
-        ]
-        for case in result.excluded
-    ]
-    columns: list[Heading] = [
-        "Case",
-        Column("Feature", quick=True),
-        Column("Kind", quick=True),
-        Column("Reason", "prose"),
-    ]
-    return Table(columns, rows, f"Not compared (A is {base.name}, B is {run.name})")
+    columns: Columns[ExcludedCase] = {
+        "Case": lambda case: names[case.key].cell,
+        Column("Feature", quick=True): lambda case: names[case.key].feature,
+        Column("Kind", quick=True): lambda case: Cell(
+            case.kind, tone="bad" if case.kind == "newly failed" else "muted"
+        ),
+        Column("Reason", "prose"): lambda case: case.reason,
+    }
+    return tabulate(columns, result.excluded, f"Not compared (A is {base.name}, B is {run.name})")
 
 
 # Maximum number of changed cases in the plot: the largest slowdowns and the largest speed-ups.

@@ -6,14 +6,14 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from tessera.report.blocks import Block, Card, Cards, Cell, Column, Heading, Plot, Row, Section, Table, Text, Tone
-from tessera.report.cells import EMPTY_CELL, make_count_cell, make_value_cell
+from tessera.report.blocks import Block, Card, Cards, Cell, Column, Columns, Plot, Section, Table, Text, Tone, tabulate
+from tessera.report.cells import EMPTY_CELL, make_change_cell, make_count_cell, make_value_cell
 from tessera.report.figures import format_percent, format_value
 from tessera.report.history_text import EXCLUSION_TEXTS, describe_change, format_day
 from tessera.report.naming import CaseNames, name_cases
 from tessera.report.page import build_document
 from tessera.results.changepoints import MIN_RUNS
-from tessera.results.history import Change, History, MetricSeries
+from tessera.results.history import Change, ExcludedRecord, History, MetricSeries, SeriesChange
 
 
 def build_history_page(history: History, title: str) -> str:
@@ -59,8 +59,12 @@ def _format_intro(history: History) -> str:
 
 
 def _build_excluded_table(history: History) -> Table:
-    rows: list[Row] = [[excluded.key, excluded.run, EXCLUSION_TEXTS[excluded.why]] for excluded in history.excluded]
-    return Table(["Case", Column("Run", quick=True), Column("Why", quick=True)], rows, "Not compared")
+    columns: Columns[ExcludedRecord] = {
+        "Case": lambda excluded: excluded.key,
+        Column("Run", quick=True): lambda excluded: excluded.run,
+        Column("Why", quick=True): lambda excluded: EXCLUSION_TEXTS[excluded.why],
+    }
+    return tabulate(columns, history.excluded, "Not compared")
 
 
 MAX_PLOTS = 8
@@ -155,46 +159,33 @@ def _make_change_label(change: Change, count: int) -> dict[str, Any]:
 
 
 def _build_changes_table(history: History, names: CaseNames) -> Table:
-    columns: list[Heading] = [
-        "Case",
-        Column("Effect", quick=True),
-        Column("Since", quick=True),
-        Column("Run", quick=True),
-        Column("From", "number"),
-        Column("To", "number"),
-        Column("Change", "number"),
-        Column("Runs since", "number", hint="runs of the new level"),
-    ]
-    rows: list[Row] = [
-        [
-            names[series.case.key].cell,
-            Cell(describe_change(change), tone=CHANGE_TONES[change.harmful]),
-            format_day(change.started),
-            change.run,
-            make_value_cell(change.before, series.unit),
-            make_value_cell(change.after, series.unit),
-            Cell(format_percent(change.change, signed=True), change.change),
-            make_count_cell(change.age),
-        ]
-        for series, change in history.changes
-    ]
-    return Table(columns, rows, "Changes, the most harmful first")
+    columns: Columns[SeriesChange] = {
+        "Case": lambda entry: names[entry.series.case.key].cell,
+        Column("Effect", quick=True): lambda entry: Cell(
+            describe_change(entry.change), tone=CHANGE_TONES[entry.change.harmful]
+        ),
+        Column("Since", quick=True): lambda entry: format_day(entry.change.started),
+        Column("Run", quick=True): lambda entry: entry.change.run,
+        Column("From", "number"): lambda entry: make_value_cell(entry.change.before, entry.series.unit),
+        Column("To", "number"): lambda entry: make_value_cell(entry.change.after, entry.series.unit),
+        Column("Change", "number"): lambda entry: make_change_cell(entry.change.change),
+        Column("Runs since", "number", hint="runs of the new level"): lambda entry: make_count_cell(entry.change.age),
+    }
+    return tabulate(columns, history.changes, "Changes, the most harmful first")
 
 
 def _build_cases_table(ordered: Sequence[MetricSeries], names: CaseNames) -> Table:
-    columns: list[Heading] = [
-        "Case",
-        Column("Runs", "number"),
-        Column("First level", "number"),
-        Column("Newest level", "number"),
-        Column("Total change", "number"),
-        Column("Changes", "number"),
-    ]
-    rows: list[Row] = []
-    for series in ordered:
-        first, last = series.list_levels()[0][2], series.list_levels()[-1][2]
-        moved = Cell(format_percent(last / first - 1, signed=True), last / first - 1) if series.changes else EMPTY_CELL
-        counts = make_count_cell(len(series.points)), make_count_cell(len(series.changes))
-        levels = make_value_cell(first, series.unit), make_value_cell(last, series.unit)
-        rows.append([names[series.case.key].cell, counts[0], *levels, moved, counts[1]])
-    return Table(columns, rows, "Every case over the runs")
+    def get_level(series: MetricSeries, index: int) -> float:
+        return series.list_levels()[index][2]
+
+    columns: Columns[MetricSeries] = {
+        "Case": lambda series: names[series.case.key].cell,
+        Column("Runs", "number"): lambda series: make_count_cell(len(series.points)),
+        Column("First level", "number"): lambda series: make_value_cell(get_level(series, 0), series.unit),
+        Column("Newest level", "number"): lambda series: make_value_cell(get_level(series, -1), series.unit),
+        Column("Total change", "number"): lambda series: (
+            make_change_cell(get_level(series, -1) / get_level(series, 0) - 1) if series.changes else EMPTY_CELL
+        ),
+        Column("Changes", "number"): lambda series: make_count_cell(len(series.changes)),
+    }
+    return tabulate(columns, ordered, "Every case over the runs")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import asdict
 from datetime import datetime
 from typing import Any, TextIO
 
@@ -14,7 +15,7 @@ from tessera.report.naming import CaseNames, name_cases
 from tessera.report.tables import OutputFormat, print_rich, write_lines, write_rows
 from tessera.results import strict_json
 from tessera.results.changepoints import MIN_RUNS
-from tessera.results.history import Alert, Change, ExclusionReason, History, MetricSeries
+from tessera.results.history import Change, ExclusionReason, History, MetricSeries, SeriesChange
 
 MAX_CHARTS = 4
 MAX_ROWS = 40
@@ -85,7 +86,7 @@ def write_history(
 
 
 def write_alerts(
-    history: History, alerts: Sequence[Alert], output_format: OutputFormat, stream: TextIO, *, newest: int
+    history: History, alerts: Sequence[SeriesChange], output_format: OutputFormat, stream: TextIO, *, newest: int
 ) -> None:
     """Write the new regressions of the `newest` runs, the largest first."""
     if output_format == "json":
@@ -128,25 +129,18 @@ def to_plain_history(history: History) -> dict[str, Any]:
                 "unit": series.unit,
                 "direction": series.direction,
                 "judged": series.judged,
-                "points": [{"run": p.run, "started": p.started, "value": p.value} for p in series.points],
+                "points": [asdict(point) for point in series.points],
                 "changes": [_to_plain_change(change) for change in series.changes],
             }
             for series in history.series
         ],
-        "apart": [{"key": a.key, "run": a.run, "why": a.why} for a in history.excluded],
+        "apart": [asdict(excluded) for excluded in history.excluded],
     }
 
 
 def _to_plain_change(change: Change) -> dict[str, Any]:
-    return {
-        "run": change.run,
-        "started": change.started,
-        "before": change.before,
-        "after": change.after,
-        "change": change.change,
-        "harmful": change.harmful,
-        "runs": change.age,
-    }
+    names = ("run", "started", "before", "after", "change", "harmful")
+    return {name: getattr(change, name) for name in names} | {"runs": change.age}
 
 
 def _iter_points(history: History) -> Iterator[Sequence[object]]:
@@ -237,7 +231,7 @@ def _iter_summary(history: History, everything: bool) -> Iterator[str]:
         yield f"excluded records: {listed}" + ("" if everything else "; --all lists them")
 
 
-def _iter_alert_summary(history: History, alerts: Sequence[Alert], newest: int) -> Iterator[str]:
+def _iter_alert_summary(history: History, alerts: Sequence[SeriesChange], newest: int) -> Iterator[str]:
     judged = sum(series.judged for series in history.series)
     count = f"{len(alerts):,} new regressions" if len(alerts) != 1 else "1 new regression"
     yield f"{count} in the newest {newest} runs of {judged:,} cases, threshold {format_percent(history.threshold)}"

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 from tessera.measure.statistics import estimate_median
-from tessera.results.record import Metric, Record
+from tessera.results.record import Record
 
 # A median is noisy if its relative interval or the fraction of disturbed samples exceeds these limits.
 MAX_RELATIVE_INTERVAL = 0.05
@@ -77,10 +76,3 @@ def summarize_record(record: Record) -> RecordSummary | None:
         launches=len(launches),
         stopped_by=", ".join(sorted({launch.stopped_by for launch in launches})),
     )
-
-
-def iter_predictions(record: Record) -> Iterator[tuple[str, Metric, Metric]]:
-    """Yield each metric that was both predicted and measured: name, prediction, measurement."""
-    for name, predicted in record.predicted.items():
-        if name in record.metrics:
-            yield name, predicted, record.metrics[name]

@@ -12,6 +12,7 @@ from tessera.report.blocks import Plot
 from tessera.report.figures import format_value
 from tessera.report.measured import RecordSummary, summarize_record
 from tessera.report.runs import RunView
+from tessera.report.svg import get_series_colour
 from tessera.results.record import Record
 
 # Maximum number of rows with one case each; with more cases, cases with equal names share a row.
@@ -49,7 +50,7 @@ def _plot_unit(measured: dict[str, MeasuredRecords], unit: str, varying: Sequenc
     positive = min(medians) > 0
     bars = not crowded and positive and max(medians) < MAX_BAR_RATIO * min(medians)
     traces = [
-        _make_trace(name, pairs, [format_row_name(r, varying) for r, _ in pairs], f"var(--series-{n % 6 + 1})", bars)
+        _make_trace(name, pairs, [format_row_name(r, varying) for r, _ in pairs], get_series_colour(n), bars)
         for n, (name, pairs) in enumerate(measured.items())
         if pairs
     ]

@@ -4,65 +4,70 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from statistics import median
+from typing import NamedTuple
 
-from tessera.report.blocks import Cell, Column, Heading, Plot, Row, Section, Table
-from tessera.report.cells import make_value_cell
-from tessera.report.figures import format_percent
-from tessera.report.measured import iter_predictions
+from tessera.report.blocks import Column, Columns, Plot, Section, Table, tabulate
+from tessera.report.cells import EMPTY_CELL, make_change_cell, make_value_cell
 from tessera.report.naming import CaseNames, name_cases_of_runs
 from tessera.report.runs import RunView
+from tessera.report.svg import get_series_colour
 from tessera.results.record import Metric, Record
 
-PredictedMetric = tuple[RunView, Record, str, Metric, Metric]
+
+class PredictedMetric(NamedTuple):
+    """A metric that was both predicted and measured, with its run and record."""
+
+    run: RunView
+    record: Record
+    name: str
+    predicted: Metric
+    measured: Metric
+
+    @property
+    def error(self) -> float | None:
+        """Measured value / predicted value - 1; None for a prediction of 0."""
+        return self.measured.value / self.predicted.value - 1 if self.predicted.value else None
 
 
 def build_prediction_section(runs: Sequence[RunView]) -> Section | None:
     """Build the section of all metrics that were both predicted and measured; None if there are none."""
-    pairs = [
-        (run, record, *prediction) for run in runs for record in run.records for prediction in iter_predictions(record)
+    metrics = [
+        PredictedMetric(run, record, name, predicted, record.metrics[name])
+        for run in runs
+        for record in run.records
+        for name, predicted in record.predicted.items()
+        if name in record.metrics
     ]
-    if not pairs:
+    if not metrics:
         return None
-    errors = [
-        abs(error)
-        for *_, expected, measured in pairs
-        if (error := _compute_relative_error(expected, measured)) is not None
-    ]
+    errors = [abs(metric.error) for metric in metrics if metric.error is not None]
     intro = "Predictions of the machine model beside the measured values; the error is measured / predicted - 1."
     if errors:
         intro += f" Half of the {len(errors):,} predictions are within {median(errors):.0%}."
     return Section(
-        "Predicted beside measured", intro, [*_build_plots(pairs), _build_table(pairs, name_cases_of_runs(runs))]
+        "Predicted beside measured", intro, [*_build_plots(metrics), _build_table(metrics, name_cases_of_runs(runs))]
     )
 
 
-def _compute_relative_error(expected: Metric, measured: Metric) -> float | None:
-    return measured.value / expected.value - 1 if expected.value else None
+def _build_table(metrics: Sequence[PredictedMetric], names: CaseNames) -> Table:
+    columns: Columns[PredictedMetric] = {
+        "Case": lambda metric: names[metric.record.case.key].cell,
+        Column("Feature", quick=True): lambda metric: metric.record.case.feature,
+        Column("Run", quick=True): lambda metric: metric.run.name,
+        Column("Metric", quick=True): lambda metric: metric.name,
+        Column("Predicted", "number"): lambda metric: make_value_cell(metric.predicted.value, metric.predicted.unit),
+        Column("Measured", "number"): lambda metric: make_value_cell(metric.measured.value, metric.measured.unit),
+        Column("Error", "number", hint="measured / predicted - 1"): lambda metric: (
+            EMPTY_CELL if metric.error is None else make_change_cell(metric.error)
+        ),
+    }
+    return tabulate(columns, metrics, "Every prediction")
 
 
-def _build_table(pairs: Sequence[PredictedMetric], names: CaseNames) -> Table:
-    columns: list[Heading] = [
-        "Case",
-        Column("Feature", quick=True),
-        Column("Run", quick=True),
-        Column("Metric", quick=True),
-        Column("Predicted", "number"),
-        Column("Measured", "number"),
-        Column("Error", "number", hint="measured / predicted - 1"),
-    ]
-    rows: list[Row] = []
-    for run, record, name, expected, measured in pairs:
-        error = _compute_relative_error(expected, measured)
-        far = Cell("") if error is None else Cell(format_percent(error, signed=True), error)
-        values = make_value_cell(expected.value, expected.unit), make_value_cell(measured.value, measured.unit)
-        rows.append([names[record.case.key].cell, record.case.feature, run.name, name, *values, far])
-    return Table(columns, rows, "Every prediction")
-
-
-def _build_plots(pairs: Sequence[PredictedMetric]) -> list[Plot]:
+def _build_plots(metrics: Sequence[PredictedMetric]) -> list[Plot]:
     plots = []
-    for unit in dict.fromkeys(measured.unit for *_, measured in pairs):
-        points = [p for p in pairs if p[4].unit == unit and p[3].value > 0 and p[4].value > 0]
+    for unit in dict.fromkeys(metric.measured.unit for metric in metrics):
+        points = [m for m in metrics if m.measured.unit == unit and m.predicted.value > 0 and m.measured.value > 0]
         if len(points) > 1:
             plots.append(_plot_predictions(points, unit))
     return plots
@@ -70,7 +75,7 @@ def _build_plots(pairs: Sequence[PredictedMetric]) -> list[Plot]:
 
 def _plot_predictions(points: Sequence[PredictedMetric], unit: str) -> Plot:
     """Plot measured over predicted values, one dot per metric; dots above the diagonal exceed the prediction."""
-    values = [value for *_, expected, measured in points for value in (expected.value, measured.value)]
+    values = [value for point in points for value in (point.predicted.value, point.measured.value)]
     ends = [min(values), max(values)]
     right = {
         "type": "scatter",
@@ -81,18 +86,21 @@ def _plot_predictions(points: Sequence[PredictedMetric], unit: str) -> Plot:
         "name": "as predicted",
         "hoverinfo": "skip",
     }
+    features: dict[str, list[PredictedMetric]] = {}
+    for point in points:
+        features.setdefault(point.record.case.feature, []).append(point)
     dots = [
         {
             "type": "scatter",
             "mode": "markers",
             "name": feature,
-            "x": [p[3].value for p in points if p[1].case.feature == feature],
-            "y": [p[4].value for p in points if p[1].case.feature == feature],
-            "text": [f"{p[1].case.key}, {p[2]}" for p in points if p[1].case.feature == feature],
+            "x": [point.predicted.value for point in own],
+            "y": [point.measured.value for point in own],
+            "text": [f"{point.record.case.key}, {point.name}" for point in own],
             "hovertemplate": "%{text}<br>predicted %{x:.3~s}, measured %{y:.3~s}<extra></extra>",
-            "marker": {"size": 8, "opacity": 0.8, "color": f"var(--series-{number % 6 + 1})"},
+            "marker": {"size": 8, "opacity": 0.8, "color": get_series_colour(number)},
         }
-        for number, feature in enumerate(dict.fromkeys(p[1].case.feature for p in points))
+        for number, (feature, own) in enumerate(features.items())
     ]
     axis = {"type": "log", "exponentformat": "SI", "minexponent": 0, "ticksuffix": unit, "dtick": 1}
     layout = {

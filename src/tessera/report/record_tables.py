@@ -161,37 +161,13 @@ _GENERIC_COLUMNS = {
 }
 
 
-def print_records(
-    run: Run, records: Sequence[Record], output_format: OutputFormat, output: str | None, *, metric: str = "time"
-) -> None:
-    """Print the records of a run; JSON is the export format, which can be read back.
-
-    `metric` gets a column if the table does not already contain it.
-    """
-    with open_output(output) as stream:
-        if output_format in ("json", "csv"):
-            write_records(run, records, output_format, stream)
-        else:
-            write_records_table(records, output_format, stream, metric=metric)
-
-
-def write_records(run: Run, records: Sequence[Record], output_format: OutputFormat, stream: TextIO) -> None:
-    """Write records in a machine-readable format: JSON (the export format), or CSV with one unit per column."""
-    if output_format == "json":
-        stream.write(to_json_text(run, records))
-    else:
-        write_rows(
-            [Column(name) for name in EXPORT_COLUMNS],
-            [tuple(flatten_record(r).values()) for r in records],
-            output_format,
-            stream,
-        )
-
-
 def write_records_table(
     records: Sequence[Record], output_format: OutputFormat, stream: TextIO = sys.stdout, *, metric: str = "time"
 ) -> None:
-    """Write one table for each feature, because the parameters of features differ."""
+    """Write one table for each feature, because the parameters of features differ.
+
+    `metric` gets a column if the table does not already contain it.
+    """
     for index, feature in enumerate(dict.fromkeys(record.case.feature for record in records)):
         feature_records = [record for record in records if record.case.feature == feature]
         if index and output_format == "markdown":
@@ -203,3 +179,26 @@ def write_records_table(
         columns = [*timed, *(make_metric_column(name, heading) for name, heading in (_GENERIC_COLUMNS | extra).items())]
         declared = RecordTable(columns=columns, name="case", name_always=True, with_feature=True)
         write_table(build_table(feature_records, declared), output_format, stream)
+
+
+RecordWriter = Callable[[Sequence[Record], OutputFormat, TextIO], None]
+
+
+def print_records(
+    run: Run,
+    records: Sequence[Record],
+    output_format: OutputFormat,
+    output: str | None,
+    write: RecordWriter = write_records_table,
+) -> None:
+    """Print the records of a run: JSON (the export format, which can be read back), CSV with one unit per column, or
+    the table that `write` writes for the terminal and as Markdown.
+    """
+    with open_output(output) as stream:
+        if output_format == "json":
+            stream.write(to_json_text(run, records))
+        elif output_format == "csv":
+            rows = [tuple(flatten_record(record).values()) for record in records]
+            write_rows(list(EXPORT_COLUMNS), rows, output_format, stream)
+        else:
+            write(records, output_format, stream)

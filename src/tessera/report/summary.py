@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from datetime import datetime
+from typing import NamedTuple
 
-from tessera.report.blocks import Block, Card, Cards, Cell, Column, Heading, Row, Section, Table, Text, Tone
+from tessera.report.blocks import Block, Card, Cards, Column, Columns, Section, Table, Text, Tone, tabulate
 from tessera.report.cells import make_count_cell, make_share_cell, make_status_cell, make_value_cell
 from tessera.report.environment import build_environment_section
 from tessera.report.figures import format_seconds
@@ -69,36 +70,32 @@ def _format_minute(text: str) -> str:
 
 
 def _build_runs_table(runs: Sequence[RunView]) -> Table:
-    columns: list[Heading] = [
-        "Run",
-        "Started",
-        Column("Cases", "number"),
-        Column("Measured", "number"),
-        Column("Time taken", "number"),
-        "Features",
-        Column("Command", "prose"),
-    ]
-    rows: list[Row] = [
-        [
-            run.name,
-            _format_minute(run.created),
-            make_count_cell(len(run.records)),
-            make_count_cell(sum(record.status == "ok" for record in run.records)),
-            Cell(format_seconds(run.seconds), run.seconds),
-            ", ".join(list_features([run])),
-            run.command,
-        ]
-        for run in runs
-    ]
-    return Table(columns, rows, "Runs")
+    columns: Columns[RunView] = {
+        "Run": lambda run: run.name,
+        "Started": lambda run: _format_minute(run.created),
+        Column("Cases", "number"): lambda run: make_count_cell(len(run.records)),
+        Column("Measured", "number"): lambda run: make_count_cell(sum(r.status == "ok" for r in run.records)),
+        Column("Time taken", "number"): lambda run: make_value_cell(run.seconds, "s"),
+        "Features": lambda run: ", ".join(list_features([run])),
+        Column("Command", "prose"): lambda run: run.command,
+    }
+    return tabulate(columns, runs, "Runs")
 
 
-def iter_noisy(runs: Sequence[RunView]) -> Iterator[tuple[RunView, Record, RecordSummary]]:
+class NoisyRecord(NamedTuple):
+    """A record with an unreliable median, its run and its summary."""
+
+    run: RunView
+    record: Record
+    summary: RecordSummary
+
+
+def iter_noisy(runs: Sequence[RunView]) -> Iterator[NoisyRecord]:
     """Yield the records with an unreliable median."""
     for run in runs:
         for record in run.records:
             if record.status == "ok" and (summary := summarize_record(record)) and summary.noise:
-                yield run, record, summary
+                yield NoisyRecord(run, record, summary)
 
 
 def build_attention_section(runs: Sequence[RunView]) -> Section:
@@ -122,36 +119,26 @@ def build_attention_section(runs: Sequence[RunView]) -> Section:
 
 
 def _build_failed_table(broken: Sequence[tuple[RunView, Record]], names: CaseNames) -> Table:
-    columns = [*_LOCATION_COLUMNS, Column("Status", quick=True), Column("Reason", "prose")]
-    rows: list[Row] = [
-        [*_make_location_cells(run, record, names), make_status_cell(record), record.reason] for run, record in broken
-    ]
-    return Table(columns, rows, "Cases without a result")
+    columns: Columns[tuple[RunView, Record]] = {
+        "Case": lambda pair: names[pair[1].case.key].cell,
+        Column("Feature", quick=True): lambda pair: pair[1].case.feature,
+        Column("Run", quick=True): lambda pair: pair[0].name,
+        Column("Status", quick=True): lambda pair: make_status_cell(pair[1]),
+        Column("Reason", "prose"): lambda pair: pair[1].reason,
+    }
+    return tabulate(columns, broken, "Cases without a result")
 
 
-def _build_noisy_table(uncertain: Sequence[tuple[RunView, Record, RecordSummary]], names: CaseNames) -> Table:
-    columns = [
-        *_LOCATION_COLUMNS,
-        Column("Median", "number"),
-        Column("Interval", "number", hint=INTERVAL_HINT),
-        Column("Interrupted", "number", hint="fraction of samples during which other work ran on the core"),
-        Column("Reason", "prose"),
-    ]
-    rows: list[Row] = [
-        [
-            *_make_location_cells(run, record, names),
-            make_value_cell(summary.median, record.unit),
-            make_share_cell(summary.relative, "± "),
-            make_share_cell(summary.disturbed),
-            "; ".join(summary.noise),
-        ]
-        for run, record, summary in uncertain
-    ]
-    return Table(columns, rows, "Noisy results")
-
-
-_LOCATION_COLUMNS = (Column("Case"), Column("Feature", quick=True), Column("Run", quick=True))
-
-
-def _make_location_cells(run: RunView, record: Record, names: CaseNames) -> tuple[Cell, str, str]:
-    return names[record.case.key].cell, record.case.feature, run.name
+def _build_noisy_table(uncertain: Sequence[NoisyRecord], names: CaseNames) -> Table:
+    columns: Columns[NoisyRecord] = {
+        "Case": lambda noisy: names[noisy.record.case.key].cell,
+        Column("Feature", quick=True): lambda noisy: noisy.record.case.feature,
+        Column("Run", quick=True): lambda noisy: noisy.run.name,
+        Column("Median", "number"): lambda noisy: make_value_cell(noisy.summary.median, noisy.record.unit),
+        Column("Interval", "number", hint=INTERVAL_HINT): lambda noisy: make_share_cell(noisy.summary.relative, "± "),
+        Column("Interrupted", "number", hint="fraction of samples during which other work ran on the core"): (
+            lambda noisy: make_share_cell(noisy.summary.disturbed)
+        ),
+        Column("Reason", "prose"): lambda noisy: "; ".join(noisy.summary.noise),
+    }
+    return tabulate(columns, uncertain, "Noisy results")

@@ -72,6 +72,41 @@ def write_rows(
         stream.write("\n")
 
 
+def write_blocks(blocks: Iterable[Table | Iterable[str]], output_format: OutputFormat, stream: TextIO) -> None:
+    """Write tables and lines of text for the terminal or as Markdown, where a blank line separates them."""
+    for number, block in enumerate(blocks):
+        if number and output_format == "markdown":
+            stream.write("\n")
+        if isinstance(block, Table):
+            write_table(block, output_format, stream)
+        else:
+            stream.writelines(f"{line}\n" for line in block)
+
+
+def print_result(
+    output_format: OutputFormat,
+    output: str | None,
+    *,
+    data: Any,
+    rows: Table,
+    blocks: Iterable[Table | Iterable[str]],
+) -> None:
+    """Print a result to `output`: `data` as JSON, `rows` as CSV, or `blocks` (see `write_blocks`)."""
+    with open_output(output) as stream:
+        if output_format == "json":
+            write_json(data, stream)
+        elif output_format == "csv":
+            write_table(rows, output_format, stream)
+        else:
+            write_blocks(blocks, output_format, stream)
+
+
+def print_table(table: Table, output_format: OutputFormat, output: str | None) -> None:
+    """Print a table to `output`; in JSON and CSV, without its caption."""
+    with open_output(output) as stream:
+        write_table(table, output_format, stream)
+
+
 def write_json(value: Any, stream: TextIO) -> None:
     """Write plain values as indented JSON, with a newline at the end."""
     json.dump(value, stream, indent=1)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 from tessera.errors import TesseraError
@@ -104,26 +104,13 @@ class Comparison(Tabular):
         return [
             {
                 "case": case.key,
-                "verdict": case.verdict,
-                "ratio": case.judgement.ratio,
-                "low": case.judgement.low,
-                "high": case.judgement.high,
-                "before": case.before,
-                "after": case.after,
-                "unit": case.unit,
+                **{name: getattr(case.judgement, name) for name in ("verdict", "ratio", "low", "high")},
+                **{name: getattr(case, name) for name in ("before", "after", "unit")},
             }
             for case in self.cases
         ]
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the comparison as plain values."""
-        return self.to_json()
-
-    def __str__(self) -> str:
-        lines = [f"{case.verdict}: {case.key}: {case.judgement.why}" for case in self.cases]
-        return "\n".join([*lines, *(f"not compared: {case.key}: {case.reason}" for case in self.excluded)])
-
-    def to_json(self) -> dict[str, Any]:
         """Return the comparison as plain values."""
         return {
             "threshold": self.threshold,
@@ -131,18 +118,19 @@ class Comparison(Tabular):
             "cases": [
                 {
                     "key": case.key,
-                    **{f.name: getattr(case.judgement, f.name) for f in fields(Judgement)},
-                    "unit": case.unit,
-                    "direction": case.direction,
-                    "before": case.before,
-                    "after": case.after,
+                    **asdict(case.judgement),
+                    **{name: getattr(case, name) for name in ("unit", "direction", "before", "after")},
                     "launches": list(case.launches),
                 }
                 for case in self.cases
             ],
-            "apart": [{"key": a.key, "kind": a.kind, "reason": a.reason} for a in self.excluded],
-            "software": [{"name": d.name, "before": d.before, "after": d.after} for d in self.software],
+            "apart": [asdict(case) for case in self.excluded],
+            "software": [asdict(difference) for difference in self.software],
         }
+
+    def __str__(self) -> str:
+        lines = [f"{case.verdict}: {case.key}: {case.judgement.why}" for case in self.cases]
+        return "\n".join([*lines, *(f"not compared: {case.key}: {case.reason}" for case in self.excluded)])
 
 
 def compare(

@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from tessera.results.changepoints import MIN_RUNS, LevelShift, find_change_points
 from tessera.results.metrics import Direction, get_spec
@@ -110,9 +110,8 @@ class ExcludedRecord:
     why: ExclusionReason
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Alert:
-    """A new regression: its series and its change."""
+class SeriesChange(NamedTuple):
+    """A change with its series."""
 
     series: MetricSeries
     change: Change
@@ -129,10 +128,10 @@ class History:
     excluded: tuple[ExcludedRecord, ...]
 
     @property
-    def changes(self) -> list[tuple[MetricSeries, Change]]:
+    def changes(self) -> list[SeriesChange]:
         """All changes with their series: regressions first, then by size."""
-        changes = [(series, change) for series in self.series for change in series.changes]
-        return sorted(changes, key=lambda pair: (not pair[1].harmful, -pair[1].size))
+        changes = [SeriesChange(series, change) for series in self.series for change in series.changes]
+        return sorted(changes, key=lambda entry: (not entry.change.harmful, -entry.change.size))
 
     def is_current(self, series: MetricSeries, newest: int) -> bool:
         """Return whether a case is still measured: the newest runs of its suite contain it.
@@ -145,17 +144,16 @@ class History:
         same = [run for run, suite in self.runs.items() if suite == self.runs[last]]
         return last in same[-newest:]
 
-    def find_alerts(self, newest: int) -> list[Alert]:
+    def find_alerts(self, newest: int) -> list[SeriesChange]:
         """Return the lasting regressions that are new in the `newest` runs, the largest first."""
-        alerts = [
-            Alert(series=series, change=change)
-            for series, change in self.changes
-            if change.harmful
-            and series.is_new(change, self.threshold, newest)
-            and series.is_lasting(change, self.threshold)
-            and self.is_current(series, newest)
+        return [
+            entry
+            for entry in self.changes
+            if entry.change.harmful
+            and entry.series.is_new(entry.change, self.threshold, newest)
+            and entry.series.is_lasting(entry.change, self.threshold)
+            and self.is_current(entry.series, newest)
         ]
-        return sorted(alerts, key=lambda alert: -alert.change.size)
 
     @property
     def common_change_run(self) -> str | None:

@@ -7,16 +7,9 @@ from typing import TextIO
 
 from tessera.report.blocks import Column
 from tessera.report.figures import format_bytes, format_value
-from tessera.report.record_tables import (
-    RecordTable,
-    build_table,
-    make_metric_column,
-    make_time_columns,
-    print_records,
-)
-from tessera.report.tables import OutputFormat, open_output, write_rows, write_table
+from tessera.report.record_tables import RecordTable, build_table, make_metric_column, make_time_columns
+from tessera.report.tables import OutputFormat, write_rows, write_table
 from tessera.results.record import Record
-from tessera.results.store import Run
 from tessera.spatial.cost import list_links
 from tessera.spatial.problem import HaloProblem, count_directions
 
@@ -64,18 +57,14 @@ TABLES = {
 PER_NEIGHBOUR = ("neighbours", "per neighbour")  # columns shown only for two or more neighbours
 
 
-def print_halo(run: Run, records: Sequence[Record], output_format: OutputFormat, output: str | None) -> None:
-    """Print the records of one halo benchmark; JSON and CSV have the format that all commands share."""
-    if output_format in ("json", "csv"):
-        print_records(run, records, output_format, output)
-        return
-    with open_output(output) as stream:
-        write_halo_table(records, output_format, stream)
-        if output_format == "terminal":
-            _write_verdicts(records, stream)
-            if len(records) == 1 and records[0].status == "ok":
-                _write_links(records[0], stream)
-                stream.writelines(f"- {note}\n" for note in records[0].notes)
+def write_halo(records: Sequence[Record], output_format: OutputFormat, stream: TextIO) -> None:
+    """Write the table of one halo benchmark; on the terminal also verdicts, links and notes."""
+    write_halo_table(records, output_format, stream)
+    if output_format == "terminal":
+        _write_verdicts(records, stream)
+        if len(records) == 1 and records[0].status == "ok":
+            _write_links(records[0], stream)
+            stream.writelines(f"- {note}\n" for note in records[0].notes)
 
 
 def write_halo_table(records: Sequence[Record], output_format: OutputFormat, stream: TextIO) -> None:
