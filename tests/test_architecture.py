@@ -200,3 +200,70 @@ def test_only_the_device_package_uses_functions_of_one_kind_of_accelerator(tmp_p
         (tmp_path / package).mkdir()
         (tmp_path / package / "x.py").write_text("torch.cuda.synchronize()")
     assert find_cuda_uses(tmp_path) == ["operators/x.py"]
+
+
+TEXT_METHODS = ("startswith", "endswith", "partition", "rpartition", "split", "removeprefix", "find", "index")
+
+
+def find_readers_of_notes(root: Path = ROOT) -> list[str]:
+    """Return every place that compares or parses notes, which are remarks for people.
+
+    Printing and collecting notes is allowed. The migration of records of schema 1, which had no other fields, is too.
+    """
+    wrong = []
+    for path in sorted(root.rglob("*.py")):
+        tree = ast.parse(path.read_text())
+        sources = {"notes"}
+        for node in ast.walk(tree):  # names that a loop takes from notes
+            if isinstance(node, ast.For | ast.comprehension) and _mentions(node.iter, sources):
+                sources |= {target.id for target in ast.walk(node.target) if isinstance(target, ast.Name)}
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Compare):
+                read = any(isinstance(op, ast.In | ast.NotIn | ast.Eq | ast.NotEq) for op in node.ops) and any(
+                    _is_source(side, sources) for side in (node.left, *node.comparators)
+                )
+            else:
+                method = node.func if isinstance(node, ast.Call) else None
+                read = (
+                    isinstance(method, ast.Attribute)
+                    and method.attr in TEXT_METHODS
+                    and _is_source(method.value, sources)
+                )
+            if read and path.relative_to(root).parts != ("results", "record.py"):
+                wrong.append(f"{path.relative_to(root)}:{node.lineno}")
+    return wrong
+
+
+def _is_source(node: ast.AST, names: set[str]) -> bool:
+    if isinstance(node, ast.Attribute):
+        return node.attr == "notes"
+    return isinstance(node, ast.Name) and node.id in names
+
+
+def _mentions(node: ast.AST, names: set[str]) -> bool:
+    return any(_is_source(part, names) for part in ast.walk(node))
+
+
+def test_no_code_reads_notes():
+    assert find_readers_of_notes() == []
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "good = 'slower' in record.notes",
+        "for note in record.notes:\n    print(note.startswith('slower'))",
+        "sides = [note.partition(':')[2] for note in record.notes]",
+        "better = [note for note in record.notes if note == 'faster']",
+    ],
+)
+def test_a_planted_reader_of_notes_is_detected(tmp_path, line):
+    (tmp_path / "x.py").write_text(line)
+    assert len(find_readers_of_notes(tmp_path)) == 1
+
+
+def test_no_module_defines_a_context_variable():
+    """Settings are explicit parameters; a context variable would be set as a side effect."""
+    for path in ROOT.rglob("*.py"):
+        names = {getattr(node, "attr", getattr(node, "id", "")) for node in ast.walk(ast.parse(path.read_text()))}
+        assert "ContextVar" not in names, path
