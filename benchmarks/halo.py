@@ -4,13 +4,15 @@
     python benchmarks/halo.py --only exchange    borders of four sizes: our transports, a plain copy, gloo
     python benchmarks/halo.py --only compute     a convolution with its exchange on 2 ranks, and unsplit on 2 threads
     python benchmarks/halo.py --only network     ResNet-50, forward and backward: time, and peak memory of a rank
-    python benchmarks/halo.py --only networks    public networks on 2 ranks and unsplit: time, peak memory, overhead
+    python benchmarks/halo.py --only networks    public networks on 2 ranks and unsplit: time, overhead per layer
+    python benchmarks/halo.py --only memory      the same networks on 1, 2 and 4 ranks: peak memory; limited memory
     python benchmarks/halo.py --only planner     predicted beside measured steps on 1, 2 and 4 ranks; published figures
     python benchmarks/halo.py --only zoo         public networks on split images: exactness (long; resumable)
     python benchmarks/halo.py --only wide        halos for 1, 2, 4, 8 convolutions, two hosts with 1 ms latency
     python benchmarks/halo.py --two-hosts        two network namespaces with a slow link: the hidden share
 
-Requires the extra `mpi`. Prints tables and writes benchmarks/results/halo.json with the environment. A part that is run
+--rounds, --network and --small limit the parts that have rounds, several networks or small sizes. Requires the extra
+`mpi`. Prints tables and writes benchmarks/results/halo.json with the environment. A part that is run
 alone replaces its own results.
 """
 
@@ -18,7 +20,7 @@ from __future__ import annotations
 
 from parts import log, make_parser, parse_arguments, run_modules
 
-PARTS = ("exchange", "compute", "network", "networks", "planner", "zoo", "wide", "two-hosts")
+PARTS = ("exchange", "compute", "network", "networks", "memory", "planner", "zoo", "wide", "two-hosts")
 
 
 def main() -> None:
@@ -26,7 +28,17 @@ def main() -> None:
     parser.add_argument(
         "--two-hosts", dest="only", action="append_const", const="two-hosts", help="the same as --only two-hosts"
     )
-    run_modules(parse_arguments(parser), PARTS, "halo", log)
+    parser.add_argument("--rounds", type=int, help="rounds of `networks` (default: 3), launches of `wide` (default: 3)")
+    parser.add_argument(
+        "--network",
+        action="append",
+        metavar="NAME",
+        help="part of the name of a network of `networks`, `memory`, `planner`, `zoo`; repeatable (default: all)",
+    )
+    parser.add_argument("--small", action="store_true", help="small sizes, to check that `networks`, … run")
+    args = parse_arguments(parser)
+    options = {"rounds": args.rounds or 3, "networks": tuple(args.network or ()), "small": args.small}
+    run_modules(args, PARTS, "halo", log, kept="networks", **options)
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import inspect
 import json
 import os
 import sys
@@ -43,43 +44,52 @@ def parse_arguments(parser: argparse.ArgumentParser) -> argparse.Namespace:
     return args
 
 
+Outcome = dict[str, Any] | Iterator[dict[str, Any]]
+
+
 def run_parts(
-    args: argparse.Namespace, parts: Sequence[str], run: Callable[[str], dict[str, Any]], *, kept: str | None = None
+    args: argparse.Namespace, parts: Sequence[str], run: Callable[[str], Outcome], *, kept: str | None = None
 ) -> None:
     """Run parts one after the other; each prints its `lines` and replaces its own results in the file.
 
+    A part that returns an iterator yields its results so far, which are stored at once, and last all its results.
     `kept` names a table in the results of a part: its entries that are not run this time are kept.
     """
     from tessera.measure.environment import describe_environment
 
     results = json.loads(args.o.read_text()) if args.o.exists() else {}
+    args.o.parent.mkdir(exist_ok=True)
     for part in args.only or parts:
-        before, began = os.getloadavg(), time.monotonic()
-        outcome = run(part)
-        when = datetime.now(UTC).isoformat(timespec="seconds")
-        about = {
-            "when": when,
-            "seconds": time.monotonic() - began,
-            "load before": before,
-            "environment": describe_environment(),
-        }
-        if kept and part in results:
-            stored = results[part]
-            old = {name: {"when": stored["when"]} | entry for name, entry in stored[kept].items()}
-            outcome[kept] = old | {name: entry | {"when": when} for name, entry in outcome[kept].items()}
-        results[part] = about | outcome
-        print(f"\n{part}\n" + "\n".join(outcome["lines"]), flush=True)
-        args.o.parent.mkdir(exist_ok=True)
-        args.o.write_text(json.dumps(results, indent=1) + "\n")
+        before, began, stored = os.getloadavg(), time.monotonic(), results.get(part, {})
+        outcomes = run(part)
+        for outcome in [outcomes] if isinstance(outcomes, dict) else outcomes:
+            when = datetime.now(UTC).isoformat(timespec="seconds")
+            about = {
+                "when": when,
+                "seconds": time.monotonic() - began,
+                "load before": before,
+                "environment": describe_environment(),
+            }
+            results[part] = about | outcome
+            if kept in stored and kept in outcome:
+                old = {name: {"when": stored["when"]} | entry for name, entry in stored[kept].items()}
+                results[part][kept] = old | {name: entry | {"when": when} for name, entry in outcome[kept].items()}
+            args.o.write_text(json.dumps(results, indent=1) + "\n")
+        print(f"\n{part}\n" + "\n".join(results[part]["lines"]), flush=True)
 
 
 def run_modules(
     args: argparse.Namespace, parts: Sequence[str], package: str, *given: Any, kept: str | None = None, **named: Any
 ) -> None:
-    """Run parts that are modules of a package: calls the `run` function of each with the given arguments."""
+    """Run parts that are modules of a package: calls the `run` function of each with the given arguments.
 
-    def run(part: str) -> dict[str, Any]:
-        outcome: dict[str, Any] = importlib.import_module(f"{package}.{part.replace('-', '_')}").run(*given, **named)
+    A named argument goes only to functions that have a parameter of that name.
+    """
+
+    def run(part: str) -> Outcome:
+        function = importlib.import_module(f"{package}.{part.replace('-', '_')}").run
+        known = inspect.signature(function).parameters
+        outcome: Outcome = function(*given, **{name: value for name, value in named.items() if name in known})
         return outcome
 
     run_parts(args, parts, run, kept=kept)

@@ -1,8 +1,8 @@
-"""Whole networks of public packages split over ranks, compared with the unsplit networks on the same cores.
+"""Whole networks of public packages split over two ranks, compared with the unsplit networks on the same cores.
 
-Two ranks of torchrun with one thread each against one process with two threads, launched in turns; peak memory of a
-rank; decoding an image in limited memory; and the overhead per layer for a small image. The packages are installed in
-the environment of the zoo (benchmarks/.zoo). Weights and images are random.
+Two ranks of torchrun with one thread each against one process with two threads, launched in turns; and the overhead per
+layer for a small image. The packages come from the environment of the zoo (see `zoo_run`). Weights and images are
+random.
 """
 
 from __future__ import annotations
@@ -10,9 +10,8 @@ from __future__ import annotations
 import json
 import statistics
 import subprocess
-import sys
-import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,40 +19,69 @@ from parts import limit_to_two_cores
 from zoo_run import make_worker_env, prepare_environment
 
 WORKER = Path(__file__).with_name("networks_worker.py")
-GIB, MIB = 1 << 30, 1 << 20
-TIME_LIMIT_SECONDS = 1800
-# network, size of the image in pixels, steps per launch, whether training is measured too
-CASES = [
-    ("AutoencoderKL decoder", 512, 2, False),
-    ("UNet2DModel", 512, 2, False),
-    ("MONAI 3-D UNet", 96, 8, True),
-    ("yolov8n", 640, 10, False),
-    ("yolov8s", 640, 8, False),
-    ("ResNet-50", 224, 15, True),
-    ("ResNet-50", 512, 8, True),
-]
-SMALL_CASES = [(name, max(32, size // 4), 3, train) for name, size, _, train in CASES if name != "yolov8s"]
-ROUNDS = 5
-MEMORY_RANKS = (1, 2, 4)
-LIMITED_SIZE, LIMIT_BYTES = 768, 5 * GIB // 2
+TIME_LIMIT_SECONDS = 900
 OVERHEAD_SIZE, OVERHEAD_STEPS = 64, 60
 
 
-def run(say: Callable[[str], None], *, small: bool = False) -> dict[str, Any]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """A network, an image size in pixels, and the number of measured steps per launch."""
+
+    network: str
+    size: int
+    steps: int
+    train: bool = False
+
+    @property
+    def title(self) -> str:
+        return f"{self.network} {self.size} {'training' if self.train else 'inference'}"
+
+
+# Networks of one launch, in which they run one after the other. A step of the first two takes about 15 s on two cores.
+LAUNCHES = [
+    [Case(network="AutoencoderKL decoder", size=512, steps=1)],
+    [Case(network="UNet2DModel", size=512, steps=1)],
+    [
+        Case(network="MONAI 3-D UNet", size=96, steps=3),
+        Case(network="MONAI 3-D UNet", size=96, steps=2, train=True),
+        Case(network="yolov8n", size=640, steps=8),
+        Case(network="yolov8s", size=640, steps=5),
+        Case(network="ResNet-50", size=224, steps=12),
+        Case(network="ResNet-50", size=224, steps=6, train=True),
+        Case(network="ResNet-50", size=512, steps=5),
+        Case(network="ResNet-50", size=512, steps=3, train=True),
+    ],
+]
+
+
+def list_launches(names: Sequence[str], small: bool) -> list[list[Case]]:
+    """Return the chosen networks by launch: whose title has one of the names, or all; small: a quarter of the size."""
+    launches = [[case for case in cases if not names or any(n in case.title for n in names)] for cases in LAUNCHES]
+    if small:
+        launches = [[replace(case, size=max(32, case.size // 4)) for case in cases] for cases in launches]
+    return [cases for cases in launches if cases]
+
+
+def run(
+    say: Callable[[str], None], *, rounds: int = 3, networks: Sequence[str] = (), small: bool = False
+) -> Iterator[dict[str, Any]]:
     python = prepare_environment(say)
-    cases, rounds = (SMALL_CASES, 2) if small else (CASES, ROUNDS)
+    rows: dict[str, dict[str, Any]] = {}
     with limit_to_two_cores():
-        times = _measure_times(python, cases, rounds, say)
-        memory = _measure_memory(python, cases, say)
-        size, limit = (256, GIB // 3) if small else (LIMITED_SIZE, LIMIT_BYTES)
-        limited = _decode_in_limited_memory(python, size, limit, say)
-        overhead = _measure_overhead(python, say)
-    results = {"times": times, "memory": memory, "limited": limited, "overhead": overhead}
-    return results | {"lines": [*_tabulate(results), *_describe_limited(limited, size, limit)]}
+        for cases in list_launches(networks, small):
+            rows |= {case.title: {"unsplit": [], "2 ranks": []} for case in cases}
+            for number in range(rounds):
+                for name, ranks in (("unsplit", 1), ("2 ranks", 2)):
+                    for case, seconds in zip(cases, _time_cases(python, ranks, cases), strict=True):
+                        rows[case.title][name].append(statistics.median(seconds))
+                        say(f"round {number + 1}, {case.title}, {name}: {rows[case.title][name][-1] * 1e3:.0f} ms")
+                yield {"networks": rows, "lines": list(_tabulate(rows))}
+        overhead = {} if networks else _measure_overhead(python, say)
+    yield {"networks": rows, "overhead": overhead, "lines": [*_tabulate(rows), *_describe_overhead(overhead)]}
 
 
-def _launch(python: Path, ranks: int, **task: Any) -> dict[str, Any]:
-    """Run a task on some ranks with one thread each, or on one rank with two threads; return what rank 0 prints."""
+def launch_worker(python: Path, ranks: int, **task: Any) -> Any:
+    """Run a task on some ranks with one thread each, or on one rank with two threads; return the result of rank 0."""
     threads = str(task.pop("threads", 2 if ranks == 1 else 1))
     command = [str(python)]
     if ranks > 1:
@@ -67,58 +95,16 @@ def _launch(python: Path, ranks: int, **task: Any) -> dict[str, Any]:
     )
     for line in process.stdout.splitlines():
         if line.startswith("result "):
-            result: dict[str, Any] = json.loads(line.removeprefix("result "))
-            return result
+            return json.loads(line.removeprefix("result "))
     return {"failed": (process.stderr.strip().splitlines() or [f"exit code {process.returncode}"])[-1]}
 
 
-def _measure_times(python: Path, cases: Any, rounds: int, say: Callable[[str], None]) -> list[dict[str, Any]]:
-    """Return the ratio of split to unsplit time per case and round: median of each launch, launches in turns."""
-    results = []
-    for name, size, steps, trains in cases:
-        for train in (False, True) if trains else (False,):
-            medians: dict[int, list[float]] = {1: [], 2: []}
-            for _ in range(rounds):
-                for ranks, values in medians.items():
-                    got = _launch(python, ranks, network=name, size=size, work="time", train=train, steps=steps)
-                    if "seconds" not in got:
-                        raise RuntimeError(f"{name} on {ranks} ranks: {got['failed']}")
-                    values.append(statistics.median(got["seconds"]))
-            ratios = sorted(split / whole for whole, split in zip(medians[1], medians[2], strict=True))
-            results.append({"network": name, "size": size, "train": train, "seconds": medians, "ratios": ratios})
-            say(f"{name} {size} {'training' if train else 'inference'}: {statistics.median(ratios):.3f}")
-    return results
-
-
-def _measure_memory(python: Path, cases: Any, say: Callable[[str], None]) -> list[dict[str, Any]]:
-    results = []
-    for name, size, _, trains in cases:
-        for train in (False, True) if trains else (False,):
-            peaks = {
-                ranks: _launch(python, ranks, network=name, size=size, work="memory", train=train)
-                for ranks in MEMORY_RANKS
-            }
-            results.append({"network": name, "size": size, "train": train, "peaks": peaks})
-            say(f"peak memory of {name} {size}: {[peak.get('peak_bytes', 0) // MIB for peak in peaks.values()]} MiB")
-    return results
-
-
-def _decode_in_limited_memory(python: Path, size: int, limit: int, say: Callable[[str], None]) -> dict[str, Any]:
-    """Decode an image without a limit, then with limited address space on 1, 2 and 4 ranks."""
-    results: dict[str, Any] = {}
-    with tempfile.TemporaryDirectory() as folder:
-        task: dict[str, Any] = {
-            "network": "AutoencoderKL decoder",
-            "size": size,
-            "work": "limit",
-            "train": False,
-            "file": f"{folder}/image.pt",
-        }
-        _launch(python, 1, limit_bytes=0, **task)
-        for ranks in MEMORY_RANKS:
-            results[str(ranks)] = _launch(python, ranks, limit_bytes=limit, **task)
-            say(f"decoding in {limit / GIB:.2f} GiB on {ranks} rank(s): {results[str(ranks)]}")
-    return results
+def _time_cases(python: Path, ranks: int, cases: Sequence[Case]) -> list[list[float]]:
+    result = launch_worker(python, ranks, work="time", cases=[asdict(case) for case in cases])
+    if "failed" in result:
+        raise RuntimeError(f"{cases[0].title}, … on {ranks} ranks: {result['failed']}")
+    seconds: list[list[float]] = result["seconds"]
+    return seconds
 
 
 def _measure_overhead(python: Path, say: Callable[[str], None]) -> dict[str, Any]:
@@ -130,28 +116,26 @@ def _measure_overhead(python: Path, say: Callable[[str], None]) -> dict[str, Any
         "steps": OVERHEAD_STEPS,
         "threads": 1,
     }
-    results = {ranks: _launch(python, ranks, **task) for ranks in (1, 2)}
+    results = {ranks: launch_worker(python, ranks, **task) for ranks in (1, 2)}
     say(f"ResNet-50 at {OVERHEAD_SIZE}: {statistics.median(results[2]['seconds']) * 1e3:.1f} ms on 2 ranks")
     return {str(ranks): result for ranks, result in results.items()}
 
 
-def _tabulate(results: dict[str, Any]) -> Iterator[str]:
+def _tabulate(rows: dict[str, dict[str, Any]]) -> Iterator[str]:
     yield "time of a step: 2 ranks with 1 thread, divided by unsplit with 2 threads on the same cores"
-    for row in results["times"]:
-        whole, split = (statistics.median(row["seconds"][ranks]) * 1e3 for ranks in (1, 2))
-        ratios = row["ratios"]
-        yield (
-            f"  {_name(row):36} unsplit {whole:8.1f} ms, 2 ranks {split:8.1f} ms:"
-            f" {statistics.median(ratios):.3f} ({ratios[0]:.3f} to {ratios[-1]:.3f} in {len(ratios)} rounds)"
-        )
-    yield f"peak memory of a rank with the weights, in MiB{'':10} weights" + "".join(
-        f"{f'{ranks} rank(s)':>12}" for ranks in MEMORY_RANKS
-    )
-    for row in results["memory"]:
-        peaks = row["peaks"]
-        cells = "".join(f"{peaks[ranks].get('peak_bytes', 0) / MIB:12.0f}" for ranks in MEMORY_RANKS)
-        yield f"  {_name(row):52} {peaks[1].get('weight_bytes', 0) / MIB:8.0f}{cells}"
-    overhead = results["overhead"]
+    for title, row in rows.items():
+        ratios = sorted(split / whole for whole, split in zip(row["unsplit"], row["2 ranks"], strict=True))
+        if ratios:
+            yield (
+                f"  {title:36} unsplit {statistics.median(row['unsplit']) * 1e3:8.1f} ms, 2 ranks"
+                f" {statistics.median(row['2 ranks']) * 1e3:8.1f} ms: {statistics.median(ratios):.3f}"
+                f" ({ratios[0]:.3f} to {ratios[-1]:.3f} in {len(ratios)} rounds)"
+            )
+
+
+def _describe_overhead(overhead: dict[str, Any]) -> Iterator[str]:
+    if not overhead:
+        return
     whole, split = (overhead[ranks] for ranks in ("1", "2"))
     yield (
         f"overhead per layer: ResNet-50, inference of one {OVERHEAD_SIZE} x {OVERHEAD_SIZE} image; a rank's half alone"
@@ -162,27 +146,3 @@ def _tabulate(results: dict[str, Any]) -> Iterator[str]:
         alone, together = whole["modules"][kind], split["modules"][kind]
         extra = together - alone
         yield f"  {kind:24} {count:3} layers: {alone:6.0f} µs alone, {together:6.0f} µs split: {extra:+.0f} µs"
-
-
-def _name(row: dict[str, Any]) -> str:
-    return f"{row['network']} {row['size']} {'training' if row['train'] else 'inference'}"
-
-
-def _describe_limited(limited: dict[str, Any], size: int, limit: int) -> Iterator[str]:
-    yield (
-        f"AutoencoderKL decoder, {size} x {size} pixels,"
-        f" address space limited to {limit / GIB:.2f} GiB more per process"
-    )
-    for ranks, result in limited.items():
-        text = (
-            f"fails: {result['failed']}"
-            if "failed" in result
-            else f"{result['seconds'][0]:.1f} s, largest error {result['error']:.1e} of the largest value"
-        )
-        yield f"  {ranks} rank(s): {text}"
-
-
-if __name__ == "__main__":  # a quick try with small images: python -m halo.networks
-    from parts import log
-
-    print("\n".join(run(log, small="--small" in sys.argv)["lines"]))

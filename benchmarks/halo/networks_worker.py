@@ -1,7 +1,8 @@
 """Run one network, whole or split over the ranks of torchrun; rank 0 prints one line of JSON.
 
-Runs in the environment that `zoo.py` prepares. The argument is a task in JSON: `network`, `size` of the image, `work`
-("time", "memory", "limit" or "overhead"), `train`, `steps`, and for "limit" the bytes and the file of the output.
+Runs in the environment that `zoo_run` prepares. The argument is a task in JSON: `work` ("time", "memory", "limit" or
+"overhead") with `network`, `size` of the image, `train` and `steps`; for "time" a list `cases` of these; for "limit"
+the bytes and the file of the output.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from tessera.spatial import parallelize
 from tessera.spatial.tensor.boundary import join_parts
 
 IMAGE_MESHES, VOLUME_MESHES = {2: "2x1", 4: "2x2"}, {2: "2x1x1", 4: "2x2x1"}
+WARM_UP_SIZE = 64
 RANKS = int(os.environ.get("WORLD_SIZE", "1"))
 Step = Callable[[], Any]
 
@@ -125,15 +127,26 @@ def take_max(values: list[float]) -> list[float]:
 
 
 def time_steps(task: dict[str, Any]) -> dict[str, Any]:
-    """Return the seconds of steps after a warm-up: those of the slowest rank."""
-    step = make_step(task, *make_network(task["network"], task["size"]))
+    """Return for each case the seconds of its steps after a warm-up: those of the slowest rank.
+
+    The warm-up is two steps; for a case of a single step, a step of a small image, which loads all libraries.
+    """
+    return {"seconds": [time_case(case) for case in task["cases"]]}
+
+
+def time_case(case: dict[str, Any]) -> list[float]:
+    warmup = 2
+    if case["steps"] == 1:
+        make_step(case, *make_network(case["network"], WARM_UP_SIZE))()
+        warmup = 0
+    step = make_step(case, *make_network(case["network"], case["size"]))
     seconds = []
-    for _ in range(task["steps"] + 2):
+    for _ in range(case["steps"] + warmup):
         wait_for_ranks()
         began = time.perf_counter()
         step()
         seconds.append(time.perf_counter() - began)
-    return {"seconds": take_max(seconds)[2:]}
+    return take_max(seconds)[warmup:]
 
 
 def read_peak_bytes() -> int:
@@ -142,14 +155,12 @@ def read_peak_bytes() -> int:
 
 
 def measure_memory(task: dict[str, Any]) -> dict[str, Any]:
-    """Return the largest peak memory of a rank during two steps, without the interpreter, torch and the packages."""
+    """Return the largest peak memory of a rank during a step, without the interpreter, torch and the packages."""
     network, args = make_network(task["network"], task["size"])
     weights = sum(tensor.nbytes for tensor in (*network.parameters(), *network.buffers()))
     Path("/proc/self/clear_refs").write_text("5")  # the peak becomes the memory of now
     before = read_peak_bytes()
-    step = make_step(task, network, args)
-    step()
-    step()
+    make_step(task, network, args)()
     return {"peak_bytes": int(take_max([read_peak_bytes() - before + weights])[0]), "weight_bytes": weights}
 
 

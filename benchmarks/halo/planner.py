@@ -3,13 +3,11 @@
 The prediction uses the calibration of this host (`tessera doctor --calibrate`); nothing is fitted to the measurements.
 *error* is prediction / measurement - 1; *scaling* is the error after the predictions of a network are scaled so that
 its first row has none. A second table compares predictions for a described machine with figures that others published.
-TESSERA_PLANNER_QUICK=1 takes two networks and short measurements.
 """
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from math import prod
 from typing import Any
 
@@ -29,7 +27,7 @@ CASES = (  # network, image size, training
     ("unet", 256, False),
     ("unet", 128, True),
 )
-QUICK_CASES = (("resnet18", 64, True), ("resnet18", 64, False))
+SMALL_CASES = (("resnet18", 64, True), ("resnet18", 64, False))
 # Published by MPI4DL (its README and charts): 4 spatial parts and one GPU for the last layers, images/s.
 PUBLISHED_MACHINE = "a100-pcie-80gb"
 PUBLISHED_EXCHANGE = 0.334e-3  # seconds: 1024x1024, one channel, halo 3, four vertical parts
@@ -40,12 +38,15 @@ PUBLISHED_RATES = {  # (image size, batch): images/s by mesh
 }
 
 
-def run(say: Callable[[str], None]) -> dict[str, Any]:
+def run(say: Callable[[str], None], *, networks: Sequence[str] = (), small: bool = False) -> Iterator[dict[str, Any]]:
     """Measure all steps and predict the published ones; `lines` of the result are the tables."""
-    quick = bool(os.environ.get("TESSERA_PLANNER_QUICK"))
-    rows = [row for case in (QUICK_CASES if quick else CASES) for row in _compare_case(*case, quick, say)]
+    rows: list[dict[str, Any]] = []
+    for case in SMALL_CASES if small else CASES:
+        if not networks or any(name in case[0] for name in networks):
+            rows += _compare_case(*case, small, say)
+            yield {"rows": rows, "lines": _format_rows(rows)}
     published = _compare_published(say)
-    return {"rows": rows, "published": published, "lines": [*_format_rows(rows), "", *_format_published(published)]}
+    yield {"rows": rows, "published": published, "lines": [*_format_rows(rows), "", *_format_published(published)]}
 
 
 def _compare_case(

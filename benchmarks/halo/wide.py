@@ -27,10 +27,10 @@ LATENCY_SECONDS, BITS_PER_SECOND = 1e-3, 1e9
 LAYERS, CHANNELS, IMAGE_SIZE = 8, 8, 128
 DEPTHS = (1, 2, 4, 8, "auto")
 WAYS = ("forward", "forward and backward")
-LAUNCHES, ROUNDS, WARMUP_ROUNDS = 3, 30, 3
+ROUNDS, WARMUP_ROUNDS = 30, 3  # of each launch
 
 
-def run(say: Callable[[str], None]) -> dict[str, Any]:
+def run(say: Callable[[str], None], *, rounds: int = 3) -> dict[str, Any]:
     """Measure all depths; `lines` of the result is the table."""
     launches = []
     try:
@@ -38,7 +38,7 @@ def run(say: Callable[[str], None]) -> dict[str, Any]:
             trip = hosts.measure_round_trip()
             say(f"two hosts, {hosts.how}; round trip {trip * 1e6:.0f} microseconds")
             wire = {"delay": hosts.delay, "bits/s": hosts.rate, "round trip": trip, "how": hosts.how}
-            for number in range(LAUNCHES):
+            for number in range(rounds):
                 say(f"wide halos: launch {number + 1}")
                 ends = hosts.torchrun(["benchmarks.halo.wide", "--rank"], timeout=600)
                 if any(end.returncode for end in ends):

@@ -18,8 +18,8 @@ from zoo_run import ZooRun
 TIME_LIMIT_SECONDS = 400.0  # without a result
 
 
-def run(say: Callable[[str], None]) -> dict[str, Any]:
-    zoo = ZooRun("halo", Path(__file__).with_name("zoo_worker.py"), TIME_LIMIT_SECONDS, say)
+def run(say: Callable[[str], None], *, networks: Sequence[str] = ()) -> dict[str, Any]:
+    zoo = ZooRun("halo", Path(__file__).with_name("zoo_worker.py"), TIME_LIMIT_SECONDS, say, networks)
     results, missing = zoo.run()
     lines = list(_summarise(results)) + ([f"  not run, because the time was up: {len(missing)}"] if missing else [])
     return {"results": results, "not run": missing, "lines": lines}
