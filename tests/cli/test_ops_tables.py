@@ -8,7 +8,7 @@ import random
 
 import pytest
 
-from tessera.operators.tables import print_backends, print_fit, rank_records
+from tessera.operators.tables import print_fit, print_side_by_side, rank_records
 from tessera.report.record_tables import write_records_table
 from tessera.results.record import Metric, Record
 from tests.operators.synthetic import make_operator_record, make_operator_records
@@ -25,7 +25,7 @@ def test_top_cases_come_first_with_all_their_backends(capsys):
         for name, value in seconds.items()
         for backend, factor in (("torch", 1.0), ("numpy", 4.0))
     ]
-    print_backends(rank_records(records, "time", 2, "backend"), "time", "csv", None)
+    print_side_by_side(rank_records(records, "time", 2, "backend"), "time", "csv", None)
     rows = parse_rows(capsys.readouterr().out)
     assert [row["operator"] for row in rows] == sorted(seconds, key=lambda name: -seconds[name])[:2]
     assert {row["numpy gains"] for row in rows} == {"0.25x"}
@@ -35,7 +35,7 @@ def test_top_cases_come_first_with_all_their_backends(capsys):
 def test_a_refused_backend_is_kept_in_its_row(capsys):
     refused = Record(case=make_operator_record("add", seconds=1, backend="jax").case, status="refused", reason="no")
     records = [make_operator_record("add", seconds=1e-3, backend="torch"), refused]
-    print_backends(rank_records(records, "time", 5, "backend"), "time", "csv", None)
+    print_side_by_side(rank_records(records, "time", 5, "backend"), "time", "csv", None)
     (row,) = parse_rows(capsys.readouterr().out)
     assert (row["jax"], row["jax gains"]) == ("refused", "")
 

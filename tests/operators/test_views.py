@@ -10,7 +10,7 @@ from tessera.operators.bench import run_case
 from tessera.operators.cases import cases
 from tessera.operators.check import COPY_NOTE, VIEW_NOTE, get_output_kind, same_work
 from tessera.operators.section.backends import build_backends_section
-from tessera.operators.tables import print_backends
+from tessera.operators.tables import print_side_by_side
 from tessera.report.blocks import Plot, Table
 from tessera.results.record import Record
 
@@ -52,7 +52,7 @@ def test_copy_is_not_compared_with_a_view(capsys):
     assert same_work(view, other_view)
     assert not same_work(view, copy)
     assert (get_output_kind(view), get_output_kind(copy), get_output_kind(records[-1])) == ("view", "copy", "")
-    print_backends(records, "time", "csv", None)
+    print_side_by_side(records, "time", "csv", None)
     rows = {line.split(",")[0]: line.split(",") for line in capsys.readouterr().out.splitlines()}
     assert rows["transpose"][-1] == "copy"
     assert rows["transpose"][-2].endswith("x")

@@ -14,7 +14,7 @@ from tessera.ab.section import build_table as build_ab_table
 from tessera.cli.main import main
 from tessera.coregrid.tables import write_conv_records
 from tessera.inference.tables import write_inference_records
-from tessera.operators.tables import print_backends
+from tessera.operators.tables import print_side_by_side
 from tessera.phased.tables import write_phases
 from tessera.report.record_tables import print_records
 from tessera.report.tables import write_table
@@ -117,7 +117,7 @@ def test_tables_of_every_feature_show_old_records(path: Path, read: Read, capsys
     with Store(path, create=False) as store:
         run = store.get_run("latest")
     print_records(run, [record for name in RUNS for record in read(name)], "terminal", None)
-    print_backends(read("ops-1"), "time", "terminal", None)
+    print_side_by_side(read("ops-1"), "time", "terminal", None)
     for name in ("halo-validate", "halo-exchange", "halo-compute"):
         write_halo(read(name), "terminal", sys.stdout)
     write_conv_records(read("conv"), "terminal", sys.stdout)

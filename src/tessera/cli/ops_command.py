@@ -33,6 +33,7 @@ from tessera.cli.options import (
     parse_interpreter,
 )
 from tessera.errors import TesseraError, suggest_similar
+from tessera.launch.fresh import FreshProcess
 from tessera.launch.job import get_current_job
 from tessera.operators import backends, catalogue
 from tessera.operators.cases import (
@@ -45,7 +46,7 @@ from tessera.operators.cases import (
     SOURCE_SUITE,
     cases,
 )
-from tessera.operators.tables import print_backends, print_calls, print_fit, rank_records
+from tessera.operators.tables import get_axis_value, print_calls, print_fit, print_side_by_side, rank_records
 from tessera.report.blocks import Table
 from tessera.report.record_tables import print_records, write_records_table
 from tessera.results.record import Case, Record, compute_exit_code
@@ -164,6 +165,7 @@ examples:
   tessera ops --category pooling --quick      a category; --all for everything
   tessera ops conv2d --size all --fit         overhead of a call, and cost per byte or FLOP
   tessera ops softmax gelu --backend torch,compile,numpy      side by side, with speed-ups
+  tessera ops conv2d --device cpu,cuda:0      side by side; times by events of the device
   tessera ops add --input lhs=(1000,1) --input rhs=(1000,) --input dtype=float64
   tessera ops sort --skew sorted,constant --pass forward      unusual inputs
   tessera ops --from-model resnet50 --top 10  operators that take most of a network's time
@@ -229,11 +231,15 @@ def _print_table(args: argparse.Namespace, stored: Run, records: Sequence[Record
         print_calls(shown, records, args.metric, args.output_format, args.output)
     elif args.fit:
         print_fit(shown, args.output_format, args.output)
-    elif len({record.case.params.get("backend") for record in shown}) > 1:
-        print_backends(shown, args.metric, args.output_format, args.output)
+    elif axis := next((axis for axis in ("backend", "device") if _varies(shown, axis)), ""):
+        print_side_by_side(shown, args.metric, args.output_format, args.output, axis=axis)
     else:
         write = partial(write_records_table, metric=args.metric)
         print_records(stored, shown, args.output_format, args.output, write)
+
+
+def _varies(records: Sequence[Record], axis: str) -> bool:
+    return len({get_axis_value(record.case, axis) for record in records}) > 1
 
 
 def _select_ranked_records(args: argparse.Namespace, records: Sequence[Record]) -> Sequence[Record]:
@@ -288,9 +294,13 @@ def _make_plan(args: argparse.Namespace, source: str, values: dict[str, list[Any
 
 
 def _check_usable(source: str, selected: Sequence[Case]) -> None:
-    """Raise one error for a backend that is not installed, instead of a failure of every case."""
+    """Raise one error for a backend or a device that is missing, instead of a failure of every case."""
     for name in dict.fromkeys(str(case.params["backend"]) for case in selected):
         backends.check_usable(name)
+    devices = [str(case.params["device"]) for case in selected if "device" in case.params]
+    if devices:
+        with FreshProcess() as process:  # asking the driver must not initialise a device here: workers are forked
+            process.call("tessera.device:check_available", devices)
     if source == SOURCE_OPINFO:
         from tessera.operators.sources import opinfo_index
 

@@ -32,10 +32,14 @@ REPORTED_LIBRARIES = (
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "OMP_PROC_BIND", "KMP_AFFINITY")
 # Two records are comparable if these fields are equal. Library versions are excluded, because users compare versions.
 FINGERPRINT_FIELDS = ("cpu", "flags", "cores", "memory_gb", "kind", "governor", "allocator", "threads", "pinned_to")
+DEVICE_FIELD = "device"  # part of the fingerprint of records from an accelerator
 
 
-def describe_environment() -> dict[str, Any]:
-    """Describe this process's machine, libraries and settings as plain values, with a fingerprint."""
+def describe_environment(device: str = "") -> dict[str, Any]:
+    """Describe this process's machine, libraries and settings as plain values, with a fingerprint.
+
+    `device` names the accelerator that computed, and its model.
+    """
     info = _read_cpu_info()
     environment: dict[str, Any] = {
         "cpu": info.get("model name") or _format_arm_name(info) or platform.processor() or platform.machine(),
@@ -55,6 +59,8 @@ def describe_environment() -> dict[str, Any]:
         "thread_variables": {name: os.environ[name] for name in THREAD_VARIABLES if name in os.environ},
         "commit": _find_commit(),
     }
+    if device:
+        environment[DEVICE_FIELD] = device
     environment["fingerprint"] = compute_fingerprint(environment)
     return environment
 
@@ -73,9 +79,10 @@ def read_cpu_mhz() -> float | None:
 
 def compute_fingerprint(environment: Mapping[str, Any]) -> str:
     """Return a hash of twelve hexadecimal digits; environments with comparable times have equal hashes."""
-    return _hash_text(
-        json.dumps({name: environment.get(name) for name in FINGERPRINT_FIELDS}, sort_keys=True, default=str)
-    )
+    fields = {name: environment.get(name) for name in FINGERPRINT_FIELDS}
+    if DEVICE_FIELD in environment:
+        fields[DEVICE_FIELD] = environment[DEVICE_FIELD]
+    return _hash_text(json.dumps(fields, sort_keys=True, default=str))
 
 
 def compute_host_fingerprint(environment: Mapping[str, Any]) -> str:

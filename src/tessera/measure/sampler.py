@@ -29,6 +29,9 @@ MIN_SAMPLING_NS = 5_000_000  # minimum total duration of adaptive sampling
 MAX_WARMUP_BLOCK_NS = 2_000_000  # maximum duration of a block of warm-up samples, besides a fiftieth of the budget
 
 Fn = Callable[[], Any]
+# Runs the calls of one sample, given one item per call and the wall clock; returns two readings, whose difference is
+# the time of the sample and the second of which is the time of the wall clock now.
+CallTimer = Callable[[Iterable[None], Callable[[], int]], tuple[int, int]]
 
 
 @contextmanager
@@ -58,11 +61,10 @@ def _time_calls(iterations: Iterable[None], wall: Callable[[], int]) -> tuple[in
 class SampleSeries:
     """The samples of one callable during sampling: nanoseconds, context switches, page faults and steal time."""
 
-    def __init__(self, fn: Fn, clock: Clock, before: Fn | None = None) -> None:
+    def __init__(self, fn: Fn, clock: Clock, before: Fn | None = None, timer: CallTimer | None = None) -> None:
         self.clock, self.loops = clock, 1
         self._before = before
-        self._time_calls: Callable[[Iterable[None], Callable[[], int]], tuple[int, int]]
-        self._time_calls = FunctionType(_time_calls.__code__.replace(), {"fn": fn})
+        self._time_calls: CallTimer = timer or FunctionType(_time_calls.__code__.replace(), {"fn": fn})
         self.wall: list[int] = []
         self.cpu: list[int] = []
         self.switches: list[int] = []
@@ -160,17 +162,19 @@ def sample(
     clock: Clock = MACHINE_CLOCK,
     sync: Sync = SINGLE_RANK,
     before: Fn | None = None,
+    timer: CallTimer | None = None,
 ) -> Samples:
     """Time `fn` until the confidence interval of its median is narrow enough, or the budget is spent.
 
     `before` is called, untimed, before every single call: to empty caches, or to restore inputs that `fn` overwrites.
+    `timer`, if set, runs and times the calls instead of the host's clock (see `CallTimer`).
 
     With several ranks, every rank calls this function with its own `sync`. All ranks start each sample together and
     take the same number of samples; rank 0 decides when to stop.
     """
     settings = sampling or Sampling()
     adaptive = settings.iterations is None
-    series = SampleSeries(fn, clock, before)
+    series = SampleSeries(fn, clock, before, timer)
 
     def take() -> int:
         sync.barrier()

@@ -13,6 +13,7 @@ from tessera.measure.sampler import sample
 from tessera.measure.samples import Sampling
 from tessera.operators import backends, sources
 from tessera.operators.check import load_reference_names
+from tessera.operators.device_bench import build_synchronous, run_on_device
 from tessera.operators.metrics import compute_rates, measure_memory
 from tessera.operators.preparation import PreparedPass, build_request, prepare_operator, prepare_pass
 from tessera.results.metrics import make_time_metrics
@@ -34,6 +35,12 @@ def build_callable(case: Case, check: bool = True) -> Callable[[], Any]:
     """Build the callable that runs the pass of a case; `check` compares its output with the reference first."""
     if "fusion" in case.params:
         return _build_fused(case)
+    if "device" in case.params:
+        return build_synchronous(case, lambda case: _build_call(case, check))
+    return _build_call(case, check)
+
+
+def _build_call(case: Case, check: bool) -> Callable[[], Any]:
     if check:
         return prepare_operator(case)[1].call
     name = str(case.params["backend"])
@@ -61,6 +68,8 @@ def run_case(context: RunContext, case: Case, sampling: Sampling) -> Record:
         from tessera.operators.fusion import run_fused
 
         return run_fused(context.worker, case, sampling)
+    if "device" in case.params:
+        return run_on_device(context.worker, case, sampling)
     prepared = prepare_pass(case)
     memory = measure_memory(
         prepared.call, str(case.params["backend"])

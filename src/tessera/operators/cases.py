@@ -6,7 +6,9 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from tessera.axes import Axes, Axis, group_options
+from tessera.axes import Axes, Axis, group_options, parse_int
+from tessera.device import CPU, parse_device
+from tessera.device.timer import AUTO, InFlight
 from tessera.errors import TesseraError
 from tessera.operators.backends import BACKENDS, get_backend_entry
 from tessera.operators.catalogue import find_operators
@@ -21,8 +23,8 @@ FUSION_METHODS = ("compile", "library")
 # metrics of operator records
 METRIC_NAMES = (
     "time", "floor", "p25", "p90", "p99", "mad", "cpu_time", "page_faults", "disturbed", "gflops", "bandwidth", "work",
-    "roofline", "allocated", "peak_allocated", "peak_resident", "unfused", "kept", "gain", "gain_low", "gain_high",
-    "allocator_share",
+    "roofline", "launch_overhead", "allocated", "peak_allocated", "peak_resident", "unfused", "kept", "gain",
+    "gain_low", "gain_high", "allocator_share",
 )  # fmt: skip
 # sources of cases
 SOURCE_CATALOGUE, SOURCE_OPINFO, SOURCE_MODEL, SOURCE_SUITE = (
@@ -33,6 +35,18 @@ SOURCE_CATALOGUE, SOURCE_OPINFO, SOURCE_MODEL, SOURCE_SUITE = (
 )
 ALL_SIZES = "all"  # value of the axis `size` that selects every size of the source
 GROUP_INPUTS = "backend and inputs"
+
+
+def parse_in_flight(text: str) -> InFlight:
+    """Parse a number of calls in flight, or `auto`."""
+    return AUTO if text == AUTO else parse_int(text)
+
+
+def check_in_flight(value: InFlight) -> None:
+    """Raise an error for a value that is neither `auto` nor a positive number."""
+    if value != AUTO and not (isinstance(value, int) and not isinstance(value, bool) and value >= 1):
+        raise TesseraError("--in-flight", got=value, allowed="auto, or 1 or more")
+
 
 _declare_axis = partial(Axis, several=True)
 AXES = Axes(
@@ -84,6 +98,25 @@ AXES = Axes(
             help="state of the processor's caches before a call",
         ),
         _declare_axis(
+            name="device",
+            parse=parse_device,
+            check=parse_device,
+            default=CPU,
+            in_key="unless_default",
+            applies_to=(SOURCE_CATALOGUE,),
+            help="devices that compute: cpu, or torch's accelerator (cuda:0, xpu, mps, …), on torch and compile",
+        ),
+        _declare_axis(
+            name="in_flight",
+            parse=parse_in_flight,
+            check=check_in_flight,
+            default=AUTO,
+            in_key="unless_default",
+            metavar="N,…",
+            applies_to=(SOURCE_CATALOGUE,),
+            help="calls launched between two marks of an accelerator; 1 times each call alone, on an idle device",
+        ),
+        _declare_axis(
             name="fusion",
             choices=FUSION_METHODS,
             default=FUSION_METHODS,
@@ -123,7 +156,13 @@ def cases(
     changes = {}
     if inputs:
         changes["inputs"] = {name: list(v) if isinstance(v, tuple) else v for name, v in inputs.items()}
-    expanded = [params | changes | {"seed": seed} for params in AXES.without("fusion").expand(chosen)]
+    chosen["device"] = list(dict.fromkeys(map(parse_device, chosen["device"])))
+    _check_devices(chosen)
+    expanded = [
+        params | changes | {"seed": seed}
+        for params in AXES.without("fusion").expand(chosen)
+        if params["device"] == CPU or get_backend_entry(params["backend"]).uses_devices
+    ]
     selected = []
     for operator in find_operators(names, category):
         for size in chosen["size"]:
@@ -131,10 +170,27 @@ def cases(
         allowed = {backend: _select_passes(operator, backend, chosen["pass"]) for backend in chosen["backend"]}
         for params in expanded:
             if params["pass"] in allowed[params["backend"]]:
-                for fused in _select_fusions(operator, chosen["backend"], params["pass"], fusion):
+                choices = fusion if params["device"] == CPU else ()
+                for fused in _select_fusions(operator, chosen["backend"], params["pass"], choices):
                     full = {**AXES.omit_defaults(params), **fused}
+                    if params["device"] == CPU:
+                        full.pop("in_flight", None)
                     selected.append(Case(feature="ops", name=operator.name, params=full))
-    return selected
+    return list({case.key: case for case in selected}.values())
+
+
+def _check_devices(chosen: Mapping[str, Sequence[Any]]) -> None:
+    """Raise an error for values of `device`, `in_flight`, `backend` and `cache` that exclude each other."""
+    accelerators = [name for name in chosen["device"] if name != CPU]
+    if not accelerators and list(chosen["in_flight"]) != [AUTO]:
+        raise TesseraError("--in-flight requires an accelerator", got=",".join(chosen["device"]), do="add --device")
+    if CPU not in chosen["device"]:
+        for backend in chosen["backend"]:
+            if not get_backend_entry(backend).uses_devices:
+                able = [name for name, entry in BACKENDS.items() if entry.uses_devices]
+                raise TesseraError(f"--device {accelerators[0]} requires another backend", got=backend, allowed=able)
+    if "cold" in chosen["cache"] and any(number not in (AUTO, 1) for number in chosen["in_flight"]):
+        raise TesseraError("--in-flight above 1 requires --cache hot", got=chosen["in_flight"])
 
 
 def _select_passes(operator: Operator, backend: str, passes: Sequence[str]) -> Sequence[str]:

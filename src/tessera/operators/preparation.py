@@ -104,6 +104,7 @@ def build_request(case: Case) -> OperatorRequest:
         dtype=dtype,
         pass_name=pass_name,
         seed=seed,
+        device=str(case.params.get("device", "cpu")),
     )
 
 

@@ -28,6 +28,8 @@ def refusing_errors(what: str, got: object = None) -> Iterator[None]:
     except TesseraError:
         raise
     except Exception as error:
+        if type(error).__name__ == "OutOfMemoryError":  # torch's error for the memory of an accelerator
+            raise Refused(f"{what}: {get_first_line(error)}", got=got) from None
         if isinstance(error, MemoryError) or any(words in str(error).lower() for words in OUT_OF_MEMORY_MESSAGES):
             what = f"{what}: it takes more memory than the {free / 2**30:.1f} GiB that are free"
         raise Refused(f"{what}: {get_first_line(error)}", got=got) from None

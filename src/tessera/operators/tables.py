@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from tessera.device import CPU
 from tessera.operators.check import get_output_kind, same_work
 from tessera.report.blocks import Column
 from tessera.report.cells import make_metric_cell
@@ -39,15 +40,17 @@ def _multiply_by_calls(record: Record, metric: str) -> float:
     return record.metrics[metric].value * calls
 
 
-def print_backends(records: Sequence[Record], metric: str, output_format: OutputFormat, output: str | None) -> None:
-    """Print one line per case, with a column per backend and the speed-up of each backend over the first."""
-    names = list(dict.fromkeys(str(record.case.params["backend"]) for record in records))
+def print_side_by_side(
+    records: Sequence[Record], metric: str, output_format: OutputFormat, output: str | None, *, axis: str = "backend"
+) -> None:
+    """Print one line per case, with a column per backend (or device) and the speed-up of each over the first."""
+    names = list(dict.fromkeys(get_axis_value(record.case, axis) for record in records))
     rows: dict[str, dict[str, Record]] = {}
     cases: dict[str, Case] = {}
     for record in records:
-        case = record.case.without("backend")
+        case = record.case.without(axis)
         cases[case.key] = case
-        rows.setdefault(case.key, {})[str(record.case.params["backend"])] = record
+        rows.setdefault(case.key, {})[get_axis_value(record.case, axis)] = record
     varying, fixed = split_params(list(cases.values()))
     columns = [
         Column("operator"),
@@ -67,6 +70,11 @@ def print_backends(records: Sequence[Record], metric: str, output_format: Output
     title = ", ".join([metric, *(f"{name} {value}" for name, value in fixed.items())])
     with open_output(output) as stream:
         write_rows(columns, table, output_format, stream, title)
+
+
+def get_axis_value(case: Case, axis: str) -> str:
+    """Return the backend or the device of a case; cases without a device ran on the CPU."""
+    return str(case.params.get(axis, CPU if axis == "device" else ""))
 
 
 def _format_cell(record: Record | None, metric: str) -> str:

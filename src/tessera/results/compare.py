@@ -220,10 +220,12 @@ def compute_geometric_mean(figures: tuple[float, ...]) -> float:
 
 def _describe_settings(a: Mapping[str, Any], b: Mapping[str, Any]) -> str:
     """Describe the differences between two environments that make their records incomparable."""
-    from tessera.measure.environment import FINGERPRINT_FIELDS
+    from tessera.measure.environment import DEVICE_FIELD, FINGERPRINT_FIELDS
 
     changes = [
-        f"{name} {a.get(name)} in A, {b.get(name)} in B" for name in FINGERPRINT_FIELDS if a.get(name) != b.get(name)
+        f"{name} {a.get(name)} in A, {b.get(name)} in B"
+        for name in (DEVICE_FIELD, *FINGERPRINT_FIELDS)
+        if a.get(name) != b.get(name)
     ]
     named = f"fingerprint {a.get('fingerprint', 'none')} in A, {b.get('fingerprint', 'none')} in B"
     return "; ".join(changes) or named

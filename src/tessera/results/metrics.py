@@ -118,6 +118,7 @@ _METRIC_SPECS: tuple[MetricSpec, ...] = (
     *_declare_metrics("peak_allocated peak_resident", "B", "lower"),
     MetricSpec("work", "FLOP", additive=True),  # or in bytes, if a call moves more bytes than it computes FLOPs
     MetricSpec("roofline", "", "higher", format="percent"),
+    MetricSpec("launch_overhead", "s", "lower", additive=True),  # host time per call on an accelerator
     *_declare_metrics("unfused kept", "s", "lower"),
     MetricSpec("gain", "", "higher"),
     *_declare_metrics("gain_low gain_high"),

@@ -25,7 +25,8 @@ class BackendEntry:
     interpreter, with the packages pinned in `data/NAME.txt`.
 
     Traits: `differentiates` is true if the backend has backward passes, `compiles` if torch.compile compiles the
-    operator first, `measures_fusion` if fused operators are compared with their unfused steps on this backend.
+    operator first, `measures_fusion` if fused operators are compared with their unfused steps on this backend,
+    `uses_devices` if the backend computes on torch's accelerators.
     """
 
     title: str
@@ -39,6 +40,7 @@ class BackendEntry:
     differentiates: bool = True
     compiles: bool = False
     measures_fusion: bool = False
+    uses_devices: bool = False
 
 
 BACKENDS = {
@@ -49,6 +51,7 @@ BACKENDS = {
         expressions="tessera.operators.catalogue:list_torch_expressions",
         package="torch",
         measures_fusion=True,
+        uses_devices=True,
     ),
     "compile": BackendEntry(
         title="torch.compile",
@@ -57,6 +60,7 @@ BACKENDS = {
         expressions="tessera.operators.catalogue:list_torch_expressions",
         package="torch",
         compiles=True,
+        uses_devices=True,
     ),
     "jax": BackendEntry(
         title="JAX",

@@ -24,6 +24,7 @@ class OperatorRequest:
     dtype: str
     pass_name: str
     seed: int
+    device: str = "cpu"
 
     @property
     def differentiated(self) -> tuple[str, ...]:

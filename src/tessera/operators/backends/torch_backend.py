@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from tessera.errors import Refused
 from tessera.operators.arrays import Array
 from tessera.operators.backends.backend import OperatorRequest, PreparedOperator, draw_output_gradients
 from tessera.operators.expression import bind_expression
@@ -31,14 +32,17 @@ class TorchBackend:
 
 
 def to_tensors(request: OperatorRequest) -> dict[str, torch.Tensor]:
-    """Convert the inputs to tensors with the strides of the arrays; differentiated inputs require a gradient."""
+    """Convert the inputs to tensors on the device, with the strides of the arrays.
+
+    Differentiated inputs require a gradient.
+    """
     differentiated = request.differentiated
     tensors = {}
     for name, array in request.arrays.items():
         tensor = torch.from_numpy(array)
         if request.inputs[name].kind == "float":
             tensor = _cast_keeping_strides(tensor, getattr(torch, request.dtype))
-        tensors[name] = tensor.requires_grad_(name in differentiated)
+        tensors[name] = _move(tensor, request.device).requires_grad_(name in differentiated)
     return tensors
 
 
@@ -49,12 +53,27 @@ def _cast_keeping_strides(tensor: torch.Tensor, dtype: torch.dtype) -> torch.Ten
     return torch.empty_strided(tensor.shape, tensor.stride(), dtype=dtype).copy_(tensor)
 
 
+def _move(tensor: torch.Tensor, device: str) -> torch.Tensor:
+    """Copy a tensor to a device and keep its strides."""
+    if tensor.device == torch.device(device):
+        return tensor
+    return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=device).copy_(tensor)
+
+
+def _check_device(leaves: Iterable[Any], request: OperatorRequest) -> None:
+    """Raise `Refused` if a result is not on the requested device, as for operators without a tensor as input."""
+    for leaf in leaves:
+        if torch.is_tensor(leaf) and leaf.device != torch.device(request.device):
+            raise Refused(f"{request.operator.name} computes its result on {leaf.device}", got=request.device)
+
+
 def prepare_passes(
     request: OperatorRequest, tensors: Mapping[str, torch.Tensor], forward: Callable[[], Any]
 ) -> PreparedOperator:
     """Prepare the requested pass of a callable `forward`; a backward pass starts from fixed output gradients."""
     result = forward()
     leaves = flatten_leaves(result)
+    _check_device(leaves, request)
     outputs = tuple(to_array(leaf) for leaf in leaves)
     views = share_memory(leaves, tensors.values())
     if request.pass_name == "forward":
@@ -64,7 +83,7 @@ def prepare_passes(
     drawn = draw_output_gradients(outputs)
     floats = [leaf for leaf in leaves if torch.is_tensor(leaf) and (leaf.is_floating_point() or leaf.is_complex())]
     roots = [number for number, leaf in enumerate(floats) if leaf.requires_grad]
-    weights = [torch.from_numpy(drawn[number]).to(floats[number].dtype) for number in roots]
+    weights = [torch.from_numpy(drawn[number]).to(floats[number].dtype).to(request.device) for number in roots]
     ends = [floats[number] for number in roots]
 
     def run_backward() -> Any:

@@ -72,6 +72,8 @@ PROGRAM_WRITERS: dict[str, Callable[[Case, int], ProgramText]] = {
 def write_program(record: Record) -> str:
     """Return a Python program that repeats the case of a record."""
     case, environment = record.case, record.environment
+    if "device" in case.params:
+        raise TesseraError("programs are written for the CPU only", got=f"device={case.params['device']}")
     threads, libraries = int(environment.get("threads", 1)), environment.get("libraries", {})
     text = _find_writer(case)(case, threads)
     if case.params.get("cache") == "cold":

@@ -1,0 +1,109 @@
+"""Measure one operator on an accelerator: times by marks on the device, launch overhead, memory of its allocator."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from typing import Any
+
+from tessera.device import ComputeDevice, open_device
+from tessera.device.timer import AUTO, DeviceTimer, InFlight
+from tessera.errors import Refused, get_first_line
+from tessera.launch.worker import Worker
+from tessera.measure.environment import describe_environment
+from tessera.measure.sampler import sample
+from tessera.measure.samples import Sampling
+from tessera.operators.metrics import Metrics, compute_rates
+from tessera.operators.preparation import PreparedPass, prepare_pass
+from tessera.results.metrics import make_metrics, make_time_metrics
+from tessera.results.record import Case, Record
+
+LAUNCH_BOUND_NOTE = "launch-bound: the host takes as long to launch a call as the device to run it"
+
+
+def open_case_device(case: Case) -> ComputeDevice:
+    """Open the device of a case; raise `Refused` if it lacks the dtype of the case."""
+    import torch
+
+    device = open_device(str(case.params["device"]))
+    if not device.supports_dtype(getattr(torch, str(case.params["dtype"]))):
+        raise Refused(f"{device.name} does not support the dtype", got=case.params["dtype"])
+    return device
+
+
+def build_synchronous(case: Case, build: Callable[[Case], Callable[[], Any]]) -> Callable[[], Any]:
+    """Build a callable of a case that returns when the device has completed its work."""
+    device = open_case_device(case)
+    call = build(case)
+
+    def run() -> Any:
+        result = call()
+        device.synchronize()
+        return result
+
+    return run
+
+
+def run_on_device(worker: Worker, case: Case, sampling: Sampling) -> Record:
+    """Measure time, launch overhead, memory and rates of one operator on an accelerator."""
+    device = open_case_device(case)
+    with refusing_full_memory(case):
+        prepared = prepare_pass(case)
+        memory = measure_device_memory(prepared.call, device)
+        before = _build_before_hook(prepared, case, device)
+        in_flight: InFlight = case.params.get("in_flight", AUTO)
+        timer = DeviceTimer(device, prepared.call, in_flight=in_flight, has_work_before=before is not None)
+        samples = sample(prepared.call, sampling, sync=worker.sync, before=before, timer=timer)
+    description = device.describe()
+    environment = describe_environment(device=f"{description.name} {description.model}")
+    times = make_time_metrics(samples)
+    seconds, count = times["time"].value, len(samples.values)
+    # no prediction: the rates of the calibrated host are not the rates of the device
+    rates, _ = compute_rates(prepared.flops, prepared.moved, seconds, dtype=prepared.dtype, environment=None)
+    launch = make_metrics({"launch_overhead": timer.compute_launch_seconds(count)})
+    bound = timer.is_launch_bound(seconds, count)
+    return Record(
+        case=case,
+        version=prepared.version,
+        launches=(samples,),
+        metrics=times | launch | memory | rates,
+        environment=environment,
+        details={"device": asdict(description)} | ({"output": prepared.output} if prepared.output else {}),
+        notes=(*prepared.notes, LAUNCH_BOUND_NOTE) if bound else prepared.notes,
+    )
+
+
+@contextmanager
+def refusing_full_memory(case: Case) -> Iterator[None]:
+    """Context manager that raises `Refused` if the memory of the device is full."""
+    import torch
+
+    try:
+        yield
+    except torch.OutOfMemoryError as error:
+        raise Refused(
+            f"{case.name} does not fit into the memory of {case.params['device']}: {get_first_line(error)}"
+        ) from None
+
+
+def measure_device_memory(call: Callable[[], Any], device: ComputeDevice) -> Metrics:
+    """Measure the device memory that one call occupies at most, including its result."""
+    device.synchronize()
+    before = device.read_memory()
+    if before is None:
+        return {}
+    device.reset_peak_memory()
+    result = call()
+    device.synchronize()
+    after = device.read_memory()
+    del result
+    assert after is not None
+    return make_metrics({"peak_allocated": after.peak - before.current})
+
+
+def _build_before_hook(prepared: PreparedPass, case: Case, device: ComputeDevice) -> Callable[[], Any] | None:
+    """Return the untimed work before each sample: restore overwritten inputs, flush the device's cache if cold."""
+    flush = device.flush_cache if case.params.get("cache") == "cold" else None
+    steps = [step for step in (prepared.before, flush) if step]
+    return (lambda: [step() for step in steps]) if steps else None
