@@ -1,7 +1,8 @@
-"""Compile the Python expressions by which the catalogue and the backends define operators."""
+"""The Python expressions by which the catalogue and the backends define operators: compiling and translating."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -26,3 +27,12 @@ def compile_expression(expression: str, arguments: Sequence[str], names: Mapping
     code = compile(f"lambda {', '.join(arguments)}: ({expression})", f"<{expression}>", "eval")
     compiled: Callable[..., Any] = eval(code, dict(names))
     return compiled
+
+
+def replace_modules(expression: str, modules: Mapping[str, str]) -> str:
+    """Replace the names of modules in an expression.
+
+    >>> replace_modules("np.sum(np.abs(snp.x))", {"np": "jnp"})
+    'jnp.sum(jnp.abs(snp.x))'
+    """
+    return re.sub(rf"\b({'|'.join(modules)})\.", lambda match: f"{modules[match[1]]}.", expression)

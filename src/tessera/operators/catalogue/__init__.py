@@ -6,7 +6,7 @@ import fnmatch
 import os
 import re
 import runpy
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from tessera.errors import TesseraError, suggest_similar
 from tessera.launch.fresh import load_object
@@ -125,3 +125,17 @@ def list_numpy_expressions() -> Mapping[str, str]:
     """Return the reference expressions that use only NumPy, by operator name."""
     others = re.compile(r"\b(ref|special|scipy)\.")
     return {name: op.reference for name, op in OPERATORS.items() if not others.search(op.reference)}
+
+
+def share_expressions(own: Mapping[str, str], excluded: Collection[str] = ()) -> dict[str, str]:
+    """Complete a backend's expressions: operators with the same torch expression share the expression of the first.
+
+    For example, `sort_cols` has the expression of `sort`. `excluded` are operators that the backend cannot run.
+    Variants with a channels-last layout are left out, because frameworks other than torch choose the layout.
+    """
+    first = {operator.torch: name for name, operator in reversed(OPERATORS.items())}
+    return dict(own) | {
+        name: own[first[operator.torch]]
+        for name, operator in OPERATORS.items()
+        if first[operator.torch] in own and name not in (*own, *excluded) and not name.endswith("_channels_last")
+    }

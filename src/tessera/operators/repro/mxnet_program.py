@@ -33,7 +33,7 @@ def call():
 BACKWARD_TEMPLATE = '''\
 inputs = [{given}]
 for one in inputs:
-    one.attach_grad("write_mxnet")
+    one.attach_grad("write")
 
 
 def recorded():

@@ -8,11 +8,10 @@ from typing import Any
 
 from tessera.operators.check import OUTPUT_NOTES, get_output_kind, same_work
 from tessera.operators.section.categories import MAIN_BACKEND
-from tessera.operators.section.plots import format_times, make_even_line, make_ratio_axis
+from tessera.operators.section.plots import format_times, make_dots, make_ratio_layout
 from tessera.report.blocks import Block, Cell, Column, Heading, Plot, Row, Section, Table
 from tessera.report.cells import EMPTY_CELL, make_count_cell, make_value_cell
 from tessera.report.naming import name_cases
-from tessera.report.plots import make_row_layout
 from tessera.results.record import Case, Record
 
 MAX_PLOT_ROWS = 20
@@ -113,22 +112,17 @@ def _build_plot(ratios: Mapping[str, Mapping[str, float]], cases: Mapping[str, C
     ranked = sorted(middles, key=lambda name: -max(abs(math.log(ratio)) for ratio in middles[name].values()))
     rows = sorted(ranked[:MAX_PLOT_ROWS], key=lambda name: min(middles[name].values()))
     traces: list[dict[str, Any]] = [
-        {
-            "type": "scatter",
-            "mode": "markers",
-            "name": backend,
-            "x": [middles[name][backend] for name in rows if backend in middles[name]],
-            "y": [name for name in rows if backend in middles[name]],
-            "text": [f"{backend}, {len(by_name[name][backend])} cases" for name in rows if backend in middles[name]],
-            "hovertemplate": "%{y}, %{text}: %{x:.2f} times " + "as long<extra></extra>",
-            "marker": {"size": 10, "color": f"var(--series-{place % 6 + 1})", "opacity": 0.85},
-        }
+        make_dots(
+            backend,
+            [middles[name][backend] for name in rows if backend in middles[name]],
+            [name for name in rows if backend in middles[name]],
+            "%{y}, %{text}: %{x:.2f} times as long",
+            text=[f"{backend}, {len(by_name[name][backend])} cases" for name in rows if backend in middles[name]],
+            marker={"size": 10, "color": f"var(--series-{place % 6 + 1})", "opacity": 0.85},
+        )
         for place, backend in enumerate(ratios)
     ]
-    layout = make_row_layout(rows, 1, legend=True)
-    layout["scattermode"] = "overlay"
-    layout["xaxis"] = make_ratio_axis(ratio for name in rows for ratio in middles[name].values())
-    layout["shapes"] = [make_even_line()]
+    layout = make_ratio_layout(rows, [ratio for name in rows for ratio in middles[name].values()])
     selection = "" if len(rows) == len(ranked) else f" Shown are the {len(rows)} that differ most of {len(ranked):,}."
     words = f"Time relative to {base}, over all sizes, passes and dtypes of an operator; left is faster.{selection}"
     return Plot({"data": traces, "layout": layout}, words)

@@ -7,6 +7,7 @@ from typing import Any
 
 from tessera.measure.statistics import summarize
 from tessera.operators.catalogue import OPERATORS, group_by_category
+from tessera.operators.section.plots import make_even_line
 from tessera.report.blocks import Block, Cell, Column, Heading, Plot, Row, Section, Table, Text
 from tessera.report.cells import EMPTY_CELL, format_case_label, make_count_cell, make_share_cell, make_value_cell
 from tessera.report.plots import make_error_bars, make_row_layout
@@ -87,14 +88,13 @@ def _build_plot(groups: dict[str, dict[str, list[Record]]]) -> Plot | None:
         return None
     layout = make_row_layout(list(rows), len(traces), legend=len(traces) > 1)
     layout["xaxis"] = {"side": "top", "tickformat": ".0%", "rangemode": "tozero"}
-    line = {"color": "var(--muted)", "width": 1, "dash": "dot"}
-    layout["shapes"] = [{"type": "line", "x0": 1, "x1": 1, "yref": "paper", "y0": 0, "y1": 1, "line": line}]
+    layout["shapes"] = [make_even_line()]
     caption = "Share of the roofline: median of each category, with its quartiles."
     return Plot({"data": traces, "layout": layout}, caption)
 
 
 def _list_shares(records: Sequence[Record]) -> list[float]:
-    return [record.metrics["roofline"].value for record in records if "roofline" in record.metrics]
+    return [_get_roofline(record) for record in records if "roofline" in record.metrics]
 
 
 def _build_table(groups: dict[str, list[Record]]) -> Table:

@@ -6,11 +6,11 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from tessera.operators.section.plots import format_times, make_even_line, make_ratio_axis
+from tessera.operators.section.plots import format_times, make_dots, make_ratio_layout
 from tessera.report.blocks import Cell, Column, Heading, Plot, Row, Section, Table, Tone
 from tessera.report.cells import EMPTY_CELL, make_share_cell, make_value_cell
 from tessera.report.naming import CaseNames, name_cases
-from tessera.report.plots import make_error_bars, make_row_layout
+from tessera.report.plots import make_error_bars
 from tessera.results.record import Metric, Record
 
 MAX_PLOT_ROWS = 20
@@ -47,30 +47,23 @@ def _build_plot(records: Sequence[Record], names: CaseNames, of: int) -> Plot:
     gain = [_get_value(record, "gain") for record in records]
     bounds = [_get_bounds(record) for record in records]
     traces: list[dict[str, Any]] = [
-        {
-            "type": "scatter",
-            "mode": "markers",
-            "name": "preallocated buffers",
-            "x": kept,
-            "y": rows,
-            "hovertemplate": "%{y}: %{x:.2f}x with preallocated buffers<extra></extra>",
-            "marker": {"size": 9, "symbol": "circle-open", "line": {"width": 2}, "color": "var(--muted)"},
-        },
-        {
-            "type": "scatter",
-            "mode": "markers",
-            "name": "fused",
-            "x": gain,
-            "y": rows,
-            "hovertemplate": "%{y}: %{x:.2f}x fused<extra></extra>",
-            "marker": {"size": 10, "color": "var(--series-1)"},
-            "error_x": make_error_bars([(low, value, high) for (low, high), value in zip(bounds, gain, strict=True)]),
-        },
+        make_dots(
+            "preallocated buffers",
+            kept,
+            rows,
+            "%{y}: %{x:.2f}x with preallocated buffers",
+            marker={"size": 9, "symbol": "circle-open", "line": {"width": 2}, "color": "var(--muted)"},
+        ),
+        make_dots(
+            "fused",
+            gain,
+            rows,
+            "%{y}: %{x:.2f}x fused",
+            marker={"size": 10, "color": "var(--series-1)"},
+            error_x=make_error_bars([(low, value, high) for (low, high), value in zip(bounds, gain, strict=True)]),
+        ),
     ]
-    layout = make_row_layout(rows, 1, legend=True)
-    layout["scattermode"] = "overlay"
-    layout["xaxis"] = make_ratio_axis([*kept, *gain])
-    layout["shapes"] = [make_even_line()]
+    layout = make_ratio_layout(rows, [*kept, *gain])
     selection = "" if len(records) == of else f" Shown are the {len(records)} greatest gains of {of:,}."
     return Plot({"data": traces, "layout": layout}, f"Speed-up over separate calls; right is faster.{selection}")
 

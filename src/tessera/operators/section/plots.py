@@ -63,9 +63,7 @@ def build_launch_plot(runs: Sequence[RunView], varying: Sequence[str]) -> Plot |
             y.extend([format_row_name(record, varying)] * len(lows))
         names.update(dict.fromkeys(y))
         marker = {"color": f"var(--series-{number % 6 + 1})", "size": 8, "opacity": 0.75}
-        hover = "%{x:+.2f} % from the median launch<extra></extra>"
-        trace = {"type": "scatter", "mode": "markers", "name": run.name, "x": x, "y": y, "marker": marker}
-        traces.append(trace | {"hovertemplate": hover})
+        traces.append(make_dots(run.name, x, y, "%{x:+.2f} % from the median launch", marker=marker))
     if not names:
         return None
     layout = make_row_layout(list(names), 1, legend=len(traces) > 1)
@@ -101,6 +99,18 @@ def make_ratio_axis(values: Iterable[float]) -> dict[str, Any]:
         "tickvals": shown,
         "ticktext": [format_times(t, "g") for t in shown],
     }
+
+
+def make_dots(name: str, x: Sequence[Any], y: Sequence[Any], hover: str, **rest: Any) -> dict[str, Any]:
+    """Make a trace of dots; `hover` is the text of a dot's tooltip."""
+    trace = {"type": "scatter", "mode": "markers", "name": name, "x": x, "y": y}
+    return trace | {"hovertemplate": f"{hover}<extra></extra>", **rest}
+
+
+def make_ratio_layout(rows: Sequence[str], ratios: Iterable[float]) -> dict[str, Any]:
+    """Make the layout of a plot of ratios with one row per name, a logarithmic axis and a line at 1."""
+    layout = make_row_layout(rows, 1, legend=True)
+    return layout | {"scattermode": "overlay", "xaxis": make_ratio_axis(ratios), "shapes": [make_even_line()]}
 
 
 def make_even_line() -> dict[str, Any]:

@@ -8,6 +8,7 @@ from typing import Any
 
 from tessera.operators.scaling import ScalingFit, fit_records, format_fit
 from tessera.operators.section.categories import MAIN_BACKEND, get_backend
+from tessera.operators.section.plots import make_dots
 from tessera.report.blocks import Block, Cell, Column, Heading, Plot, Row, Section, Table
 from tessera.report.figures import format_seconds, format_value
 from tessera.report.naming import CaseNames, name_cases
@@ -55,18 +56,16 @@ def _plot_curves(fits: Sequence[ScalingFit], unit: str, names: CaseNames, of: in
             line | {"name": name, "legendgroup": name, "x": works, "y": [fit.predict_seconds(work) for work in works]}
         )
         traces.append(
-            {
-                "type": "scatter",
-                "mode": "markers",
-                "name": name,
-                "legendgroup": name,
-                "showlegend": False,
-                "x": [size.work for size in fit.sizes],
-                "y": [size.seconds for size in fit.sizes],
-                "text": [f"{name} {size.name}: {format_seconds(size.seconds)}" for size in fit.sizes],
-                "hovertemplate": "%{text}<extra></extra>",
-                "marker": {"size": 9, "color": colour},
-            }
+            make_dots(
+                name,
+                [size.work for size in fit.sizes],
+                [size.seconds for size in fit.sizes],
+                "%{text}",
+                legendgroup=name,
+                showlegend=False,
+                text=[f"{name} {size.name}: {format_seconds(size.seconds)}" for size in fit.sizes],
+                marker={"size": 9, "color": colour},
+            )
         )
     layout = {
         # Legend above the plot with one entry per line, because a row of entries is too wide for a phone.
@@ -86,16 +85,14 @@ def _plot_overview(fits: Sequence[ScalingFit], unit: str, names: CaseNames, back
     for number, backend in enumerate(backends):
         backend_fits = [fit for fit in fits if get_backend(fit.case) == backend]
         traces.append(
-            {
-                "type": "scatter",
-                "mode": "markers",
-                "name": backend,
-                "x": [fit.rate for fit in backend_fits],
-                "y": [fit.overhead for fit in backend_fits],
-                "text": [f"{names[fit.case.key].words}: {_describe_fit(fit)}" for fit in backend_fits],
-                "hovertemplate": "%{text}<extra></extra>",
-                "marker": {"size": 7, "opacity": 0.7, "color": f"var(--series-{number % 6 + 1})"},
-            }
+            make_dots(
+                backend,
+                [fit.rate for fit in backend_fits],
+                [fit.overhead for fit in backend_fits],
+                "%{text}",
+                text=[f"{names[fit.case.key].words}: {_describe_fit(fit)}" for fit in backend_fits],
+                marker={"size": 7, "opacity": 0.7, "color": f"var(--series-{number % 6 + 1})"},
+            )
         )
     layout = {
         "height": 420,

@@ -7,10 +7,11 @@ and no operators whose output shape depends on values.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
 from tessera.operators.backends.jax_expressions import data_movement, functions, layers, networks
-from tessera.operators.catalogue import OPERATORS
+from tessera.operators.catalogue import OPERATORS, share_expressions
+from tessera.operators.expression import replace_modules
 
 # module name in a reference expression -> module name in JAX
 JAX_MODULE_NAMES = {"np": "jnp", "scipy": "jax.scipy", "special": "jax.scipy.special"}
@@ -47,15 +48,12 @@ def list_jax_expressions() -> Mapping[str, str]:
         if repeated := own.keys() & module.EXPRESSIONS.keys():
             raise ValueError(f"several JAX expressions for one operator: {', '.join(sorted(repeated))}")
         own |= module.EXPRESSIONS
-    return {**dict(_iter_references()), **own}
-
-
-def _iter_references() -> Iterator[tuple[str, str]]:
-    """Yield the name and JAX expression of every operator whose NumPy or SciPy reference also runs in JAX."""
-    for name, operator in OPERATORS.items():
-        if name in OPERATORS_NOT_IN_JAX or name.startswith("inplace_") or re.search(r"\bref\.", operator.reference):
-            continue
-        yield (
-            name,
-            re.sub(r"\b(np|scipy|special)\.", lambda match: JAX_MODULE_NAMES[match[1]] + ".", operator.reference),
-        )
+    # operators whose NumPy or SciPy reference also runs in JAX
+    references = {
+        name: replace_modules(operator.reference, JAX_MODULE_NAMES)
+        for name, operator in OPERATORS.items()
+        if name not in OPERATORS_NOT_IN_JAX
+        and not name.startswith("inplace_")
+        and not re.search(r"\bref\.", operator.reference)
+    }
+    return {**references, **share_expressions(own)}

@@ -33,11 +33,6 @@ INDEXING_EXPRESSIONS = {
 }
 
 
-def _write_pad(dims: int, mode: str) -> str:
-    """Return the source of a padding by `padding` elements on both sides of each of the last `dims` dims."""
-    return f"jnp.pad(data, [(0, 0)] * 2 + [(padding, padding)] * {dims}, '{mode}')"
-
-
 JOINING_EXPRESSIONS = {
     "cartesian_prod": "jnp.stack(jnp.meshgrid(first, second, indexing='ij'), -1).reshape(-1, 2)",
     "split": "jnp.split(data, [*range(split_size, len(data), split_size)])",
@@ -45,19 +40,9 @@ JOINING_EXPRESSIONS = {
     "chunk": "jnp.split(data, [*range(-(-len(data) // chunks), len(data), -(-len(data) // chunks))])",
     "unbind": "jnp.unstack(data, axis=dim)",
     "meshgrid": "jnp.meshgrid(first, second, indexing='ij')",
-    "pad_constant": _write_pad(2, "constant"),
-    "pad_reflect": _write_pad(2, "reflect"),
-    "pad_replicate": _write_pad(2, "edge"),
-    "pad_circular": _write_pad(2, "wrap"),
-    "pad_constant_1d": _write_pad(1, "constant"),
-    "pad_reflect_1d": _write_pad(1, "reflect"),
-    "pad_replicate_3d": _write_pad(3, "edge"),
-    "pad_reflect_3d": _write_pad(3, "reflect"),
 }
 SHAPING_EXPRESSIONS = {
-    **{name: f"jnp.{name}(data)" for name in ("ravel", "fliplr", "flipud")},
-    "view": "jnp.reshape(data, (-1,))",
-    "t": "data.T",
+    **{name: f"jnp.{name}(data)" for name in ("fliplr", "flipud")},
     "view_as_real": "jnp.stack((data.real, data.imag), -1)",
     "view_as_complex": "lax.complex(data[..., 0], data[..., 1])",
     "transpose_contiguous": "data.T",

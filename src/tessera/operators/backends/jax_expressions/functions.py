@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 FUNCTION_EXPRESSIONS = {
-    **{name: f"jnp.{name}(data)" for name in ("asin", "acos", "atan", "asinh", "acosh", "atanh")},
     "addcmul": "data + value * first * second",
     "addcdiv": "data + value * first / second",
-    "atan2": "jnp.atan2(lhs, rhs)",
     "lerp": "lhs + weight * (rhs - lhs)",
-    "lerp_scalar": "lhs + weight * (rhs - lhs)",
     "rsqrt": "lax.rsqrt(data)",
     "special_spherical_bessel_j0": "jnp.sinc(data / jnp.pi)",
 }
@@ -43,7 +40,6 @@ DESCENDING_ORDER = "jnp.argsort(data, dim, stable=False, descending=True)"
 SORT_DESCENDING = f"(lambda order: (jnp.take_along_axis(data, order, dim), order))({DESCENDING_ORDER})"
 
 REDUCTION_EXPRESSIONS = {
-    "logsumexp": "jax.nn.logsumexp(data, dim)",
     "median_rows": f"[jnp.take(each, (data.shape[dim] - 1) // 2, dim) for each in {SORT_WITH_INDICES}]",
     "logcumsumexp": "lax.cumlogsumexp(data, dim % data.ndim)",
     "trapezoid": "jnp.trapezoid(data, axis=dim)",
@@ -52,16 +48,11 @@ REDUCTION_EXPRESSIONS = {
 SORTING_EXPRESSIONS = {
     "sort": SORT_WITH_INDICES,
     "sort_stable": SORT_WITH_INDICES.replace("False", "True"),
-    "sort_cols": SORT_WITH_INDICES,
-    "sort_vector": SORT_WITH_INDICES,
-    "sort_int64": SORT_WITH_INDICES,
-    "sort_uint8": SORT_WITH_INDICES,
     "sort_descending": SORT_DESCENDING,
     "argsort": "jnp.argsort(data, dim, stable=False)",
     "argsort_stable": "jnp.argsort(data, dim)",
     "topk": "lax.top_k(data, k, axis=dim)",
     "topk_unsorted": "lax.top_k(data, k, axis=dim)",
-    "topk_vector": "lax.top_k(data, k, axis=dim)",
     "kthvalue": f"[jnp.take(each, k - 1, dim) for each in {SORT_WITH_INDICES}]",
     "searchsorted_rows": "jax.vmap(jnp.searchsorted)(sorted_sequence, data)",
 }

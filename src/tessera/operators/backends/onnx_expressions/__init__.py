@@ -11,11 +11,18 @@ from tessera.operators.backends.onnx_expressions.networks import NETWORK_EXPRESS
 from tessera.operators.backends.onnx_expressions.recurrent import RECURRENT_EXPRESSIONS
 from tessera.operators.backends.onnx_expressions.reductions import REDUCTION_EXPRESSIONS
 from tessera.operators.backends.onnx_expressions.signals import SIGNAL_EXPRESSIONS
+from tessera.operators.catalogue import share_expressions
+
+# operators with the torch expression of a supported operator that ONNX Runtime cannot run, or not exactly
+OPERATORS_NOT_IN_ONNX = (
+    *("matmul_complex", "linalg_matrix_norm_nuclear", "linalg_matrix_norm_spectral"),
+    *("fft_fft_prime", "fft_fft_long", "fft_rfft_long"),
+)
 
 
 def list_onnx_expressions() -> Mapping[str, str]:
     """Return the ONNX expressions of all operators that ONNX supports, by operator name."""
-    return {
+    own = {
         **ELEMENTWISE_EXPRESSIONS,
         **REDUCTION_EXPRESSIONS,
         **DATA_MOVEMENT_EXPRESSIONS,
@@ -24,3 +31,4 @@ def list_onnx_expressions() -> Mapping[str, str]:
         **RECURRENT_EXPRESSIONS,
         **SIGNAL_EXPRESSIONS,
     }
+    return share_expressions(own, OPERATORS_NOT_IN_ONNX)

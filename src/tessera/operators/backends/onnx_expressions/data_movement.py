@@ -67,7 +67,6 @@ JOINING_EXPRESSIONS = {
     "broadcast_tensors": "(op.Expand(first, third.shape), op.Expand(second, third.shape), op.Identity(third))",
     "cat": "op.Concat(first, second, third, axis=dim)",
     "cat_channels": "op.Concat(first, second, axis=dim)",
-    "cat_cols": "op.Concat(first, second, third, axis=dim)",
     "cat_vectors": "op.Concat(first, second, third, axis=0)",
     "chunk": "op.Split(data, axis=0, num_outputs=chunks, outputs=chunks)",
     "column_stack": "op.Concat(op.Unsqueeze(first, [1]), second, third, axis=1)",
@@ -92,7 +91,6 @@ JOINING_EXPRESSIONS = {
     ),
     "split_sizes": _write_split("sections", "0"),
     "stack": _write_stack("dim"),
-    "stack_last": _write_stack("dim"),
     "tensor_split": _write_split("[len(part) for part in np.array_split(range(data.shape[0]), sections)]", "0"),
     "unbind": (
         "[op.Squeeze(part, [dim]) for part in"
@@ -120,23 +118,9 @@ CREATION_EXPRESSIONS = {
 }
 
 CAST_TYPES = {
-    "bool_to_float32": "FLOAT",
-    "bool_to_int64": "INT64",
-    "float16_to_float32": "FLOAT",
+    **{f"to_{name}": name.upper() for name in ("bool", "float16", "int32", "int64", "int8", "uint8")},
     "float64_to_float32": "FLOAT",
-    "int32_to_float32": "FLOAT",
-    "int64_to_bool": "BOOL",
-    "int64_to_float32": "FLOAT",
-    "int64_to_int32": "INT32",
-    "int8_to_float32": "FLOAT",
-    "to_bool": "BOOL",
-    "to_float16": "FLOAT16",
     "to_float64": "DOUBLE",
-    "to_int32": "INT32",
-    "to_int64": "INT64",
-    "to_int8": "INT8",
-    "to_uint8": "UINT8",
-    "uint8_to_float32": "FLOAT",
 }
 # conversions to integers and back
 QUANTISE_TEMPLATE = "op.DequantizeLinear(op.QuantizeLinear({0}), {1})"
@@ -169,12 +153,10 @@ GATHER_EXPRESSIONS = {
     "argwhere": "op.Transpose(op.NonZero(data), perm=[1, 0])",
     "boolean_mask": "op.Compress(data, op.Reshape(mask, [-1]))",
     "gather": "op.GatherElements(data, index, axis=dim)",
-    "gather_rows": "op.GatherElements(data, index, axis=dim)",
     "index_cols": "op.Gather(data, index, axis=1)",
     "index_points": "op.GatherND(data, op.Concat(op.Unsqueeze(rows, [1]), op.Unsqueeze(index, [1]), axis=1))",
     "index_rows": "op.Gather(data, index)",
     "index_select": "op.Gather(data, index, axis=dim)",
-    "index_select_cols": "op.Gather(data, index, axis=dim)",
     "masked_select": "op.Compress(data, op.Reshape(mask, [-1]))",
     "narrow": "op.Slice(data, [start], [start + length], [1])",
     "nonzero": "op.Transpose(op.NonZero(data), perm=[1, 0])",
@@ -200,7 +182,6 @@ SCATTER_EXPRESSIONS = {
     "put": "op.Reshape(op.ScatterElements(op.Reshape(data, [-1]), index, source), data.shape)",
     "scatter": "op.ScatterElements(data, index, source, axis=dim)",
     "scatter_add": "op.ScatterElements(data, index, source, axis=dim, reduction='add')",
-    "scatter_add_rows": "op.ScatterElements(data, index, source, axis=dim, reduction='add')",
     "scatter_reduce_amax": "op.ScatterElements(data, index, source, axis=dim, reduction='max')",
     "scatter_value": "op.ScatterElements(data, index, op.Expand(value, index.shape), axis=dim)",
 }

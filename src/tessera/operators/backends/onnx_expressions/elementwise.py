@@ -49,7 +49,6 @@ OTHER_EXPRESSIONS = {
     "fmod_scalar": "op.Mod(data, other, fmod=1)",
     "hypot": "op.Sqrt(op.Add(op.Mul(lhs, lhs), op.Mul(rhs, rhs)))",
     "lerp": "op.Add(lhs, op.Mul(weight, op.Sub(rhs, lhs)))",
-    "lerp_scalar": "op.Add(lhs, op.Mul(weight, op.Sub(rhs, lhs)))",
     "modulo": "op.Sub(lhs, op.Mul(op.Floor(op.Div(lhs, rhs)), rhs))",
     "modulo_scalar": "op.Sub(data, op.Mul(op.Floor(op.Div(data, other)), other))",
     "nan_to_num": "op.Clip(op.Where(op.IsNaN(data), nan, data), neginf, posinf)",

@@ -7,10 +7,6 @@ from functools import partial
 
 GEMM_EXPRESSIONS = {
     **dict.fromkeys(("bmm", "dot", "matmul", "mm", "mv"), "op.MatMul(lhs, rhs)"),
-    **{
-        f"matmul_{variant}": "op.MatMul(lhs, rhs)"
-        for variant in ("batched", "broadcast", "deep", "rank_one", "tall", "vector")
-    },
     "addbmm": "op.Add(bias, op.ReduceSum(op.MatMul(lhs, rhs), [0], keepdims=0))",
     "addmm": "op.Gemm(lhs, rhs, bias)",
     "addmv": "op.Add(bias, op.MatMul(lhs, rhs))",
@@ -22,7 +18,6 @@ GEMM_EXPRESSIONS = {
     "linalg_multi_dot": "op.MatMul(first, op.MatMul(second, third))",
     "linalg_vecdot": "op.ReduceSum(op.Mul(lhs, rhs), [-1], keepdims=0)",
     "linear": "op.Gemm(data, weight, bias, transB=1)",
-    "linear_classifier": "op.Gemm(data, weight, bias, transB=1)",
     "linear_no_bias": "op.Gemm(data, weight, transB=1)",
     "linear_sequence": "op.Add(op.MatMul(data, op.Transpose(weight, perm=[1, 0])), bias)",
     "matmul_transposed": "op.MatMul(lhs, op.Transpose(rhs, perm=[1, 0]))",
@@ -57,24 +52,13 @@ _STRIDE_AND_PADDING, _PADDING_AND_DILATION, _PADDING_AND_GROUPS = (
 )
 
 CONVOLUTION_EXPRESSIONS = {
-    **{f"conv1d{variant}": _write_conv(1, *_STRIDE_AND_PADDING) for variant in ("", "_1x1", "_stem")},
+    **{f"conv{dims}d": _write_conv(dims, *_STRIDE_AND_PADDING) for dims in (1, 2, 3)},
     "conv1d_depthwise": _write_conv(1, *_PADDING_AND_GROUPS),
     "conv1d_dilated": _write_conv(1, *_PADDING_AND_DILATION),
-    **{
-        f"conv2d{variant}": _write_conv(2, *_STRIDE_AND_PADDING)
-        for variant in ("", "_1x1", "_1x1_strided", "_5x5", "_deep", "_stem", "_strided")
-    },
-    **{
-        f"conv2d_{variant}": _write_conv(2, *_STRIDE_AND_PADDING, inputs=_INPUTS_WITH_BIAS)
-        for variant in ("bias", "patches")
-    },
-    **{
-        f"conv2d_{variant}": _write_conv(2, *_PADDING_AND_GROUPS)
-        for variant in ("depthwise", "depthwise_7x7", "grouped")
-    },
+    "conv2d_bias": _write_conv(2, *_STRIDE_AND_PADDING, inputs=_INPUTS_WITH_BIAS),
+    "conv2d_grouped": _write_conv(2, *_PADDING_AND_GROUPS),
     "conv2d_1x7": "op.Conv(data, weight, strides=[stride] * 2, pads=[*padding, *padding])",
     "conv2d_dilated": _write_conv(2, *_PADDING_AND_DILATION),
-    **{f"conv3d{variant}": _write_conv(3, *_STRIDE_AND_PADDING) for variant in ("", "_1x1", "_strided")},
     "conv3d_depthwise": _write_conv(3, *_PADDING_AND_GROUPS),
     **{f"conv_transpose{dims}d": _write_transposed(dims, *_STRIDE_AND_PADDING) for dims in (1, 2, 3)},
     "conv_transpose2d_bias": _write_transposed(2, *_STRIDE_AND_PADDING, inputs=_INPUTS_WITH_BIAS),
@@ -101,9 +85,7 @@ POOLING_EXPRESSIONS = {
 
 BATCH_NORM_EVAL = "op.BatchNormalization(data, weight, bias, running_mean, running_var, epsilon=eps)"
 NORMALISATION_EXPRESSIONS = {
-    "batch_norm_1d_eval": BATCH_NORM_EVAL,
-    "batch_norm_3d_eval": BATCH_NORM_EVAL,
-    "batch_norm_eval": BATCH_NORM_EVAL,
+    **{f"batch_norm{variant}_eval": BATCH_NORM_EVAL for variant in ("", "_1d", "_3d")},
     # ONNX infers no type for GroupNormalization, so exporters write it with InstanceNormalization
     "group_norm": (
         "op.Add(op.Mul(op.Reshape(op.InstanceNormalization(op.Reshape(data, [0, num_groups, -1]),"
@@ -111,7 +93,6 @@ NORMALISATION_EXPRESSIONS = {
         " op.Reshape(weight, [-1, 1, 1])), op.Reshape(bias, [-1, 1, 1]))"
     ),
     "instance_norm": "op.InstanceNormalization(data, weight, bias, epsilon=eps)",
-    "instance_norm_1d": "op.InstanceNormalization(data, weight, bias, epsilon=eps)",
     "layer_norm": "op.LayerNormalization(data, weight, bias, epsilon=eps)",
     "layer_norm_images": "op.LayerNormalization(data, weight, bias, axis=1, epsilon=eps)",
     "layer_norm_no_affine": "op.LayerNormalization(data, np.ones(data.shape[-1]), epsilon=eps)",
@@ -123,7 +104,6 @@ NORMALISATION_EXPRESSIONS = {
 
 LINEAR_ALGEBRA_EXPRESSIONS = {
     "linalg_det": "op.Det(data)",
-    "linalg_det_batched": "op.Det(data)",
     "linalg_matrix_norm": "op.ReduceL2(data, keepdims=0)",
     "linalg_matrix_norm_one": "op.ReduceMax(op.ReduceL1(data, [0], keepdims=0), keepdims=0)",
     "linalg_norm": "op.ReduceL2(data, keepdims=0)",

@@ -7,13 +7,11 @@ from collections.abc import Mapping
 EMBEDDING_EXPRESSIONS = {
     "embedding": "op.Gather(weight, index)",
     "embedding_bag": "op.ReduceSum(op.Gather(weight, index), [1], keepdims=0)",
-    "embedding_bag_frequent": "op.ReduceSum(op.Gather(weight, index), [1], keepdims=0)",
     "embedding_bag_max": "op.ReduceMax(op.Gather(weight, index), [1], keepdims=0)",
     "embedding_bag_mean": "op.ReduceMean(op.Gather(weight, index), [1], keepdims=0)",
     "embedding_bag_weighted": (
         "op.ReduceSum(op.Mul(op.Gather(weight, index), op.Unsqueeze(scale, [2])), [1], keepdims=0)"
     ),
-    "embedding_frequent": "op.Gather(weight, index)",
 }
 
 ATTENTION_EXPRESSIONS = {
@@ -21,10 +19,7 @@ ATTENTION_EXPRESSIONS = {
         "op.MatMul(op.Softmax(op.Mul(op.MatMul(query, op.Transpose(key, perm=[0, 1, 3, 2])), scale)), value)"
     ),
     "scaled_dot_product_attention": "op.Attention(query, key, value)",
-    "scaled_dot_product_attention_bias": "op.Attention(query, key, value, mask)",
     "scaled_dot_product_attention_causal": "op.Attention(query, key, value, is_causal=1)",
-    "scaled_dot_product_attention_cross": "op.Attention(query, key, value)",
-    "scaled_dot_product_attention_decode": "op.Attention(query, key, value)",
     "scaled_dot_product_attention_gqa": "op.Attention(query, key, value)",
     "scaled_dot_product_attention_mask": "op.Attention(query, key, value, mask)",
 }
@@ -50,7 +45,6 @@ LOSS_EXPRESSIONS = {
     ),
     "binary_cross_entropy_with_logits": _write_mean("op.Sub(op.Softplus(data), op.Mul(data, target))"),
     "cross_entropy": "op.SoftmaxCrossEntropyLoss(data, target)",
-    "cross_entropy_2d": "op.SoftmaxCrossEntropyLoss(data, target)",
     "cross_entropy_probabilities": f"op.Neg({_write_row_sums('op.Mul(op.LogSoftmax(data, axis=1), target)')})",
     "cross_entropy_weighted": "op.SoftmaxCrossEntropyLoss(data, target, weight)",
     "gaussian_nll_loss": (
@@ -65,7 +59,6 @@ LOSS_EXPRESSIONS = {
     "margin_ranking_loss": _write_mean("op.Relu(op.Sub(margin, op.Mul(target, op.Sub(lhs, rhs))))"),
     "mse_loss": f"(lambda error: {_write_mean('op.Mul(error, error)')})(op.Sub(data, target))",
     "nll_loss": "op.NegativeLogLikelihoodLoss(data, target)",
-    "nll_loss_2d": "op.NegativeLogLikelihoodLoss(data, target)",
     "poisson_nll_loss": _write_mean("op.Sub(op.Exp(data), op.Mul(target, data))"),
     "smooth_l1_loss": f"op.Div({HUBER_TEMPLATE.format('beta')}(op.Abs(op.Sub(data, target))), beta)",
     "soft_margin_loss": _write_mean("op.Softplus(op.Neg(op.Mul(target, data)))"),

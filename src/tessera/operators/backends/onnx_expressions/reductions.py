@@ -16,20 +16,11 @@ FULL_REDUCTIONS = {
     "norm": "ReduceL2",
     "prod": "ReduceProd",
     "sum": "ReduceSum",
-    "sum_int64": "ReduceSum",
 }
 DIM_REDUCTIONS = {
-    "all_rows": "ReduceMin",
-    "amax_rows": "ReduceMax",
-    "amin_rows": "ReduceMin",
-    "any_rows": "ReduceMax",
+    **{f"{name}_rows": FULL_REDUCTIONS[name] for name in ("all", "amax", "amin", "any", "mean", "prod", "sum")},
     "logsumexp": "ReduceLogSumExp",
-    "mean_cols": "ReduceMean",
-    "mean_rows": "ReduceMean",
     "norm_rows": "ReduceL1",
-    "prod_rows": "ReduceProd",
-    "sum_cols": "ReduceSum",
-    "sum_rows": "ReduceSum",
 }
 
 
@@ -52,10 +43,8 @@ OTHER_EXPRESSIONS = {
     "count_nonzero_rows": "op.ReduceSum(op.Cast(op.Cast(data, to=types.BOOL), to=types.INT64), [dim], keepdims=0)",
     "cumprod": "op.CumProd(data, dim)",
     "cumsum": "op.CumSum(data, dim)",
-    "cumsum_cols": "op.CumSum(data, dim)",
     "diff": "op.Sub(op.Slice(data, [1], [data.shape[dim]], [dim]), op.Slice(data, [0], [-1], [dim]))",
     "dist": "op.ReduceL2(op.Sub(lhs, rhs), keepdims=0)",
-    "max_cols": "(op.ReduceMax(data, [dim], keepdims=0), op.ArgMax(data, axis=dim, keepdims=0))",
     "max_rows": "(op.ReduceMax(data, [dim], keepdims=0), op.ArgMax(data, axis=dim, keepdims=0))",
     "mean_spatial": "op.ReduceMean(data, [2, 3], keepdims=0)",
     "min_rows": "(op.ReduceMin(data, [dim], keepdims=0), op.ArgMin(data, axis=dim, keepdims=0))",
@@ -66,7 +55,6 @@ OTHER_EXPRESSIONS = {
     "sum_bool": "op.ReduceSum(op.Cast(data, to=types.INT64), keepdims=0)",
     "sum_channels": "op.ReduceSum(data, [0, 2, 3], keepdims=0)",
     "var": VARIANCE,
-    "var_cols": VARIANCE_OVER_DIM,
     "var_mean": f"({VARIANCE_OVER_DIM}, op.ReduceMean(data, [dim], keepdims=0))",
     "var_rows": VARIANCE_OVER_DIM,
 }
@@ -75,21 +63,15 @@ SORT_CALL = "op.TopK(data, [data.shape[dim]], axis=dim, largest=0)"
 SORTING_EXPRESSIONS = {
     "argsort": f"{SORT_CALL}[1]",
     "argsort_stable": f"{SORT_CALL}[1]",  # TopK returns equal values in the order of their indices
-    "kthvalue": "[op.Gather(found, k - 1, axis=dim) for found in op.TopK(data, [k], axis=dim, largest=0)]",
+    "kthvalue": "[op.Gather(part, k - 1, axis=dim) for part in op.TopK(data, [k], axis=dim, largest=0)]",
     "msort": "op.TopK(data, [data.shape[0]], axis=0, largest=0)[0]",
     "sort": SORT_CALL,
-    "sort_cols": SORT_CALL,
     "sort_descending": "op.TopK(data, [data.shape[dim]], axis=dim)",
-    "sort_int64": SORT_CALL,
     "sort_stable": SORT_CALL,
-    "sort_uint8": SORT_CALL,
-    "sort_vector": SORT_CALL,
     "topk": "op.TopK(data, [k], axis=dim)",
     "topk_unsorted": "op.TopK(data, [k], axis=dim, sorted=0)",
-    "topk_vector": "op.TopK(data, [k], axis=dim)",
     "unique": "op.Unique(data)",
     "unique_counts": "(lambda found: (found[0], found[2], found[3]))(op.Unique(data, outputs=4))",
-    "unique_float": "op.Unique(data)",
     "unique_rows": "op.Unique(data, axis=0)",
 }
 

@@ -21,7 +21,6 @@ FFT_EXPRESSIONS = {
     "fft_fft": _write_transform("data", -2),
     "fft_fft2": _write_transform("data", -2, -3),
     "fft_fft_real": _write_transform(REAL_SIGNAL, -2),
-    "fft_fft_short": _write_transform("data", -2),
     "fft_fftn": _write_transform("data", -2, -3, -4),
     "fft_ifft": _write_transform("data", -2, attributes=", inverse=1"),
     "fft_ifft2": _write_transform("data", -2, -3, attributes=", inverse=1"),
@@ -42,11 +41,8 @@ SUM_EXPRESSIONS = {
         f"op.Div({ROW_DOT_TEMPLATE.format('lhs', 'rhs')},"
         " op.Mul(op.ReduceL2(lhs, [-1], keepdims=0), op.ReduceL2(rhs, [-1], keepdims=0)))"
     ),
-    **{
-        f"einsum_{name}": "op.Einsum(lhs, rhs, equation=equation)"
-        for name in ("attention", "batched", "hadamard", "matmul", "outer", "rows_dot")
-    },
-    **{f"einsum_{name}": "op.Einsum(data, equation=equation)" for name in ("diagonal", "sum", "transpose")},
+    "einsum_matmul": "op.Einsum(lhs, rhs, equation=equation)",
+    "einsum_sum": "op.Einsum(data, equation=equation)",
     "normalize": "op.LpNormalization(data, axis=dim)",
     "one_hot": "op.OneHot(index, num_classes, [0, 1])",
     "pairwise_distance": "op.ReduceL2(op.Add(op.Sub(lhs, rhs), eps), [-1], keepdims=0)",
@@ -64,8 +60,6 @@ def _write_resize(mode: str, coordinates: str = "half_pixel", attributes: str = 
 IMAGE_EXPRESSIONS = {
     "affine_grid": "op.AffineGrid(theta, size)",
     "grid_sample": "op.GridSample(data, grid, mode='linear', padding_mode=padding_mode)",
-    "grid_sample_3d": "op.GridSample(data, grid, mode='linear', padding_mode=padding_mode)",
-    "grid_sample_border": "op.GridSample(data, grid, mode='linear', padding_mode=padding_mode)",
     "grid_sample_nearest": "op.GridSample(data, grid, mode=mode, padding_mode=padding_mode)",
     "interpolate_bicubic": _write_resize("cubic"),
     "interpolate_bilinear": _write_resize("linear"),
