@@ -7,20 +7,22 @@
     python benchmarks/halo.py --only networks    public networks on 2 ranks and unsplit: time, overhead per layer
     python benchmarks/halo.py --only memory      the same networks on 1, 2 and 4 ranks: peak memory; limited memory
     python benchmarks/halo.py --only planner     predicted beside measured steps on 1, 2 and 4 ranks; published figures
+    python benchmarks/halo.py --only peers       ShardTensor and DistConv on the same networks: time and refusals
     python benchmarks/halo.py --only zoo         public networks on split images: exactness (long; resumable)
     python benchmarks/halo.py --only wide        halos for 1, 2, 4, 8 convolutions, two hosts with 1 ms latency
     python benchmarks/halo.py --two-hosts        two network namespaces with a slow link: the hidden share
 
+`planner` requires the rates of this host (`tessera doctor --calibrate`), `peers` an interpreter (see halo/peers.py).
 --rounds, --network and --small limit the parts that have rounds, several networks or small sizes. Requires the extra
-`mpi`. Prints tables and writes benchmarks/results/halo.json with the environment. A part that is run
-alone replaces its own results.
+`mpi`. Prints tables and writes benchmarks/results/halo.json with the environment. A part that is run alone replaces its
+own results.
 """
 
 from __future__ import annotations
 
 from parts import log, make_parser, parse_arguments, run_modules
 
-PARTS = ("exchange", "compute", "network", "networks", "memory", "planner", "zoo", "wide", "two-hosts")
+PARTS = ("exchange", "compute", "network", "networks", "memory", "planner", "peers", "zoo", "wide", "two-hosts")
 
 
 def main() -> None:

@@ -60,7 +60,7 @@ TORCHVISION = {
     96: "googlenet inception_v3",
 }
 TORCHVISION_SEGMENTATION = "fcn_resnet50 deeplabv3_mobilenet_v3_large lraspp_mobilenet_v3_large"
-TORCHVISION_VIDEO = "r3d_18 mc3_18 r2plus1d_18 s3d swin3d_t"
+TORCHVISION_VIDEO = "r3d_18 mc3_18 r2plus1d_18 swin3d_t"
 SEGMENTATION = "Unet UnetPlusPlus FPN Linknet PSPNet DeepLabV3 DeepLabV3Plus PAN MAnet UPerNet Segformer DPT"
 SEGMENTATION_ENCODERS = (
     "timm-efficientnet-b0 mit_b0 mobilenet_v2 densenet121 timm-skresnet18 timm-regnetx_002 dpn68 tu-resnet10t"
@@ -310,7 +310,6 @@ CHECKOUTS: list[tuple[str, str, str, str, tuple[Any, ...] | dict[str, Any], tupl
     ("pytorch-SRResNet", ".", "srresnet", "_NetG", (), (1, 3, 16, 16)),
     ("MPRNet", "Deblurring", "MPRNet", "MPRNet", (3, 3, 16, 8, 8, 2), (1, 3, 32, 40)),
     ("NAFNet", ".", "basicsr.models.archs.NAFNet_arch", "NAFNet", (3, 8, 1, [1, 1], [1, 1]), (1, 3, 34, 46)),
-    ("3DUnetCNN", ".", "unet3d.models.pytorch.segmentation.unet", "UNet3D", (None, 1, 8), (1, 1, 32, 32, 32)),
     *(
         ("MedicalZooPytorch", ".", f"lib.medzoo.{module}", name, arguments, shape)
         for module, name, arguments, shape in (
@@ -473,8 +472,7 @@ def _list_torchvision() -> Iterator[tuple[str, Build]]:
     for name in TORCHVISION_SEGMENTATION.split():
         yield f"torchvision {name}", make(name, 2, 3, 64, 64, weights_backbone=None)
     for name in TORCHVISION_VIDEO.split():
-        frames, size = (16, 64) if name == "s3d" else (4, 48)
-        yield f"torchvision {name}", make(name, 1, 3, frames, size, size)
+        yield f"torchvision {name}", make(name, 1, 3, 4, 48, 48)
     yield (
         "torchvision resnet18 FPN",
         lambda: (
