@@ -8,13 +8,18 @@ from math import prod
 
 from hypothesis import strategies as st
 
-from tessera.geometry import HaloPlan, Mesh, Partition, Window
+from tessera.geometry import Box, HaloPlan, Interval, Mesh, Partition, Window
 from tessera.geometry.halo import PADDING_MODES, PaddingMode
-from tessera.geometry.partition import split_by_lengths
+from tessera.geometry.partition import split_by_lengths, split_evenly
 
 KINDS = ("plain", "ceil", "transposed")
 MAX_WORKERS = 6
 LARGE = 50  # an image size that every window fits
+
+
+def place_on(sizes: Sequence[int], workers: int, worker: int = 0) -> Partition:
+    """Give one worker the whole image."""
+    return Partition(tuple(sizes), tuple((Box.from_sizes(sizes),) if w == worker else () for w in range(workers)))
 
 
 @st.composite
@@ -74,12 +79,13 @@ def partitions(draw: st.DrawFn, sizes: Sequence[int], workers: int, *, runs: boo
     if kind == "everywhere":
         return Partition.replicate(sizes, workers)
     if kind == "at":
-        return Partition.place_on(sizes, workers, draw(st.integers(0, workers - 1)))
+        return place_on(sizes, workers, draw(st.integers(0, workers - 1)))
     rows = draw(st.sampled_from([n for n in range(1, workers + 1) if workers % n == 0]))
     if kind == "grid":
         partition = Partition.split_by_grid(sizes, Mesh(rows, workers // rows), draw(st.integers(1, 3)))
     elif kind == "samples":
-        partition = Partition.split_samples(sizes, workers)
+        whole = [[Interval(0, size)] for size in sizes[1:]]
+        partition = Partition.from_intervals(sizes, [split_evenly(sizes[0], workers), *whole])
     elif kind == "runs":
         partition = Partition.split_runs(sizes, draw(lengths(prod(sizes), workers)))
     else:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tessera.geometry import Box, HaloPlan, Mesh, Partition, Window
 from tests.geometry.reference import apply_window, find_needed, pad_image, run_adjoint, run_exchange, split_image
-from tests.geometry.strategies import plans
+from tests.geometry.strategies import place_on, plans
 
 seeds = st.integers(0, 2**32 - 1)
 
@@ -89,9 +89,9 @@ def test_halos_wider_than_a_neighbour_come_from_further_away() -> None:
 
 def test_gather_and_scatter_as_halo_plans() -> None:
     cut, sizes = Partition.split_by_grid((2, 4, 4), Mesh(2, 2)), (2, 4, 4)
-    gathered = HaloPlan(cut, Window.of_one_pixel(), Partition.place_on(sizes, 4, worker=2))
+    gathered = HaloPlan(cut, Window.of_one_pixel(), place_on(sizes, 4, worker=2))
     assert [len(worker.receives) for worker in gathered.workers] == [0, 0, 3, 0]
-    scattered = HaloPlan(Partition.place_on(sizes, 4), Window.of_one_pixel(), cut)
+    scattered = HaloPlan(place_on(sizes, 4), Window.of_one_pixel(), cut)
     assert [len(worker.sends) for worker in scattered.workers] == [3, 0, 0, 0]
     assert HaloPlan(Partition.replicate(sizes, 4), Window.of_one_pixel(), cut).is_local
     assert repr(gathered) == "HaloPlan(Window(kernel 1x1), 4 workers, 24 pixels move)"

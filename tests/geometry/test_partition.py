@@ -64,10 +64,6 @@ def test_grids_of_one_two_and_three_dims() -> None:
     assert Partition.split_by_grid((1, 2, 9), Mesh(3, 1)).shards[2] == (), "more rows of workers than of pixels"
 
 
-def test_with_few_samples_some_workers_own_none() -> None:
-    assert [bool(shard) for shard in Partition.split_samples((2, 3, 3), 4).shards] == [True, True, False, False]
-
-
 def test_a_partition_from_boxes_ends_at_the_last_pixel() -> None:
     partition = Partition.of([Box.of((0, 1), (0, 2)), [Box.of((0, 1), (2, 5)), Box.of((0, 1), (7, 7))], []])
     assert partition.sizes == (1, 5)

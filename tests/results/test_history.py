@@ -11,10 +11,11 @@ import pytest
 
 from tessera.errors import TesseraError
 from tessera.measure.samples import Samples
-from tessera.results.history import History, build_history, matches_filters
+from tessera.results.history import History, build_history
 from tessera.results.metrics import make_time_metrics
 from tessera.results.observation import Reading, read_metric
 from tessera.results.record import Case, Metric, Record, merge_launches
+from tessera.results.selection import matches_filters
 from tessera.results.store import Store
 
 FIRST_RUN_TIME = datetime(2026, 9, 1, tzinfo=UTC)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tessera.axes import Option, group_options, parse_int
-from tessera.cli.execute import execute_plan, print_cases, print_summary
+from tessera.cli.execute import execute_plan, make_plan, print_cases, print_summary
 from tessera.cli.options import (
     LIST_CASES_OPTION,
     PICTURE_SUFFIXES,
@@ -21,15 +21,11 @@ from tessera.cli.options import (
     SAMPLING_OPTIONS,
     SWEEP_OPTION,
     WORKER_OPTIONS,
-    get_launches,
-    make_launch,
-    make_sampling,
 )
 from tessera.coregrid.cases import AXES, CONV2D_BENCHMARK, NETWORK_BENCHMARK, cases
 from tessera.errors import EXIT_OK, EXIT_REGRESSION, TesseraError
 from tessera.report.record_tables import print_records
 from tessera.results.record import Case, compute_exit_code
-from tessera.suites.plan import RunPlan
 
 if TYPE_CHECKING:
     from tessera.coregrid.problem import ConvProblem
@@ -87,10 +83,7 @@ def run(args: argparse.Namespace) -> int:
         )
     if args.plan_only:
         return _print_plans_only(args, selected)
-    plan = RunPlan(
-        cases=tuple(selected), sampling=make_sampling(args), launch=make_launch(args), launches=get_launches(args)
-    )
-    stored, records, outcome = execute_plan(plan, args, suite="conv")
+    stored, records, outcome = execute_plan(make_plan(args, selected), args, suite="conv")
     from tessera.coregrid.tables import print_conv_plan, write_conv_records
 
     if args.show_summary and len(selected) == 1:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from tessera.axes import Option, parse_int
 from tessera.cli.options import OUTPUT_OPTIONS, check_given_options
 from tessera.cli.progress import StatusLine
-from tessera.errors import EXIT_OK, MissingExtra, TesseraError
+from tessera.errors import EXIT_OK, TesseraError
 from tessera.report.blocks import Column, Columns, Heading, Table, tabulate
 from tessera.report.figures import format_bytes, format_percent, format_rate, format_seconds
 from tessera.report.tables import print_result, print_table
@@ -35,7 +35,6 @@ examples:
 """
 
 DEFAULT_TRIALS = 25
-LINK_MESSAGE_BYTES = (1 << 10, 1 << 14, 1 << 18, 1 << 22)
 LINK_LAUNCHERS: tuple[SpawnMethod, ...] = ("mpiexec", "torchrun")
 TASK_ROWS = (
     ("environment, noise and advice", ""),
@@ -183,14 +182,17 @@ def _run_calibration(args: argparse.Namespace) -> int:
     from tessera.machine.calibrate import calibrate_host
     from tessera.machine.catalogue import save_host
     from tessera.measure.environment import compute_host_fingerprint, describe_environment
+    from tessera.spatial.scaling.overheads import measure_transfers_and_overheads
 
     directory = Path(args.directory or ".")
     if not directory.is_dir():
         raise TesseraError("--directory does not exist", got=str(directory))
+    launchers = LINK_LAUNCHERS if args.launcher in (None, "auto") else (args.launcher,)
     with StatusLine() as say:
-        transport, exchange = _measure_transfers(args.launcher or "auto", say)
-        overheads = _measure_overheads(transport, exchange, say)
-        machine = calibrate_host(directory, say, transport, overheads, effort=0.25 if args.quick else 1.0)
+        transfers, overheads = measure_transfers_and_overheads(
+            () if args.launcher == "none" else launchers, required=len(launchers) == 1, say=say
+        )
+        machine = calibrate_host(directory, say, transfers, overheads, effort=0.25 if args.quick else 1.0)
         save_host(machine, compute_host_fingerprint(describe_environment()))
     rows = [(name, n, rate) for name, rates in machine.list_figures().items() for n, rate in enumerate(rates, 1)]
     columns: list[Heading] = [
@@ -229,39 +231,3 @@ def _make_rate_rows(machine: Machine) -> list[Sequence[str]]:
 def _format_rates(rates: tuple[float, ...], unit: str) -> list[str]:
     """Return two table cells: the rate of one worker, and the total of all workers (empty if not measured)."""
     return [format_rate(rates[0], unit), format_rate(rates[-1], unit) if len(rates) > 1 else ""]
-
-
-def _measure_overheads(
-    transport: list[dict[str, float]] | None, exchange: float | None, say: Callable[[str], None]
-) -> dict[str, float]:
-    """Measure the seconds per operation and per message (`machine.OVERHEADS`)."""
-    from tessera.machine import fit_link
-    from tessera.spatial.scaling.overheads import compute_message_overhead, measure_operation_overheads
-
-    say("small operations")
-    overheads = measure_operation_overheads()
-    if transport is not None and exchange is not None:
-        overheads["message"] = compute_message_overhead(exchange, fit_link(transport), overheads["launch"])
-    return overheads
-
-
-def _measure_transfers(launcher: str, say: Callable[[str], None]) -> tuple[list[dict[str, float]] | None, float | None]:
-    """Measure transfers between two ranks (`bytes` and `seconds` each), and the seconds of a small exchange.
-
-    Returns None if no ranks are requested, or no launcher is available.
-    """
-    from tessera.launch import LaunchConfig, Workers
-
-    for spawn in LINK_LAUNCHERS:
-        if launcher not in ("auto", spawn):
-            continue
-        say(f"transfers between two ranks of {spawn}")
-        try:
-            with Workers(LaunchConfig(spawn=spawn, workers=2, time_limit=120.0)) as workers:
-                transfers = workers.run("tessera.transport.pingpong:measure_pingpong", LINK_MESSAGE_BYTES, 200)
-                exchanges = workers.run("tessera.spatial.scaling.overheads:time_small_exchange")
-                return list(transfers[0]), max(exchanges)
-        except MissingExtra:
-            if launcher != "auto":
-                raise
-    return None, None

@@ -7,8 +7,10 @@ import shlex
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
 
-from tessera.cli.options import format_command_line
+from tessera.cli.options import format_command_line, get_launches, make_launch, make_sampling
 from tessera.cli.progress import RunProgress
 from tessera.errors import EXIT_OK, TesseraError
 from tessera.launch.job import get_current_job
@@ -19,6 +21,14 @@ from tessera.results.record import Case, Record
 from tessera.results.store import Run, Store
 from tessera.suites.plan import RunPlan
 from tessera.suites.run import RunOutcome, count_stored_launches, run_plan
+
+
+def make_plan(args: argparse.Namespace, cases: Sequence[Case], **fields: Any) -> RunPlan:
+    """Return the plan of cases from the sampling and worker options; `fields` adds or replaces fields of the plan."""
+    plan = RunPlan(
+        cases=tuple(cases), sampling=make_sampling(args), launch=make_launch(args), launches=get_launches(args)
+    )
+    return replace(plan, **fields)
 
 
 def execute_plan(plan: RunPlan, args: argparse.Namespace, *, suite: str) -> tuple[Run, list[Record], RunOutcome]:

@@ -8,15 +8,14 @@ that are threads of this process. Operators that compute on their own tile and r
 from __future__ import annotations
 
 import argparse
-from math import prod
 from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tessera.axes import Option, parse_dims, parse_int
-from tessera.cli.halo_scale import fill_image_size
 from tessera.cli.options import OUTPUT_OPTIONS, get_picture_path
-from tessera.errors import EXIT_OK, Refused, TesseraError
+from tessera.errors import EXIT_OK
+from tessera.spatial.problem import fill_image_size
 
 if TYPE_CHECKING:
     from tessera.spatial.tensor.explanation import Explanation
@@ -31,7 +30,6 @@ examples:
 
 MODEL is a registered model (`tessera list models`), module:callable (timm.models:resnet50) or file.py:callable.
 """
-MAX_RANKS = 64
 
 OPTIONS = (
     Option(name="model", positional="MODEL", help="network: a registered model, module:callable or file.py:callable"),
@@ -53,9 +51,14 @@ OPTIONS = (
 
 
 def run(args: argparse.Namespace) -> int:
-    explanation = _explain(args)
+    from tessera.spatial.explain import explain_network
+    from tessera.spatial.parallel_model import read_mesh
+
+    mesh = read_mesh(args.mesh)
+    image = fill_image_size(args.image_size, mesh)
+    explanation = explain_network(args.model, image, mesh, batch=args.batch_size, channels=args.in_channels)
     if path := get_picture_path(args):
-        _write_picture(explanation, args, path)
+        _write_picture(explanation, args, (args.in_channels, *image), path)
         return EXIT_OK
     rows = explanation.to_rows()
     shown = rows if args.all else [row for row in rows if row["received_bytes"] or row["computed"] != "split"]
@@ -63,58 +66,13 @@ def run(args: argparse.Namespace) -> int:
     return EXIT_OK
 
 
-def _explain(args: argparse.Namespace) -> Explanation:
-    """Run the network once and return the explanation of one rank."""
-    from tessera.models import build_layers
-    from tessera.spatial.parallel_model import check_image_size, read_mesh
-    from tessera.spatial.scaling.dry_run import run_dry
-    from tessera.spatial.tensor.explanation import Explanation
-
-    mesh = read_mesh(args.mesh)
-    image = fill_image_size(args.image_size, mesh)
-    if prod(mesh) > MAX_RANKS:
-        raise TesseraError("too many ranks for one process", got=prod(mesh), allowed=f"{MAX_RANKS} or fewer")
-    check_image_size(image, mesh)
-    try:
-        run = run_dry(
-            build_layers(args.model), image, mesh, batch=args.batch_size, channels=args.in_channels, training=False
-        )
-    except Refused as error:
-        return _explain_with_values(args.model, (args.batch_size, args.in_channels, *image), mesh, error)
-    return Explanation(run.log, mesh)
-
-
-def _explain_with_values(model: str, shape: tuple[int, ...], mesh: tuple[int, ...], reason: Refused) -> Explanation:
-    """Run a network that needs values on in-process ranks."""
-    import torch
-
-    from tessera.measure.memory_limits import get_available_bytes
-    from tessera.models import build
-    from tessera.spatial.parallel_model import parallelize
-    from tessera.transport.in_process import InProcessTransport, run_ranks
-
-    if prod(shape) * torch.float32.itemsize > get_available_bytes():
-        raise reason
-    network = build(model).eval()
-    image = torch.zeros(shape)
-
-    def run_rank(transport: InProcessTransport) -> Explanation:
-        return parallelize(network, mesh, transport=transport, broadcast=False).explain(image)
-
-    try:
-        return run_ranks(prod(mesh), run_rank)[0]
-    except (RuntimeError, ValueError, TypeError, IndexError):
-        raise reason from None
-
-
-def _write_picture(explanation: Explanation, args: argparse.Namespace, path: Path) -> None:
+def _write_picture(explanation: Explanation, args: argparse.Namespace, shape: tuple[int, ...], path: Path) -> None:
     from tessera.geometry.box import format_sizes
     from tessera.report.figures import format_bytes
     from tessera.report.page import write_page
     from tessera.spatial.picture.explanation import build_explanation_page, draw_explanation
 
-    size = format_sizes((args.in_channels, *fill_image_size(args.image_size, explanation.mesh)))
-    title = f"{args.model} on {args.mesh} ranks, {size} image"
+    title = f"{args.model} on {args.mesh} ranks, {format_sizes(shape)} image"
     rows, summary = explanation.to_rows(), explanation.summarise(format_bytes)
     if path.suffix == ".html":
         write_page(build_explanation_page(rows, title=title, summary=summary), path)

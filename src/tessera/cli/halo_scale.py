@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 from tessera.axes import Option, group_options, parse_dims, parse_int
 from tessera.cli.options import OUTPUT_OPTIONS, check_given_options, get_picture_path
 from tessera.errors import EXIT_OK, TesseraError
-from tessera.spatial.problem import DTYPES
+from tessera.spatial.problem import DTYPES, fill_image_size
 
 if TYPE_CHECKING:
     from tessera.report.tables import OutputFormat
@@ -272,18 +272,6 @@ def _print_scaling(args: argparse.Namespace) -> int:
     with open_output(args.output) as stream:
         _write_tables(scaling, args.output_format, stream)
     return EXIT_OK
-
-
-def fill_image_size(size: int | Sequence[int], mesh: Sequence[int] | None) -> tuple[int, ...]:
-    """Return an image size with all its dims; a single number means a square, or a cube for a mesh of three dims.
-
-    >>> fill_image_size(64, None), fill_image_size(64, (2, 1, 2)), fill_image_size((32, 64), None)
-    ((64, 64), (64, 64, 64), (32, 64))
-    """
-    sizes = (size,) * max(2, len(mesh or ())) if isinstance(size, int) else tuple(size)
-    if min(sizes) < 1:
-        raise TesseraError("images must have one pixel or more along each dim", got=sizes)
-    return sizes
 
 
 def _print_progress(text: str) -> None:

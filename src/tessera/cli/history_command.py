@@ -13,22 +13,16 @@ With --alerts the command fails if the newest runs hold a new regression that pe
 from __future__ import annotations
 
 import argparse
-import re
 import shutil
-from collections.abc import Collection, Mapping, Sequence
-from fnmatch import fnmatchcase
-from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tessera.axes import Option, parse_int, split_list
 from tessera.cli.options import LIST_RUNS_OPTION, OUTPUT_OPTIONS, STORE_OPTIONS, THRESHOLD_OPTION
-from tessera.errors import EXIT_OK, EXIT_REGRESSION, NothingComparable, TesseraError, suggest_similar
+from tessera.errors import EXIT_OK, EXIT_REGRESSION, NothingComparable, TesseraError
 
 if TYPE_CHECKING:
     from tessera.results.history import History
-    from tessera.results.record import Case
-    from tessera.results.store import Store
 
 EPILOG = """\
 examples:
@@ -85,86 +79,27 @@ def run(args: argparse.Namespace) -> int:
     patterns, filters = _parse_words(args)
     if not patterns and not args.alerts:
         raise TesseraError("no case is given", do="give a name or a glob, for example 'conv*', or use --alerts")
+    from tessera.results.history import build_history
+    from tessera.results.selection import select_readings
     from tessera.results.store import Store
 
     with Store(args.store, create=False) as store:
-        history = _read_history(store, patterns or ["*"], filters, args)
+        readings = select_readings(store, patterns or ["*"], filters, args.metric)
+        history = build_history(readings, args.metric, threshold=args.threshold, last=args.last)
     return _print_alerts(history, args) if args.alerts else _print_history(history, " ".join(args.words), args)
 
 
 def _parse_words(args: argparse.Namespace) -> tuple[list[str], dict[str, list[str]]]:
     """Split the words of the command line into case patterns and NAME=VALUE filters."""
-    patterns = [word for word in args.words if "=" not in word or _is_case_key(word)]
+    from tessera.results.selection import is_case_key
+
+    patterns = [word for word in args.words if "=" not in word or is_case_key(word)]
     filters: dict[str, list[str]] = {name: v for name in FILTER_PARAMS if (v := getattr(args, f"filter_{name}"))}
     for word in args.words:
         if word not in patterns:
             name, _, values = word.partition("=")
             filters[name] = split_list(values)
     return patterns, filters
-
-
-def _is_case_key(word: str) -> bool:
-    """Return whether a word is the key of a case, such as `ops/add[size=small]`."""
-    return re.fullmatch(r"[^/\[]+/[^\[]+\[.*=.*\]", word) is not None
-
-
-def _read_history(
-    store: Store, patterns: Sequence[str], filters: Mapping[str, Sequence[str]], args: argparse.Namespace
-) -> History:
-    from tessera.results.history import build_history, matches_filters
-
-    stored_cases = store.list_cases()
-    for pattern in patterns:
-        if not any(_matches_case_name(pattern, *case) for case in stored_cases):
-            raise _make_unknown_case_error(pattern, stored_cases)
-    cases = [case for case in stored_cases if any(_matches_case_name(pattern, *case) for pattern in patterns)]
-    readings = [
-        reading
-        for reading in store.read_history(args.metric, cases)
-        if matches_filters(reading.case, filters) and any(_matches_case(pattern, reading.case) for pattern in patterns)
-    ]
-    if not readings:
-        filter_text = ", ".join(f"{name}={','.join(values)}" for name, values in filters.items())
-        raise NothingComparable("no record of these cases has these parameters", got=filter_text or ", ".join(patterns))
-    if all(reading.metric is None for reading in readings):
-        raise _make_metric_error(store, args.metric, cases)
-    return build_history(readings, args.metric, threshold=args.threshold, last=args.last)
-
-
-def _matches_case(pattern: str, case: Case) -> bool:
-    """Return whether a pattern equals the key of a case, or matches its name as a glob."""
-    return pattern == case.key if _is_case_key(pattern) else _matches_case_name(pattern, case.feature, case.name)
-
-
-def _matches_case_name(pattern: str, feature: str, name: str) -> bool:
-    """Return whether a pattern can match a case of this feature and name.
-
-    The pattern is a glob for `name` or `feature/name`, or a key, whose parameters are ignored here.
-    """
-    glob = pattern.partition("[")[0] if _is_case_key(pattern) else pattern
-    return fnmatchcase(name, glob) or ("/" in glob and fnmatchcase(f"{feature}/{name}", glob))
-
-
-def _make_unknown_case_error(pattern: str, stored_cases: Sequence[tuple[str, str]]) -> TesseraError:
-    if not stored_cases:
-        return NothingComparable("the store holds no records", do="run a suite first")
-    instead = "`tessera export latest -o -` lists the cases of the newest run"
-    do = suggest_similar(pattern.rpartition("/")[2], dict.fromkeys(name for _, name in stored_cases), instead)
-    return TesseraError("no such case in the store", got=pattern, do=do)
-
-
-def _make_metric_error(store: Store, metric: str, cases: Collection[tuple[str, str]]) -> TesseraError:
-    """Build the error for a metric that no record has; it lists the metrics of the newest records."""
-    records = (
-        r
-        for run in reversed(store.list_runs())
-        for r in store.read_records(run)
-        if (r.case.feature, r.case.name) in cases
-    )
-    metric_names = sorted({name for record in islice(records, 20) for name in record.metrics})
-    if metric in metric_names:
-        return NothingComparable("no record with these parameters has a value of this metric", got=metric)
-    return TesseraError("no record of these cases has this metric", got=metric, allowed=metric_names)
 
 
 def _print_history(history: History, title: str, args: argparse.Namespace) -> int:

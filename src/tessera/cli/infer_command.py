@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from tessera.axes import Option, group_options, parse_int
-from tessera.cli.execute import execute_and_print, print_cases
+from tessera.cli.execute import execute_and_print, make_plan, print_cases
 from tessera.cli.options import (
     LIST_CASES_OPTION,
     OUTPUT_OPTIONS,
@@ -28,8 +28,6 @@ from tessera.cli.options import (
     WORKER_OPTIONS,
     adapt_options,
     check_given_options,
-    get_launches,
-    make_launch,
     omit_options,
 )
 from tessera.errors import EXIT_OK, EXIT_REGRESSION, MissingExtra, TesseraError
@@ -46,7 +44,6 @@ from tessera.launch.job import get_current_job
 from tessera.measure.samples import Sampling
 from tessera.report.tables import print_table
 from tessera.results.record import Case, compute_exit_code
-from tessera.suites.plan import RunPlan
 from tessera.suites.suite import parse_duration
 
 DEFAULT_BUDGET_SECONDS, DEFAULT_TARGET, DEFAULT_WARMUP_WINDOWS = 10.0, 0.02, 2
@@ -153,13 +150,7 @@ def run(args: argparse.Namespace) -> int:
     if args.list:
         return print_cases(selected, args)
     _check_usable(selected)
-    plan = RunPlan(
-        cases=tuple(selected),
-        sampling=make_sampling(args, config),
-        launch=make_launch(args),
-        launches=get_launches(args),
-        preparation_seconds=PREPARATION_SECONDS,
-    )
+    plan = make_plan(args, selected, sampling=make_sampling(args, config), preparation_seconds=PREPARATION_SECONDS)
     write = partial(write_inference_records, top=args.top or DEFAULT_SHOWN_LAYERS)
     records = execute_and_print(plan, args, suite="infer", write=write)
     with_rate = [record for record in records if record.case.params.get("target_rate") and "held" in record.metrics]

@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 
 from tessera.axes import Option, group_options
-from tessera.cli.execute import execute_and_print, is_root, print_cases
+from tessera.cli.execute import execute_and_print, is_root, make_plan, print_cases
 from tessera.cli.options import (
     LIST_CASES_OPTION,
     OUTPUT_OPTIONS,
@@ -25,9 +25,7 @@ from tessera.cli.options import (
     SWEEP_OPTION,
     WORKER_OPTIONS,
     adapt_options,
-    get_launches,
     make_fixed_sampling,
-    make_launch,
     make_removed_option,
     make_renamed_option,
     omit_options,
@@ -40,7 +38,6 @@ from tessera.phased.profile.directory import prepare_directory, write_profile
 from tessera.phased.profile.pass_profile import get_profile
 from tessera.phased.tables import write_phases
 from tessera.results.record import Record, compute_exit_code
-from tessera.suites.plan import RunPlan
 from tessera.suites.suite import parse_duration
 
 DEFAULT_ITERATIONS, QUICK_ITERATIONS, DEFAULT_WARMUP = 5, 2, 1
@@ -129,12 +126,9 @@ def run(args: argparse.Namespace) -> int:
         return print_cases(selected, args)
     if args.weights is not None and not Path(args.weights).is_file():
         raise TesseraError("the weights file does not exist", got=args.weights)
-    plan = RunPlan(
-        cases=tuple(selected),
-        sampling=_make_sampling(args),
-        launch=make_launch(args),
-        launches=1 if args.profile and args.launches is None else get_launches(args),
-    )
+    plan = make_plan(args, selected, sampling=_make_sampling(args))
+    if args.profile and args.launches is None:
+        plan = replace(plan, launches=1)
     writes = args.profile and is_root()
     with prepare_directory(Path(args.profile_dir or ".")) if writes else nullcontext() as folder:
         write = partial(write_phases, advise=args.advise, profile=args.profile)

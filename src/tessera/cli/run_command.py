@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from tessera.axes import Axes, Axis, Option, parse_bool
-from tessera.cli.execute import execute_and_print, print_cases
+from tessera.cli.execute import execute_and_print, make_plan, print_cases
 from tessera.cli.options import (
     LIST_CASES_OPTION,
     RANK_OPTIONS,
@@ -21,15 +21,11 @@ from tessera.cli.options import (
     SWEEP_OPTION,
     TOTAL_OPTION,
     WORKER_OPTIONS,
-    get_launches,
-    make_launch,
-    make_sampling,
 )
 from tessera.errors import TesseraError
 from tessera.functions.benchmark import Benchmark
 from tessera.functions.cases import FEATURE, make_cases, select_benchmarks
 from tessera.results.record import compute_exit_code
-from tessera.suites.plan import RunPlan
 
 EPILOG = """\
 examples:
@@ -70,13 +66,7 @@ def run(args: argparse.Namespace) -> int:
     selected = make_cases(benchmarks, values)
     if args.list:
         return print_cases(selected, args)
-    plan = RunPlan(
-        cases=tuple(selected),
-        sampling=make_sampling(args),
-        launch=make_launch(args),
-        launches=get_launches(args),
-        budget=args.total,
-    ).divide_budget()
+    plan = make_plan(args, selected, budget=args.total).divide_budget()
     return compute_exit_code(execute_and_print(plan, args, suite=f"run {Path(args.file).name}"))
 
 

@@ -133,20 +133,9 @@ class Partition:
         return cls.from_intervals(sizes, [*([Interval(0, size)] for size in whole), rows, cols])
 
     @classmethod
-    def split_samples(cls, sizes: Sequence[int], workers: int) -> Partition:
-        """Divide whole images over the workers; with fewer images than workers, some workers own no image."""
-        whole = [[Interval(0, size)] for size in sizes[1:]]
-        return cls.from_intervals(sizes, [split_evenly(sizes[0], workers), *whole])
-
-    @classmethod
     def replicate(cls, sizes: Sequence[int], workers: int) -> Partition:
         """Give every worker the whole image."""
         return cls(tuple(sizes), ((Box.from_sizes(sizes),),) * workers)
-
-    @classmethod
-    def place_on(cls, sizes: Sequence[int], workers: int, worker: int = 0) -> Partition:
-        """Give one worker the whole image."""
-        return cls(tuple(sizes), tuple((Box.from_sizes(sizes),) if w == worker else () for w in range(workers)))
 
     @classmethod
     def split_runs(cls, sizes: Sequence[int], lengths: Sequence[int]) -> Partition:

@@ -43,7 +43,7 @@ class GlooRanks:
 
         if not dist.is_initialized():
             # gloo's threads inherit the current CPU affinity. On the rank's own core they would compete with it, and
-            # an exchange of 256 KB would take 3 ms instead of 0.5 ms.
+            # an exchange of 256 KiB would take 3 ms instead of 0.5 ms.
             pinned = os.sched_getaffinity(0)
             os.sched_setaffinity(0, os.sched_getaffinity(os.getppid()))
             try:

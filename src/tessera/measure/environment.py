@@ -9,7 +9,7 @@ import platform
 import re
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import cache
 from importlib import metadata
 from pathlib import Path
@@ -79,15 +79,16 @@ def read_cpu_mhz() -> float | None:
 
 def compute_fingerprint(environment: Mapping[str, Any]) -> str:
     """Return a hash of twelve hexadecimal digits; environments with comparable times have equal hashes."""
-    fields = {name: environment.get(name) for name in FINGERPRINT_FIELDS}
-    if DEVICE_FIELD in environment:
-        fields[DEVICE_FIELD] = environment[DEVICE_FIELD]
-    return _hash_text(json.dumps(fields, sort_keys=True, default=str))
+    return _hash_fields(environment, [*FINGERPRINT_FIELDS, *([DEVICE_FIELD] if DEVICE_FIELD in environment else [])])
 
 
 def compute_host_fingerprint(environment: Mapping[str, Any]) -> str:
     """Return a hash of the host only, which ignores threads, pinning and allocator."""
-    names = [name for name in FINGERPRINT_FIELDS if name not in ("threads", "pinned_to", "allocator")]
+    settings = ("threads", "pinned_to", "allocator")
+    return _hash_fields(environment, [name for name in FINGERPRINT_FIELDS if name not in settings])
+
+
+def _hash_fields(environment: Mapping[str, Any], names: Iterable[str]) -> str:
     return _hash_text(json.dumps({name: environment.get(name) for name in names}, sort_keys=True, default=str))
 
 

@@ -14,7 +14,7 @@ HEADLINE_TITLES = {
     "cores": "Cores",
     "pinned_to": "Cores a worker may use",
     "threads": "Threads",
-    "memory_gb": "Memory, GB",
+    "memory_gb": "Memory, GiB",
     "governor": "Frequency governor",
     "kind": "Kind of machine",
     "system": "System",

@@ -7,7 +7,6 @@ All other records are excluded with a reason.
 from __future__ import annotations
 
 import itertools
-import json
 import math
 import statistics
 from collections import Counter
@@ -191,19 +190,6 @@ def build_history(
             by_launches = get_spec(metric).merge == "median"
             series.append(_build_series(comparable, threshold, by_launches=by_launches))
     return History(metric=metric, threshold=threshold, runs=runs, series=tuple(series), excluded=tuple(excluded))
-
-
-def matches_filters(case: Case, filters: Mapping[str, Sequence[str]]) -> bool:
-    """Return whether every filtered parameter of a case has one of the accepted values.
-
-    >>> case = Case(feature="ops", name="add", params={"size": "small", "n": 8})
-    >>> matches_filters(case, {"size": ["small"], "n": ["8"]})
-    True
-    """
-    return all(
-        name in case.params and not {str(case.params[name]), json.dumps(case.params[name])}.isdisjoint(values)
-        for name, values in filters.items()
-    )
 
 
 def _explain_exclusion(reading: Reading) -> ExclusionReason | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
@@ -200,6 +200,18 @@ def parse_image_size(value: Any) -> tuple[int, ...]:
     """Parse the size of an image: one number for height and width, both, or depth, height and width."""
     dims = 2 if isinstance(value, int) or len(value) == 2 else 3
     return parse_dim_sizes(value, "image_size", minimum=1, dims=dims)
+
+
+def fill_image_size(size: int | Sequence[int], mesh: Sequence[int] | None) -> tuple[int, ...]:
+    """Return an image size with all its dims; a single number means a square, or a cube for a mesh of three dims.
+
+    >>> fill_image_size(64, None), fill_image_size(64, (2, 1, 2)), fill_image_size((32, 64), None)
+    ((64, 64), (64, 64, 64), (32, 64))
+    """
+    sizes = (size,) * max(2, len(mesh or ())) if isinstance(size, int) else tuple(size)
+    if min(sizes) < 1:
+        raise TesseraError("images must have one pixel or more along each dim", got=sizes)
+    return sizes
 
 
 def parse_dim_sizes(value: Any, name: str, *, minimum: int, dims: int) -> tuple[int, ...]:

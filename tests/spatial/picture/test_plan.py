@@ -16,6 +16,7 @@ from tessera.report.blocks import Picture
 from tessera.spatial.picture.layout import AxisScale, arrange_panels
 from tessera.spatial.picture.page import build_plan_page
 from tessera.spatial.picture.plan import MAX_ARROWS, draw_plan
+from tests.geometry.strategies import place_on
 from tests.spatial.test_cost import make_halo_plan, splits
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -124,7 +125,7 @@ def test_a_standalone_picture_has_both_themes_and_an_embedded_one_has_no_style()
 
 def test_a_gathering_and_workers_without_pixels_are_drawn() -> None:
     tiles = Partition.split_by_grid((1, 3, 8), Mesh(4, 1))
-    gathering = HaloPlan(tiles, Window.of_one_pixel(), Partition.place_on((1, 3, 8), 4))
+    gathering = HaloPlan(tiles, Window.of_one_pixel(), place_on((1, 3, 8), 4))
     titles = read_titles(draw_plan(gathering))
     assert sum("worker 0 receives" in title for title in titles) == 2
     assert not any("worker 3 has" in title for title in titles)

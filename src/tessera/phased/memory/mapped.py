@@ -1,7 +1,7 @@
 """Weights used directly from the page cache: a phase is loaded by mapping its pages, without a copy.
 
 A phase that has been computed is unmapped, so the process never holds more of the file than its budget (plus up to
-4 MB around it if layers are not aligned to huge pages, because the kernel maps whole huge pages). A lease prevents
+4 MiB around it if layers are not aligned to huge pages, because the kernel maps whole huge pages). A lease prevents
 other programs from truncating the file while a phase is computed. Mapping cached pages takes less time than waking the
 loading thread, so after a phase that mapped fast, the next phase is mapped in the calling thread.
 """

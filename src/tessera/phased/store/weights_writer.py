@@ -27,7 +27,7 @@ from tessera.phased.store.weights_file import CHECKSUMS_KEY, DTYPE_CODES, HEADER
 ALIGNMENT_BYTES = 64  # a cache line
 HUGE_PAGE_BYTES = 2 << 20
 LARGE_PHASE_BYTES = 8 * HUGE_PAGE_BYTES  # phases of at least this size begin at a huge page
-MAX_WRITE_BYTES = 1 << 30  # the kernel writes at most 2 GB in one call
+MAX_WRITE_BYTES = 1 << 30  # the kernel writes at most 2 GiB in one call
 ValueSource = Callable[[str], Tensor]
 
 

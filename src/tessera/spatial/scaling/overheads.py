@@ -9,15 +9,19 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from statistics import median
 
 import torch
 from torch import nn
 
+from tessera.errors import MissingExtra
 from tessera.geometry import Box
+from tessera.launch import LaunchConfig, Workers
+from tessera.launch.config import SpawnMethod
 from tessera.launch.worker import Worker
+from tessera.machine import fit_link
 from tessera.machine.machine import Link
 from tessera.spatial.parallel_model import parallelize
 from tessera.spatial.scaling.dry_run import run_dry
@@ -29,9 +33,37 @@ from tessera.transport.registry import open_transport
 LAUNCHES_PER_SAMPLE, SAMPLES = 1000, 15
 NETWORK_BLOCKS, NETWORK_PIXELS, NETWORK_CHANNELS = 4, 8, 4
 EXCHANGES, WARMUP_EXCHANGES = 300, 20
+LINK_MESSAGE_BYTES = (1 << 10, 1 << 14, 1 << 18, 1 << 22)
 COPIES_PER_EXCHANGE = 3  # into the sent buffer, out of the received buffer, and of the rank's own elements
 MESSAGE_TRANSPORTS = {"mpiexec": "mpi", "torchrun": "gloo"}  # the transports whose link a calibration measures
 MIN_OVERHEAD = 1e-9  # seconds; noise must not make an overhead negative
+
+
+def measure_transfers_and_overheads(
+    launchers: Sequence[SpawnMethod], *, required: bool, say: Callable[[str], None]
+) -> tuple[list[dict[str, float]] | None, dict[str, float]]:
+    """Measure transfers between two ranks (`bytes` and `seconds` each), and the overheads (`machine.OVERHEADS`).
+
+    The ranks are started by the first of `launchers` that is available. Without any, transfers are None and the
+    overhead of a message is missing, or an error if `required`.
+    """
+    transfers, exchange = None, 0.0
+    for spawn in launchers:
+        say(f"transfers between two ranks of {spawn}")
+        try:
+            with Workers(LaunchConfig(spawn=spawn, workers=2, time_limit=120.0)) as workers:
+                (transfers, _) = workers.run("tessera.transport.pingpong:measure_pingpong", LINK_MESSAGE_BYTES, 200)
+                exchange = max(workers.run("tessera.spatial.scaling.overheads:time_small_exchange"))
+            break
+        except MissingExtra:
+            if required:
+                raise
+    say("small operations")
+    overheads = measure_operation_overheads()
+    if transfers is not None:
+        transfers = list(transfers)
+        overheads["message"] = compute_message_overhead(exchange, fit_link(transfers), overheads["launch"])
+    return transfers, overheads
 
 
 def measure_operation_overheads() -> dict[str, float]:
