@@ -23,8 +23,9 @@ MAX_RATIO_TO_RESIDENT = 1.05
 STREAMED_VARIANTS = {name: {"schedule": name} for name in ("overlapped", "phased")}
 
 
-def run(say: Callable[[str], None], *, small: bool = False) -> dict[str, Any]:
-    size, layers, rows, rounds = (256, 8, 256, 2) if small else (LAYER_SIZE, LAYERS, ROWS, ROUNDS)
+def run(say: Callable[[str], None], *, small: bool = False, rounds: int | None = None) -> dict[str, Any]:
+    size, layers, rows, default_rounds = (256, 8, 256, 2) if small else (LAYER_SIZE, LAYERS, ROWS, ROUNDS)
+    rounds = rounds or default_rounds
     results: dict[str, Any] = {}
     lines = [f"{layers} layers of {size} x {size} float32, {rows} rows: time relative to all weights in memory"]
     with write_chain(size, layers) as chain:

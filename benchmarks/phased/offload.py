@@ -27,9 +27,9 @@ MAX_MEMORY_RATIO = 1.10
 TIME_LIMIT_SECONDS = 3600.0
 
 
-def run(say: Callable[[str], None], *, small: bool = False) -> dict[str, Any]:
+def run(say: Callable[[str], None], *, small: bool = False, rounds: int | None = None) -> dict[str, Any]:
     results: dict[str, Any] = {}
-    rounds = 2 if small else ROUNDS
+    rounds = rounds or (2 if small else ROUNDS)
     lines = ["speed-up over accelerate in its two forms, and time relative to all weights in memory"]
     for stack in list_models(small):
         for cache in OUR_VARIANT_BY_CACHE:

@@ -41,7 +41,7 @@ def time_variants(worker: Worker, stack: Stack, cold: bool, rounds: int) -> dict
             error = (variants[name]() - expected).abs().max() / expected.abs().max()
             if not error <= TOLERANCE:
                 raise BenchmarkFailed(f"the output of {name} for {stack.title} differs from plain torch by {error:.1e}")
-        before = {name: lambda: _drop_cache(folder) for name in variants} if cold else None
+        before = {name: lambda: drop_cache(folder) for name in variants} if cold else None
         return time_interleaved(variants, rounds, before)
 
 
@@ -107,7 +107,7 @@ def _build_with_buffers(stack: Stack, path: Path) -> nn.Module:
     return network
 
 
-def _drop_cache(folder: Path) -> None:
+def drop_cache(folder: Path) -> None:
     """Drop every file of a folder from the page cache."""
     for path in (entry for entry in folder.rglob("*") if entry.is_file()):
         fd = os.open(path, os.O_RDONLY)

@@ -28,8 +28,9 @@ MAX_RATIO_TO_IDEAL, MAX_RATIO_TO_SEQUENTIAL = 1.10, 0.60
 OVERLAPPING_VARIANTS = {"phased": {"schedule": "phased"}, "overlapped": {"schedule": "overlapped"}}
 
 
-def run(say: Callable[[str], None], *, small: bool = False) -> dict[str, Any]:
-    size, layers, rounds, passes = (256, 8, 2, 2) if small else (LAYER_SIZE, LAYERS, ROUNDS, PASSES)
+def run(say: Callable[[str], None], *, small: bool = False, rounds: int | None = None) -> dict[str, Any]:
+    size, layers, default_rounds, passes = (256, 8, 2, 2) if small else (LAYER_SIZE, LAYERS, ROUNDS, PASSES)
+    rounds = rounds or default_rounds
     torch.set_num_threads(1)
     results: dict[str, Any] = {}
     lines = [

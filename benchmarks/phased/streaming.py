@@ -22,8 +22,9 @@ VARIANTS_WITH_TARGET = ("overlapped", "phased")
 READER = "plain reader"
 
 
-def run(say: Callable[[str], None], *, small: bool = False) -> dict[str, Any]:
-    size, layers, rounds, passes = (512, 8, 2, 2) if small else (LAYER_SIZE, LAYERS, ROUNDS, PASSES)
+def run(say: Callable[[str], None], *, small: bool = False, rounds: int | None = None) -> dict[str, Any]:
+    size, layers, default_rounds, passes = (512, 8, 2, 2) if small else (LAYER_SIZE, LAYERS, ROUNDS, PASSES)
+    rounds = rounds or default_rounds
     torch.set_num_threads(1)
     results: dict[str, Any] = {}
     lines = [f"{layers} layers of {size} x {size} float32, one row: bytes/s relative to the fastest plain reader"]

@@ -37,7 +37,9 @@ result = {"limit": limit}
 try:
     model = {"model": lambda: build_network(name), "memory_limit": limit}
     with torch.no_grad(), PhasedModel.from_pretrained(path, **model) as phased:
-        result["same"] = [torch.equal(phased(*inputs), wanted) for wanted in expected]
+        outputs = [phased(*inputs) for _ in expected]
+        errors = [float((a - b).abs().max() / b.abs().max()) for a, b in zip(outputs, expected)]
+        result["error_of_output"] = max(errors)  # of another process, whose memory is aligned differently
         result["resident"] = sum(phase.resident for phase in phased.phases)
         result["explanation"] = phased.explain()
 except TesseraError as error:
@@ -79,7 +81,7 @@ def run_limited(name, folder, extra, *, share=3):
 def test_peak_memory_stays_below_the_limit(name, tmp_path):
     result, size = run_limited(name, tmp_path, ACTIVATION_BYTES)
     assert "error" not in result, result
-    assert result["same"] == [True] * PASSES
+    assert result["error_of_output"] <= (1e-2 if name == "bfloat16" else 1e-5)
     assert result["peak"] <= result["limit"]
     assert size / 3 + ACTIVATION_BYTES < size + (2 << 20), "the limit would hold all weights"
 
