@@ -6,13 +6,15 @@
     python benchmarks/phased.py --only computing    many rows: compared with all weights in memory
     python benchmarks/phased.py --only offload      stacks of linear layers and ResNets: accelerate's disk_offload
     python benchmarks/phased.py --only generation   repeated passes of public networks: accelerate, in a process each
+    python benchmarks/phased.py --only decoding     weights of 8 and 4 bits: compared with float32 and bfloat16
     python benchmarks/phased.py --only zoo          public networks under every schedule: exactness, no times
     python benchmarks/phased.py --only limit        weights of four times the memory limit of the process
     python benchmarks/phased.py --small             all parts with small sizes, to check that they run
 
 Requires the extra `bench`, and 10 GB of disk in the directory for temporary files (TMPDIR). `generation` and `zoo` need
-public packages: they are installed into benchmarks/.zoo, or TESSERA_ZOO_PYTHON names an interpreter with them. Prints tables and writes
-benchmarks/results/phased.json with a description of the machine; a single part replaces only its own results there.
+public packages: they are installed into benchmarks/.zoo, or TESSERA_ZOO_PYTHON names an interpreter with them.
+Prints tables and writes benchmarks/results/phased.json with a description of the machine; a single part replaces only
+its own results there.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ from pathlib import Path
 
 from parts import log, make_parser, parse_arguments, run_modules
 
-PARTS = ("overlap", "streaming", "computing", "offload", "generation", "limit", "zoo")
+PARTS = ("overlap", "streaming", "computing", "offload", "generation", "decoding", "limit", "zoo")
 WITHOUT_ROUNDS = ("limit", "zoo")
 
 

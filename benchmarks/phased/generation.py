@@ -2,11 +2,11 @@
 
 A GPT-2 of 1.4 GB (float32) and a Llama of 4 GB (bfloat16) generate 32 tokens, a diffusion UNet makes 10 steps, and
 ViT-L and ResNet-152 compute one image. Weights are random. `PhasedModel` reads the safetensors file with a budget of a
-quarter of the weights; accelerate's `disk_offload` reads a file for every tensor, and `cpu_offload` holds all weights in
-memory. Each engine runs in a process of its own, with two threads. The engines take turns of a few passes, in random
+quarter of the weights; accelerate's `disk_offload` reads a file for every tensor, and `cpu_offload` holds all weights
+in memory. Each engine runs in a process of its own, with two threads. The engines take turns of a few passes, in random
 order; a ratio is taken within a round of turns. Warm: the files are in the page cache. Cold: they are dropped from the
-page cache before every pass, which `cpu_offload` has no use for. The first round is not counted; it includes the prompt,
-and the learning of the order.
+page cache before every pass, which does not concern `cpu_offload`. The first round is not counted; it includes the
+prompt, and the learning of the order.
 """
 
 from __future__ import annotations
@@ -20,10 +20,11 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from zoo_run import make_worker_env, prepare_environment
+
 from phased.generation_subjects import Subject, list_subjects
 from phased.interleaved import compare_with_target, compute_medians, compute_ratio, format_ratio
 from tessera.errors import BenchmarkFailed
-from zoo_run import make_worker_env, prepare_environment
 
 BUDGET_DIVISOR = 4
 ENGINES_BY_CACHE = {"warm": ("phased", "disk_offload", "cpu_offload"), "cold": ("phased", "disk_offload")}

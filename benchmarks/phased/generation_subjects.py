@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from halo.zoo_networks import import_public
 from torch import Tensor, nn
 
-from halo.zoo_networks import import_public
 from tessera.models import MODELS
 
 PROMPT_TOKENS = 16

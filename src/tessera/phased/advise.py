@@ -23,7 +23,7 @@ from tessera.results.record import Record
 IPU_MACHINE = "ipu-m2000"
 IPU_VENDOR_FLOPS_PER_BYTE = (3_750, 7_500)  # range that the vendor advises for phased execution
 BALANCE_TOLERANCE = 1.25  # within this factor of the balance, a case counts as balanced
-DTYPE_BYTES = {"float16": 2, "bfloat16": 2, "float32": 4, "float64": 8}
+DTYPE_BYTES = {"float16": 2, "bfloat16": 2, "float32": 4, "float64": 8, "int8": 1, "int4": 0.5625}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -84,7 +84,7 @@ AXES = Axes(
             defaults={CHAIN: "float16", ANY_MODEL: "float32"},
             default_text="float16; with --model float32",
             group=GROUP_NETWORK,
-            help="format of stored weights; 16 bits are computed as float32",
+            help="format of stored weights; fewer bits than 32 are computed as float32",
         ),
         Axis(
             name="schedule",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 import os
 import sys
 import threading
@@ -53,6 +54,7 @@ from tessera.phased.store.weights_file import StoredTensor, read_tensor_table
 
 Shape = Sequence[int] | Sequence[Sequence[int]]
 DEFAULT_BUDGET = "256MB"
+MOST_LISTED_ERRORS = 5  # tensors in the text of encoding errors
 AUTO_BUDGET_DIVISOR = 2  # budget="auto" is the available memory divided by this number
 Call = tuple[tuple[Any, ...], Mapping[str, Any]]
 # Options of earlier versions, and their replacements.
@@ -212,6 +214,9 @@ class PhasedModel(StreamedModule):
         self._tensors = match_tensors(network, self._store.file.tensors, request.dtype, self._store.file.unsupported)
         request = self._fit_memory_limit(network, self._tensors)
         plan = plan_phases(network, self._tensors, request, order=order, flops=self._flops)
+        self.encoding_errors = {name: t.error for name, t in self._tensors.items() if t.encoding}
+        if self.encoding_errors and request.store.mapped:
+            raise TesseraError("encoded weights (int8, int4) cannot be mapped", do="use store='disk'")
         self.weight_bytes = sum(tensor.nbytes for tensor in self._tensors.values())
         self.arithmetic = _describe_dtypes(network, self._tensors)
         self.__dict__["_reference"] = model if verify else None  # not registered as a module
@@ -469,7 +474,7 @@ class PhasedModel(StreamedModule):
     @property
     def widens_weights(self) -> bool:
         """Whether the stored dtype of some weights differs from the dtype of the computation."""
-        return any(tensor.dtype != self._copy.slots[name].dtype for name, tensor in self._tensors.items())
+        return any(t.encoding or t.dtype != self._copy.slots[name].dtype for name, t in self._tensors.items())
 
     @property
     def stream_bytes(self) -> int:
@@ -479,11 +484,30 @@ class PhasedModel(StreamedModule):
     def explain(self) -> str:
         """Return a table of the phases: modules, bytes, resident or streamed, and times of the last passes."""
         text = format_explanation(self.phases, self._times, self._pager.counts, self.working_bytes, self.budget)
+        if self.encoding_errors:
+            text += f"\n{self.describe_encoding_errors()}"
         if self._guard is not None:
             text += f"\n{self._guard.describe()}; {self._pager.counts.evictions} resident phases evicted"
         if self._splitter is not None and self._splitter.reason:
             text += f"\nmini-batches are not split over the devices: {self._splitter.reason}"
         return text
+
+    def describe_encoding_errors(self) -> str:
+        """Return the error of encoded weights (int8, int4) as text: in total, and of the tensors with the largest ones.
+
+        An error is the RMS of the differences over the RMS of the original weights. `encoding_errors` has all tensors.
+        """
+        worst = sorted(self.encoding_errors.items(), key=lambda item: -item[1])[:MOST_LISTED_ERRORS]
+        listed = ", ".join(f"{name} {error:.2%}" for name, error in worst)
+        total = self.total_encoding_error
+        return f"{len(self.encoding_errors)} encoded weights: error {total:.2%} in total; largest: {listed}"
+
+    @property
+    def total_encoding_error(self) -> float:
+        """RMS over all encoded weights of their relative errors, weighted by their number of values; 0 if none is."""
+        sizes = {name: math.prod(self._tensors[name].shape) for name in self.encoding_errors}
+        squares = sum(sizes[name] * error**2 for name, error in self.encoding_errors.items())
+        return math.sqrt(squares / sum(sizes.values())) if sizes else 0.0
 
     @classmethod
     def compute_min_budget(
@@ -656,13 +680,13 @@ def _as_call(batch: Any) -> Call:
 def _describe_dtypes(network: NetworkCopy, tensors: Mapping[str, Any]) -> str:
     """Describe the stored dtypes and the dtypes of computation, for a record."""
     pairs = {
-        (tensor.dtype, network.slots[name].dtype): None
+        (tensor.encoding or str(tensor.dtype), str(network.slots[name].dtype)): None
         for name, tensor in tensors.items()
         if tensor.dtype.is_floating_point
     }
     texts = []
     for stored, computed in pairs:
-        names = [str(dtype).removeprefix("torch.") for dtype in (stored, computed)]
+        names = [name.removeprefix("torch.") for name in (stored, computed)]
         texts.append(names[0] if stored == computed else f"{names[0]} stored and streamed, {names[1]} computed")
     return "; ".join(texts)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-WEIGHT_DTYPES = ("float16", "bfloat16", "float32", "float64")
+WEIGHT_DTYPES = ("float16", "bfloat16", "float32", "float64", "int8", "int4")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -89,6 +89,8 @@ def build_notes(model: PhasedModel, path: Path, case: Case) -> list[str]:
     notes = []
     if model.widens_weights:
         notes.append(f"arithmetic: {model.arithmetic}")
+    if model.encoding_errors:
+        notes.append(model.describe_encoding_errors())
     resident = sum(phase.resident for phase in model.phases)
     if resident and not model.traits.holds_all_weights:
         notes.append(f"{resident} of {len(model.phases)} phases stay in memory, because they fit into the budget")

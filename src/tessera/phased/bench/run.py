@@ -72,6 +72,7 @@ def run_case(context: RunContext, case: Case, sampling: Sampling) -> Record:
             details={
                 "storage": describe_storage(case.params),
                 "arithmetic": model.arithmetic,
+                **({"encoding_errors": model.encoding_errors} if model.encoding_errors else {}),
                 PROFILE_KEY: profile.to_json(),
             },
             notes=(*build_notes(model, path, case), *((check.note,) if check.note else ())),

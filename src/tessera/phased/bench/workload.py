@@ -20,12 +20,13 @@ from tessera.phased.chain import MatrixChain
 from tessera.phased.choices import SCHEDULES, STORES
 from tessera.phased.model import PhasedModel
 from tessera.phased.paging.meta_copy import copy_to_meta
+from tessera.phased.store.encoding import ENCODINGS, decode_into, encode, is_encodable
 from tessera.phased.store.weights_file import read_tensor_table
 from tessera.phased.weights import write_temporary_weights
 from tessera.results.record import Case
 
 DISTINCT_BATCHES = 4  # a longer step repeats these mini-batches, because hundreds would fill the memory
-COMPUTE_DTYPES = {"float16": torch.float32, "bfloat16": torch.float32}  # 16 bits only in storage
+COMPUTE_DTYPES = {"float64": torch.float64}  # other dtypes only in storage
 DEFAULT_BUDGET_DIVISOR = 4  # the default budget is the size of the weights divided by this
 
 
@@ -69,8 +70,7 @@ class Workload:
             stored_dtypes = {tensor.dtype for tensor in read_tensor_table(Path(self.weights or "")).values()}
             floating = {dtype for dtype in stored_dtypes if dtype.is_floating_point}
             return torch.float64 if floating == {torch.float64} else torch.float32
-        stored: torch.dtype = getattr(torch, self.dtype)
-        return COMPUTE_DTYPES.get(self.dtype, stored)
+        return COMPUTE_DTYPES.get(self.dtype, torch.float32)
 
     def build_inputs(self) -> list[Tensor]:
         """Return the mini-batches of a step."""
@@ -106,7 +106,9 @@ class Workload:
             for (
                 value
             ) in network.state_dict().values():  # non-persistent buffers are not stored, so they are not rounded
-                if value.is_floating_point():
+                if self.dtype in ENCODINGS and is_encodable(value.dtype, value.shape):
+                    decode_into(encode(value, self.dtype)[0], self.dtype, value)
+                elif value.is_floating_point() and self.dtype not in ENCODINGS:
                     value.copy_(value.to(getattr(torch, self.dtype)))
         return network.to(self.compute_dtype)
 

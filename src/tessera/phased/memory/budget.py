@@ -12,17 +12,21 @@ ALIGNMENT_BYTES = 64  # a cache line
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PhaseNeed:
-    """Bytes that one phase requires: `buffer` to load it, and `wide` for its widened weights (0 if not widened)."""
+    """Bytes that one phase requires: `buffer` to load it, and `wide` for its widened weights (0 if not widened).
+
+    `decoded` is the part of the buffer for weights that are decoded while they are loaded.
+    """
 
     name: str
     units: tuple[str, ...]
     buffer: int
     wide: int
+    decoded: int = 0
 
     @property
     def resident(self) -> int:
         """Bytes of the phase if it is resident, in its compute dtype."""
-        return self.wide or self.buffer
+        return self.wide or self.decoded or self.buffer
 
 
 def compute_max_phase_bytes(

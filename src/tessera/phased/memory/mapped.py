@@ -14,6 +14,7 @@ import errno
 import mmap
 import os
 from collections import deque
+from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import AbstractContextManager
 
@@ -80,7 +81,10 @@ class MappedReader(PhaseReader):
     def hold(self) -> AbstractContextManager[None]:
         return self._lease.hold()
 
-    def start_read(self, layout: PhaseLayout, memory: memoryview) -> PhaseLoad:
+    def start_read(
+        self, layout: PhaseLayout, memory: memoryview, finish: Callable[[], None] | None = None
+    ) -> PhaseLoad:
+        assert finish is None, "mapped weights are not decoded"
         if id(memory) in self._mapped_phases:
             self._leaving.append(self._mapped_phases[id(memory)])
         self._mapped_phases[id(memory)] = layout

@@ -8,6 +8,7 @@ tensor of the network uses it any more, so expressions with weights of several p
 
 from __future__ import annotations
 
+import functools
 import os
 import threading
 import time
@@ -29,6 +30,7 @@ from tessera.phased.paging.memory_guard import MemoryGuard
 from tessera.phased.paging.network_copy import NetworkCopy
 from tessera.phased.paging.phasing import PagingPlan, get_converted_bytes, needs_conversion
 from tessera.phased.paging.weight_table import WeightSlot, compute_checksum
+from tessera.phased.store.encoding import decode_into
 from tessera.phased.store.layout import PhaseLayout
 from tessera.phased.store.reader import PhaseLoad, PhaseReader
 from tessera.phased.store.weights_file import StoredTensor
@@ -39,7 +41,18 @@ MAX_LEARNT_VISITS = 16  # visits of every phase, on average, after which the lea
 class PagedPhase:
     """A phase, and its state: not in memory, being loaded (`loading`), or loaded (`loaded`)."""
 
-    __slots__ = ("block", "converted", "index", "layout", "loaded", "loading", "places", "recorded", "resident")
+    __slots__ = (
+        "block",
+        "converted",
+        "decoded",
+        "index",
+        "layout",
+        "loaded",
+        "loading",
+        "places",
+        "recorded",
+        "resident",
+    )
 
     def __init__(self, index: int, layout: PhaseLayout, slots: Sequence[WeightSlot], *, resident: bool) -> None:
         self.index, self.layout, self.resident = index, layout, resident
@@ -47,10 +60,17 @@ class PagedPhase:
             (slot, tensor, at) for slot, (tensor, at) in zip(slots, layout.places, strict=True)
         ]
         converted = any(needs_conversion(slot, tensor) for slot, tensor, _ in self.places)
-        self.converted = sum(get_converted_bytes(slot) for slot, _, _ in self.places) if converted else 0
+        nbytes = sum(get_converted_bytes(slot) for slot, _, _ in self.places) if converted else 0
+        encoded = any(tensor.encoding for tensor in (tensor for _, tensor, _ in self.places))
+        self.converted, self.decoded = (0, nbytes) if encoded else (nbytes, 0)
         self.block: AreaBlock | None = None
         self.loading: PhaseLoad | None = None
         self.loaded = self.recorded = False
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of a block that holds the phase: as stored, and decoded beside it if it is encoded."""
+        return self.layout.nbytes + self.decoded
 
 
 @dataclass(slots=True)
@@ -210,7 +230,7 @@ class Pager:
     @property
     def loaded_bytes(self) -> int:
         """Bytes of weights that were in memory at some time of a pass, at least."""
-        shares, streamed = self.plan.shares, [p.layout.nbytes for p in self.phases if not p.resident]
+        shares, streamed = self.plan.shares, [p.nbytes for p in self.phases if not p.resident]
         return shares.resident_bytes + shares.pinned + shares.converted + max(streamed, default=0)
 
     def hold(self) -> AbstractContextManager[None]:
@@ -269,7 +289,7 @@ class Pager:
         """Prefetch the phases that are expected next, as far as memory suffices."""
         needed: list[PagedPhase] = [] if self.active is None else [self.active]
         for phase in self._list_expected(first):
-            if len(needed) > 4 or (self._guard is not None and not self._guard.has_space(2 * phase.layout.nbytes)):
+            if len(needed) > 4 or (self._guard is not None and not self._guard.has_space(2 * phase.nbytes)):
                 break
             if not phase.resident and phase.block is None and not self._start_load(phase, needed):
                 break
@@ -279,11 +299,11 @@ class Pager:
     def _start_load(self, phase: PagedPhase, needed: Sequence[PagedPhase]) -> bool:
         """Start to load a phase, evicting phases that are not `needed`; return False if there is not enough memory."""
         apart = needed[0].block if needed else None
-        block = self._area.allocate(phase.layout.nbytes, apart_from=apart)
+        block = self._area.allocate(phase.nbytes, apart_from=apart)
         if block is None:
             for other in self._list_evictable(needed):
                 self._drop(other)
-                block = self._area.allocate(phase.layout.nbytes, apart_from=apart)
+                block = self._area.allocate(phase.nbytes, apart_from=apart)
                 if block is not None:
                     break
         if block is None:
@@ -294,7 +314,7 @@ class Pager:
     def _free_memory(self, guard: MemoryGuard, phase: PagedPhase) -> None:
         """Free memory until a phase can be loaded below the limit of the process, or raise an error."""
         guard.check()
-        nbytes = 0 if phase.resident or phase.block is not None else phase.layout.nbytes
+        nbytes = 0 if phase.resident or phase.block is not None else phase.nbytes
         if guard.has_space(nbytes):
             return
         for other in self.phases:
@@ -329,7 +349,8 @@ class Pager:
         phase.block, phase.recorded, phase.loaded = block, False, False
         self.counts.loads += 1
         try:
-            phase.loading = self._reader.start_read(phase.layout, block.region.memory)
+            finish = functools.partial(self._decode, phase, block.region, None) if phase.decoded else None
+            phase.loading = self._reader.start_read(phase.layout, block.region.memory, finish)
         except BaseException:
             phase.block = None
             self._area.release(block)
@@ -341,7 +362,7 @@ class Pager:
             if self._ahead and self._last[0] >= 0:
                 self.counts.misses += 1
             if not self._start_load(phase, []):
-                self._read_into(phase, self._area.allocate_extra(phase.layout.nbytes))
+                self._read_into(phase, self._area.allocate_extra(phase.nbytes))
         loading = phase.loading
         assert loading is not None
         assert phase.block is not None
@@ -376,33 +397,60 @@ class Pager:
         """Load the resident phases, each into its own memory."""
         resident = [phase for phase in self.phases if phase.resident]
         for phase in resident:
-            size = phase.converted or (0 if self._mapped else phase.layout.nbytes)
+            size = phase.converted or phase.decoded or (0 if self._mapped else phase.nbytes)
             [region] = WorkingArena([size]).regions  # memory of its own, which is freed if the phase is evicted
-            if phase.converted or self._mapped is not None:
-                block = None if self._mapped is not None else self._area.allocate(phase.layout.nbytes)
+            if phase.converted or phase.decoded or self._mapped is not None:
+                block = None if self._mapped is not None else self._area.allocate(phase.nbytes)
                 if block is None:
-                    block = self._area.allocate_extra(phase.layout.nbytes)
+                    block = self._area.allocate_extra(phase.nbytes)
                 self._reader.read(phase.layout, block.region.memory)
                 with self._reader.hold():
-                    self._give_weights(phase, block.region, region if phase.converted else None)
-                if phase.converted:
+                    if phase.decoded:
+                        self._decode(phase, block.region, region)
+                        self._give_weights(phase, region, None, decoded_at=0)
+                    else:
+                        self._give_weights(phase, block.region, region if phase.converted else None)
+                if phase.converted or phase.decoded:
                     self._area.release(block)
             else:
                 self._reader.read(phase.layout, region.memory)
                 self._give_weights(phase, region, None)
             phase.loaded = True
 
-    def _give_weights(self, phase: PagedPhase, source: MemoryRegion, into: MemoryRegion | None) -> None:
-        at = 0
+    def _decode(self, phase: PagedPhase, source: MemoryRegion, into: MemoryRegion | None) -> None:
+        """Decode and convert the weights of a phase, in the loading thread; by default, beside the stored bytes."""
+        region, at = (source, phase.layout.nbytes) if into is None else (into, 0)
+        with torch.inference_mode(False), torch.no_grad():
+            for slot, tensor, place in phase.places:
+                target = _view_converted(slot, region, at)
+                if not tensor.encoding:
+                    target.copy_(view_as(source, place, tensor.dtype, tensor.shape))
+                else:
+                    dense = target if slot.strides is None else torch.empty(slot.shape, dtype=slot.dtype)
+                    decode_into(source.data[place : place + tensor.nbytes].numpy(), tensor.encoding, dense)
+                    if dense is not target:
+                        target.copy_(dense)
+                at += get_converted_bytes(slot)
+
+    def _give_weights(
+        self, phase: PagedPhase, source: MemoryRegion, into: MemoryRegion | None, *, decoded_at: int | None = None
+    ) -> None:
+        """Give the weights in a region to the network, converted into another region if there is one."""
+        at = phase.layout.nbytes if decoded_at is None else decoded_at
+        if not phase.decoded:
+            at = 0
         with torch.inference_mode(False), torch.no_grad():
             for slot, tensor, place in phase.places:
                 if slot.owner is not self:
+                    at += get_converted_bytes(slot) if phase.decoded else 0
                     continue
-                value = view_as(source, place, tensor.dtype, tensor.shape)
+                if phase.decoded:
+                    value = _view_converted(slot, source, at)
+                    at += get_converted_bytes(slot)
+                else:
+                    value = view_as(source, place, tensor.dtype, tensor.shape)
                 if into is not None:
-                    wide = into.view(at, slot.dtype, (slot.nbytes // slot.dtype.itemsize,))
-                    wide = wide.view(slot.shape) if slot.strides is None else wide.as_strided(slot.shape, slot.strides)
-                    value = wide.copy_(value)
+                    value = _view_converted(slot, into, at).copy_(value)
                     at += get_converted_bytes(slot)
                 slot.set_tensor(value)
                 if not slot.checked:
@@ -462,3 +510,9 @@ class Pager:
         if self._hold is not None:
             hold, self._hold = self._hold, None
             hold.__exit__(None, None, None)
+
+
+def _view_converted(slot: WeightSlot, region: MemoryRegion, at: int) -> Tensor:
+    """Return a tensor with the dtype and the memory format of a weight, in a region at a byte offset."""
+    wide = region.view(at, slot.dtype, (slot.nbytes // slot.dtype.itemsize,))
+    return wide.view(slot.shape) if slot.strides is None else wide.as_strided(slot.shape, slot.strides)

@@ -13,6 +13,7 @@ from tessera.phased.paging.network_copy import NetworkCopy, WeightUnit
 from tessera.phased.paging.phase_starts import TARGET_PHASE_BYTES, UnitCost, choose_phase_starts, find_phase_starts
 from tessera.phased.paging.weight_table import WeightSlot
 from tessera.phased.plan import MIN_PHASES, Phase, PhaseTable, PhasingRequest, get_host_balance
+from tessera.phased.store.encoding import ENCODINGS, is_encodable
 from tessera.phased.store.layout import PhaseLayout, lay_out_phase
 from tessera.phased.store.weights_file import DTYPE_CODES, SAFETENSORS_DTYPES, StoredTensor
 from tessera.phased.store.weights_writer import WeightEntry, plan_file
@@ -63,6 +64,9 @@ def build_entry(name: str, kind: torch.dtype, shape: tuple[int, ...], dtype: str
     """Return the file entry of a weight of dtype `kind`; `dtype` applies to floating-point weights only."""
     if dtype is not None and dtype not in WEIGHT_DTYPES:
         raise TesseraError("unknown dtype for stored weights", got=dtype, allowed=WEIGHT_DTYPES)
+    if dtype in ENCODINGS:
+        encoding = dtype if is_encodable(kind, shape) and kind in DTYPE_CODES else ""
+        return WeightEntry(name=name, dtype=kind, shape=shape, encoding=encoding)
     stored = getattr(torch, dtype) if dtype is not None and kind.is_floating_point else kind
     if stored not in DTYPE_CODES:
         raise TesseraError(f"{name} has a dtype that cannot be stored", got=str(stored), allowed=map(str, DTYPE_CODES))
@@ -94,7 +98,8 @@ def match_tensors(
                 got=tensor.shape,
                 allowed=str(slot.shape),
             )
-        wanted = getattr(torch, dtype, None) if dtype is not None and slot.dtype.is_floating_point else slot.dtype
+        given = dtype is not None and dtype not in ENCODINGS and slot.dtype.is_floating_point
+        wanted = getattr(torch, str(dtype), None) if given else slot.dtype
         convertible = dtype is None and tensor.dtype.is_floating_point and slot.dtype.is_floating_point
         if tensor.dtype != wanted and not convertible:
             raise TesseraError(
@@ -102,6 +107,12 @@ def match_tensors(
                 got=str(tensor.dtype),
                 allowed=str(wanted),
                 do="convert the model or the file",
+            )
+        if dtype in ENCODINGS and is_encodable(slot.dtype, slot.shape) and tensor.encoding != dtype:
+            raise TesseraError(
+                f"the file does not match the model: {name} is not stored as {dtype}",
+                got=tensor.encoding or str(tensor.dtype),
+                do=f"leave `dtype` out, or write another file: tessera phases --rewrite FILE --dtype {dtype}",
             )
         matches[name] = tensor
     if missing:
@@ -114,7 +125,12 @@ def match_tensors(
 
 def needs_conversion(slot: WeightSlot, tensor: StoredTensor) -> bool:
     """Return whether a weight is copied after loading, because its dtype, memory format or alignment must change."""
-    return tensor.dtype != slot.dtype or slot.strides is not None or tensor.start % tensor.dtype.itemsize != 0
+    return (
+        bool(tensor.encoding)
+        or tensor.dtype != slot.dtype
+        or slot.strides is not None
+        or tensor.start % tensor.dtype.itemsize != 0
+    )
 
 
 def get_converted_bytes(slot: WeightSlot) -> int:
@@ -224,7 +240,9 @@ def divide_memory(needs: Sequence[PhaseNeed], request: PhasingRequest, pinned: i
     schedule, budget = request.schedule, request.budget - pinned
     keep = request.keep and schedule.keeps_phases
     everything = sum(need.resident for need in needs)
-    staging = max((need.buffer for need in needs if need.wide), default=0)  # resident phases are converted from here
+    staging = max(
+        (need.buffer for need in needs if need.wide or need.decoded), default=0
+    )  # resident phases are converted from here
     if schedule.holds_all_weights or (keep and everything + staging <= budget):
         return MemoryShares(
             stream=staging,
@@ -283,11 +301,13 @@ def _measure_units(
     converted = [name for name in names if needs_conversion(network.slots[name], tensors[name])]
     # If one weight of a phase is converted, all weights of the phase are copied to the conversion area.
     wide = sum(get_converted_bytes(network.slots[name]) for name in names) if converted else 0
+    encoded = any(tensors[name].encoding for name in names)  # decoded while it is loaded, beside the stored bytes
     return PhaseNeed(
         name=units[0].module,
         units=tuple(unit.module for unit in units),
-        buffer=lay_out_phase([tensors[name] for name in names]).nbytes,
-        wide=wide,
+        buffer=lay_out_phase([tensors[name] for name in names]).nbytes + (wide if encoded else 0),
+        wide=0 if encoded else wide,
+        decoded=wide if encoded else 0,
     )
 
 

@@ -6,6 +6,7 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -15,6 +16,7 @@ from tessera.phased.paging.network_copy import NetworkCopy
 from tessera.phased.paging.phasing import build_entries, match_tensors, plan_phases
 from tessera.phased.paging.weight_table import StreamedModule
 from tessera.phased.plan import PhasingRequest
+from tessera.phased.store.encoding import decode_into
 from tessera.phased.store.stores import WeightStore, open_store, write_store
 from tessera.phased.store.weights_writer import plan_file
 
@@ -138,4 +140,8 @@ def _read_tensor(store: WeightStore, name: str) -> Tensor:
         if not (part := os.pread(file.fd, tensor.nbytes - len(content), at)):
             raise file.build_changed_error()
         content += part
+    if tensor.encoding:
+        decoded = torch.empty(tensor.shape, dtype=tensor.dtype)
+        decode_into(np.frombuffer(content, dtype=np.uint8), tensor.encoding, decoded)
+        return decoded
     return torch.frombuffer(content, dtype=torch.uint8).view(tensor.dtype).view(tensor.shape)

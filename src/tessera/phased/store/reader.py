@@ -14,7 +14,7 @@ import threading
 import time
 import zlib
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -58,8 +58,11 @@ class ReadBlock:
 class PhaseLoad:
     """The load of one phase into a buffer, in progress or complete."""
 
-    def __init__(self, layout: PhaseLayout, memory: memoryview, block: int) -> None:
+    def __init__(
+        self, layout: PhaseLayout, memory: memoryview, block: int, finish: Callable[[], None] | None = None
+    ) -> None:
         self.layout, self.memory = layout, memory
+        self.finish = finish  # called in the reading thread after the last read
         self.blocks: deque[ReadBlock] = deque()
         for run in layout.runs:
             for at in range(0, run.stop - run.start, block):
@@ -133,9 +136,11 @@ class PhaseReader:
         """Return a context in which loaded weights stay valid; a no-op here, because the weights are copies."""
         return contextlib.nullcontext()
 
-    def start_read(self, layout: PhaseLayout, memory: memoryview) -> PhaseLoad:
-        """Start to read a phase into a buffer. Phases are read in the order of the calls."""
-        loading = PhaseLoad(layout, memory, self.block)
+    def start_read(
+        self, layout: PhaseLayout, memory: memoryview, finish: Callable[[], None] | None = None
+    ) -> PhaseLoad:
+        """Start to read a phase into a buffer, and call `finish` afterwards. Reads are in the order of the calls."""
+        loading = PhaseLoad(layout, memory, self.block, finish)
         for _ in range(min(self._lanes, len(loading.blocks))):
             loading.lanes.append(self._pool.submit(self._run_lane, loading))
         return loading
@@ -169,8 +174,12 @@ class PhaseReader:
                 return
             start = time.perf_counter()
             self._read(block)
-            if loading.record_read(start) and self._checksums:
-                self._verify(loading)
+            if loading.record_read(start):
+                if self._checksums:
+                    self._verify(loading)
+                if loading.finish is not None:
+                    loading.finish()
+                    loading.stop = time.perf_counter()
 
     def _read(self, block: ReadBlock) -> None:
         done = 0

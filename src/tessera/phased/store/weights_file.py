@@ -20,6 +20,7 @@ import torch
 
 from tessera.errors import TesseraError, get_first_line
 from tessera.models.weights import PADDING_PREFIX
+from tessera.phased.store.encoding import ENCODINGS, compute_encoded_bytes
 
 SAFETENSORS_DTYPES = {
     "F64": torch.float64,
@@ -44,18 +45,24 @@ DTYPE_CODES = {dtype: code for code, dtype in SAFETENSORS_DTYPES.items()}
 HEADER_LENGTH_BYTES = 8  # the length of the header, little-endian, precedes the header
 MAX_HEADER_BYTES = 100_000_000  # the limit of the safetensors library
 CHECKSUMS_KEY = "tessera.crc32"  # in the metadata of a file
+ENCODINGS_KEY = "tessera.encodings"
 PAGE_BYTES = 4096  # the alignment of direct reads
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredTensor:
-    """One tensor of a file; `start` and `stop` are offsets in bytes from the beginning of the file."""
+    """One tensor of a file; `start` and `stop` are offsets in bytes from the beginning of the file.
+
+    An encoded tensor has the dtype and shape of its values, and the relative `error` of the encoding.
+    """
 
     name: str
     dtype: torch.dtype
     shape: tuple[int, ...]
     start: int
     stop: int
+    encoding: str = ""
+    error: float = 0.0
 
     @property
     def nbytes(self) -> int:
@@ -151,7 +158,24 @@ class WeightsFile:
             for name, tensor in tensors.items()
             if not name.startswith(PADDING_PREFIX) and name not in self.unsupported
         }
-        return usable, metadata
+        return usable | self._parse_encodings(usable, metadata), metadata
+
+    def _parse_encodings(
+        self, tensors: Mapping[str, StoredTensor], metadata: Mapping[str, str]
+    ) -> dict[str, StoredTensor]:
+        """Return the encoded tensors, with dtype and shape of their values."""
+        encoded: dict[str, StoredTensor] = {}
+        try:
+            for name, (encoding, code, shape, error) in json.loads(metadata.get(ENCODINGS_KEY, "{}")).items():
+                tensor, dtype = tensors[name], SAFETENSORS_DTYPES[code]
+                valid = encoding in ENCODINGS and all(type(size) is int and size > 0 for size in shape)
+                if not valid or len(shape) < 2 or compute_encoded_bytes(encoding, shape) != tensor.nbytes:
+                    self._raise_invalid(f"the encoding of {name} does not match its size")
+                values = {"dtype": dtype, "shape": tuple(shape), "encoding": encoding, "error": float(error)}
+                encoded[name] = replace(tensor, **values)
+        except (ValueError, TypeError, KeyError, AttributeError):
+            self._raise_invalid("its encodings cannot be read")
+        return encoded
 
     def _parse_tensor(self, name: str, entry: Any, base: int) -> StoredTensor:
         try:

@@ -12,17 +12,26 @@ import json
 import os
 import tempfile
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 
 import torch
 from torch import Tensor
 
 from tessera.errors import TesseraError
 from tessera.models.weights import PADDING_PREFIX
+from tessera.phased.store.encoding import compute_encoded_bytes, encode
 from tessera.phased.store.layout import round_up_to_page
-from tessera.phased.store.weights_file import CHECKSUMS_KEY, DTYPE_CODES, HEADER_LENGTH_BYTES, PAGE_BYTES, StoredTensor
+from tessera.phased.store.weights_file import (
+    CHECKSUMS_KEY,
+    DTYPE_CODES,
+    ENCODINGS_KEY,
+    HEADER_LENGTH_BYTES,
+    PAGE_BYTES,
+    StoredTensor,
+)
 
 ALIGNMENT_BYTES = 64  # a cache line
 HUGE_PAGE_BYTES = 2 << 20
@@ -33,14 +42,17 @@ ValueSource = Callable[[str], Tensor]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WeightEntry:
-    """A tensor to write: its name, dtype and shape."""
+    """A tensor to write: its name, dtype, shape, and encoding if it is encoded."""
 
     name: str
     dtype: torch.dtype
     shape: tuple[int, ...]
+    encoding: str = ""
 
     @property
     def nbytes(self) -> int:
+        if self.encoding:
+            return compute_encoded_bytes(self.encoding, self.shape)
         return self.dtype.itemsize * torch.Size(self.shape).numel()
 
 
@@ -77,7 +89,12 @@ def plan_file(groups: Sequence[Sequence[WeightEntry]]) -> dict[str, StoredTensor
     for entry in (entry for group in groups for entry in group):
         start = len(header) + offsets[entry.name]
         tensors[entry.name] = StoredTensor(
-            name=entry.name, dtype=entry.dtype, shape=entry.shape, start=start, stop=start + entry.nbytes
+            name=entry.name,
+            dtype=entry.dtype,
+            shape=entry.shape,
+            start=start,
+            stop=start + entry.nbytes,
+            encoding=entry.encoding,
         )
     return tensors
 
@@ -87,15 +104,16 @@ def write_tensors(fd: int, groups: Sequence[Sequence[WeightEntry]], values: Valu
     groups = _deduplicate_entries(groups)
     entries = [entry for group in groups for entry in group]
     codes = dict.fromkeys((entry.name for entry in entries), 0) if checksums else {}
+    errors: dict[str, float] = {}
     header, offsets, size = _build_header(groups, codes)
     os.ftruncate(fd, len(header) + size)  # bytes that are not written below are padding, stored as holes of the file
     for entry in entries:
-        data = _convert_to_bytes(entry, values(entry.name))
+        data, errors[entry.name] = _convert_to_bytes(entry, values(entry.name))
         if checksums:
             codes[entry.name] = zlib.crc32(data)
         write_all_bytes(fd, data, len(header) + offsets[entry.name])
-    # Checksums have a fixed width, so the length of the header does not change.
-    write_all_bytes(fd, memoryview(_build_header(groups, codes)[0]), 0)
+    # Checksums and errors have a fixed width, so the length of the header does not change.
+    write_all_bytes(fd, memoryview(_build_header(groups, codes, errors)[0]), 0)
 
 
 def _deduplicate_entries(groups: Sequence[Sequence[WeightEntry]]) -> list[list[WeightEntry]]:
@@ -109,24 +127,34 @@ def _deduplicate_entries(groups: Sequence[Sequence[WeightEntry]]) -> list[list[W
     return deduplicated
 
 
-def _build_header(groups: Sequence[Sequence[WeightEntry]], codes: dict[str, int]) -> tuple[bytes, dict[str, int], int]:
+def _build_header(
+    groups: Sequence[Sequence[WeightEntry]], codes: dict[str, int], errors: Mapping[str, float] = MappingProxyType({})
+) -> tuple[bytes, dict[str, int], int]:
     """Return the header with its length prefix, the offset of each tensor in the data, and the size of the data."""
     length, needed = 0, PAGE_BYTES
     while needed > length:  # offsets depend on the length of the header, and the length depends on the offsets
         length = needed
-        text, offsets, size = _lay_out_data(length, groups, codes)
+        text, offsets, size = _lay_out_data(length, groups, codes, errors)
         needed = round_up_to_page(HEADER_LENGTH_BYTES + len(text))
     text += b" " * (length - HEADER_LENGTH_BYTES - len(text))  # the data begin at a page boundary
     return len(text).to_bytes(HEADER_LENGTH_BYTES, "little") + text, offsets, size
 
 
 def _lay_out_data(
-    length: int, groups: Sequence[Sequence[WeightEntry]], codes: dict[str, int]
+    length: int, groups: Sequence[Sequence[WeightEntry]], codes: dict[str, int], errors: Mapping[str, float]
 ) -> tuple[bytes, dict[str, int], int]:
     """Return the header text, offsets and size of the data for a given length of the header."""
     metadata = {"format": "pt"}
     if codes:
         metadata[CHECKSUMS_KEY] = json.dumps({name: f"{code:08x}" for name, code in codes.items()})
+    encodings = {
+        entry.name: [entry.encoding, DTYPE_CODES[entry.dtype], entry.shape, f"{errors.get(entry.name, 0.0):.3e}"]
+        for group in groups
+        for entry in group
+        if entry.encoding
+    }
+    if encodings:
+        metadata[ENCODINGS_KEY] = json.dumps(encodings)
     header: dict[str, object] = {"__metadata__": metadata}
     offsets: dict[str, int] = {}
     at = paddings = 0
@@ -136,7 +164,8 @@ def _lay_out_data(
             if padding := -(length + at) % multiple:
                 header[f"{PADDING_PREFIX}.{paddings}"] = _build_tensor_header("U8", (padding,), at, at + padding)
                 at, paddings = at + padding, paddings + 1
-            header[entry.name] = _build_tensor_header(DTYPE_CODES[entry.dtype], entry.shape, at, at + entry.nbytes)
+            code, shape = ("U8", (entry.nbytes,)) if entry.encoding else (DTYPE_CODES[entry.dtype], entry.shape)
+            header[entry.name] = _build_tensor_header(code, shape, at, at + entry.nbytes)
             offsets[entry.name] = at
             at += entry.nbytes
             multiple = ALIGNMENT_BYTES
@@ -147,7 +176,8 @@ def _build_tensor_header(code: str, shape: tuple[int, ...], start: int, stop: in
     return {"dtype": code, "shape": list(shape), "data_offsets": [start, stop]}
 
 
-def _convert_to_bytes(entry: WeightEntry, value: Tensor) -> memoryview:
+def _convert_to_bytes(entry: WeightEntry, value: Tensor) -> tuple[memoryview, float]:
+    """Return the bytes of a tensor, and the error of its encoding."""
     if tuple(value.shape) != entry.shape:
         raise TesseraError(
             f"the value of {entry.name} does not have the shape of the weight",
@@ -158,8 +188,11 @@ def _convert_to_bytes(entry: WeightEntry, value: Tensor) -> memoryview:
         raise TesseraError(
             f"the weight {entry.name} has no values", do="pass `values`, or a model that is not on the meta device"
         )
+    if entry.encoding:
+        content, error = encode(value, entry.encoding)
+        return memoryview(content), error  # type: ignore[arg-type]
     dense = value.detach().to(entry.dtype).contiguous().reshape(-1)
-    return memoryview(dense.view(torch.uint8).numpy())  # type: ignore[arg-type]
+    return memoryview(dense.view(torch.uint8).numpy()), 0.0  # type: ignore[arg-type]
 
 
 def write_all_bytes(fd: int, data: memoryview, at: int) -> None:
