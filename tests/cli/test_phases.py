@@ -62,7 +62,7 @@ def test_options_take_several_values(capsys):
         (["--num-layers", "0"], "--num-layers: got 0; allowed: 1 or more"),
         (["--dsize", "big"], "not a whole number"),
         (["--dsize", ","], "--dsize has no values"),
-        (["--dtype", "int8"], "unknown dtype: got 'int8'"),
+        (["--dtype", "int16"], "unknown dtype: got 'int16'"),
         (["--schedule", "phasd"], "unknown schedule"),
         (["--schedule", "phased", "--sharded-execution"], "not allowed with argument"),
         (["--weight-budget", "much"], "invalid size in bytes"),

@@ -75,7 +75,7 @@ def test_the_store_follows_from_the_weights_file():
         ({"dsize": -3}, "--dsize"),
         ({"batch_size": 0}, "--batch-size"),
         ({"batches_per_step": True}, "--batches-per-step"),
-        ({"dtype": "int8"}, "unknown dtype: got 'int8'; allowed: float16"),
+        ({"dtype": "int16"}, "unknown dtype: got 'int16'; allowed: float16"),
         ({"schedule": "phasd"}, "unknown schedule"),
         ({"store": "tape"}, "unknown weight store"),
         ({"budget": "a lot"}, "invalid size in bytes"),

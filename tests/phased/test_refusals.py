@@ -45,7 +45,7 @@ def test_a_budget_of_the_largest_layer_suffices(schedule):
         ("unknown weight store", {"store": "tape"}),
         ("invalid size in bytes", {"budget": "many"}),
         ("invalid size in bytes", {"budget": 0}),
-        ("unknown dtype for stored weights", {"dtype": "int8"}),
+        ("unknown dtype for stored weights", {"dtype": "int16"}),
         ("schedule 'overlapped' runs on one device", {"schedule": "overlapped", "devices": 2}),
         ("invalid number of devices", {"devices": 0}),
         ("invalid number of threads", {"threads": 0}),
