@@ -71,9 +71,8 @@ def run_case(context: RunContext, case: Case, sampling: Sampling) -> Record:
     if "device" in case.params:
         return run_on_device(context.worker, case, sampling)
     prepared = prepare_pass(case)
-    memory = measure_memory(
-        prepared.call, str(case.params["backend"])
-    )  # before sampling, because it empties the allocator's cache
+    # before sampling, because it empties the allocator's cache
+    memory = measure_memory(prepared.call, str(case.params["backend"]))
     samples = sample(prepared.call, sampling, sync=context.worker.sync, before=_build_before_hook(prepared, case))
     environment_seen, times = describe_environment(), make_time_metrics(samples)
     rates, predicted = compute_rates(

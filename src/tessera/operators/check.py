@@ -24,12 +24,8 @@ from tessera.results.record import Record
 OUTPUT_TOLERANCE = {"float64": 1e-9, "float32": 2e-4, "float16": 2e-2, "bfloat16": 1e-1}
 GRADIENT_TOLERANCE = {"float64": 1e-5, "float32": 5e-3, "float16": 5e-2, "bfloat16": 2e-1}
 MAX_TOLERANCE = 0.5  # below 1, the error of an output that is all zeros
-SMALLEST_DENORMAL = {
-    "float64": 5e-324,
-    "float32": 1.4e-45,
-    "float16": 6e-8,
-    "bfloat16": 9.2e-41,
-}  # also the spacing between denormal numbers
+# also the spacing between denormal numbers
+SMALLEST_DENORMAL = {"float64": 5e-324, "float32": 1.4e-45, "float16": 6e-8, "bfloat16": 9.2e-41}
 DIFFERENCE_STEP = 1e-6
 MAX_DIRECTIONS = 4  # number of random directions to try until one changes the outputs by MIN_CHANGE_SHARE
 MIN_CHANGE_SHARE = 0.1  # smallest conclusive change along a direction, relative to the largest possible change

@@ -25,12 +25,8 @@ VALUE_SKEWS = {
     "reversed": "np.sort(array, axis=-1)[..., ::-1].copy()",
     "constant": "np.full_like(array, 0.5)",
 }
-NON_DIFFERENTIABLE_SKEWS = (
-    "denormal",
-    "nan",
-    "one_hot_row",
-    "constant",
-)  # finite differences fail at zeros, ties and NaN
+# finite differences fail at zeros, ties and NaN
+NON_DIFFERENTIABLE_SKEWS = ("denormal", "nan", "one_hot_row", "constant")
 INTEGER_SKEWS = ("sorted", "reversed", "constant", "strided")  # skews that apply to integers too
 
 

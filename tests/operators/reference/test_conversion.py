@@ -15,12 +15,12 @@ import tessera.operators.reference as ref
 def test_quantised(seed, exponent, zero_point):
     data = np.random.default_rng(seed).standard_normal((5, 6)).astype(np.float32)
     made = torch.quantize_per_tensor(torch.from_numpy(data), 2.0**exponent, zero_point, torch.qint8)
-    assert np.array_equal(ref.quantised(data, 2.0**exponent, zero_point), made.dequantize().numpy())
+    assert np.array_equal(ref.quantise(data, 2.0**exponent, zero_point), made.dequantize().numpy())
 
 
 def test_quantisation_rounds_ties_to_even():
-    assert ref.quantised(np.array([0.5, 1.5, -0.5]), 1.0, 0).tolist() == [0.0, 2.0, 0.0]
+    assert ref.quantise(np.array([0.5, 1.5, -0.5]), 1.0, 0).tolist() == [0.0, 2.0, 0.0]
 
 
 def test_quantisation_clips_to_eight_bits():
-    assert ref.quantised(np.array([500.0, -500.0]), 1.0, 0).tolist() == [127.0, -128.0]
+    assert ref.quantise(np.array([500.0, -500.0]), 1.0, 0).tolist() == [127.0, -128.0]

@@ -27,10 +27,11 @@ def test_scatters(dim, seed):
     def agree(got, want):
         np.testing.assert_allclose(got, want.numpy(), rtol=1e-12)
 
-    agree(ref.replaced(data, ref.along(once, dim), source), torch.scatter(into, dim, places, what))
-    agree(ref.added(data, ref.along(index, dim), source), torch.scatter_add(into, dim, where, what))
-    agree(ref.raised(data, ref.along(index, dim), source), torch.scatter_reduce(into, dim, where, what, "amax"))
-    agree(ref.averaged(data, ref.along(index, dim), source), torch.scatter_reduce(into, dim, where, what, "mean"))
+    agree(ref.write_at(data, ref.index_along(once, dim), source), torch.scatter(into, dim, places, what))
+    agree(ref.add_at(data, ref.index_along(index, dim), source), torch.scatter_add(into, dim, where, what))
+    agree(
+        ref.maximum_at(data, ref.index_along(index, dim), source), torch.scatter_reduce(into, dim, where, what, "amax")
+    )
 
 
 @given(seeds)
@@ -40,10 +41,10 @@ def test_rows(seed):
     data, source = rng.standard_normal((6, 3)), rng.standard_normal((4, 3))
     repeated, once = rng.integers(0, 6, 4), rng.permutation(6)[:4]
     into, what, where, places = (torch.from_numpy(array) for array in (data, source, repeated, once))
-    np.testing.assert_allclose(ref.replaced(data, once, source), torch.index_copy(into, 0, places, what), rtol=1e-12)
-    np.testing.assert_allclose(ref.added(data, repeated, source), torch.index_add(into, 0, where, what), rtol=1e-12)
+    np.testing.assert_allclose(ref.write_at(data, once, source), torch.index_copy(into, 0, places, what), rtol=1e-12)
+    np.testing.assert_allclose(ref.add_at(data, repeated, source), torch.index_add(into, 0, where, what), rtol=1e-12)
     raised = torch.index_reduce(into, 0, where, what, "amax")
-    np.testing.assert_allclose(ref.raised(data, repeated, source), raised, rtol=1e-12)
+    np.testing.assert_allclose(ref.maximum_at(data, repeated, source), raised, rtol=1e-12)
 
 
 @given(seeds)
@@ -56,6 +57,6 @@ def test_nonzero_static(seed):
 
 def test_the_data_is_not_changed():
     data = np.zeros(3)
-    ref.replaced(data, 0, 1.0)
-    ref.added(data, [1, 1], np.ones(2))
+    ref.write_at(data, 0, 1.0)
+    ref.add_at(data, [1, 1], np.ones(2))
     assert not data.any()

@@ -21,12 +21,8 @@ from tessera.results.store import get_default_store_path
 
 REQUIREMENTS_DIRECTORY = Path(__file__).parent / "data"
 PINNED_FILE_NAME = "pinned.txt"  # file in a venv: a copy of the requirements that are installed in it
-PIP_PROGRESS_PREFIXES = (
-    "Collecting",
-    "Downloading",
-    "Installing",
-    "Successfully",
-)  # first words of pip's progress lines
+# first words of pip's progress lines
+PIP_PROGRESS_PREFIXES = ("Collecting", "Downloading", "Installing", "Successfully")
 
 ProgressCallback = Callable[[str], object]
 

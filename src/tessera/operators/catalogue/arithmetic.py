@@ -29,19 +29,16 @@ from tessera.operators.operator import Input, Operator, count_no_bytes, make_siz
 
 _ARITHMETIC_FAMILY = ElementwiseFamily("arithmetic")
 _define_unary, _define_binary = _ARITHMETIC_FAMILY.define_unary, _ARITHMETIC_FAMILY.define_binary
-_define_unary_inplace, _define_binary_inplace = (
-    partial(_define_unary, inplace=True),
-    partial(_define_binary, inplace=True),
-)
+_define_unary_inplace = partial(_define_unary, inplace=True)
+_define_binary_inplace = partial(_define_binary, inplace=True)
 
 NONZERO_VALUES = uniform(0.5, 2.0)
 # dividends and divisors whose quotient is never close to an integer, where remainders are discontinuous
 DIVIDEND_VALUES, DIVISOR_VALUES = between_multiples(-6, 6, 0.2, 0.8), integers(5, low=1)
 # two inputs that are never close to each other: their maximum is not differentiable where they are equal
 LOW_FRACTIONS, HIGH_FRACTIONS = between_multiples(-3, 3, 0.1, 0.4), between_multiples(-3, 3, 0.6, 0.9)
-BETWEEN_INTEGERS = between_multiples(
-    -3, 3
-)  # avoids zero and the bounds of clamps, where the operators are not differentiable
+# avoids zero and the bounds of clamps, where the operators are not differentiable
+BETWEEN_INTEGERS = between_multiples(-3, 3)
 POSITIVE_INTEGERS = {
     "lhs": integers(1000, low=1),
     "rhs": integers(1000, low=1),
@@ -59,7 +56,7 @@ def _make_parts(second: Draw) -> dict[str, Input]:
 
 def _define_scalar(name: str, other: float, draw: Draw = normal, **settings: Any) -> Operator:
     """Define an operator on a tensor `data` and a number `other`; `name` is the name of the NumPy function."""
-    return _define_unary(f"{name}_scalar", draw, function=name, attributes={"other": other}, **settings)
+    return _define_unary(f"{name}_scalar", draw, attributes={"other": other}, **{"function": name, **settings})
 
 
 def _define_broadcast(name: str, torch: str, rhs: Draw, **costs: Any) -> Operator:
@@ -97,14 +94,7 @@ _OUT_OF_PLACE_OPERATORS = (
         **ZERO_GRADIENT,
     ),
     _define_binary("floor_divide", DIVIDEND_VALUES, DIVISOR_VALUES, **NO_GRADIENT),
-    _define_binary(
-        "modulo",
-        DIVIDEND_VALUES,
-        DIVISOR_VALUES,
-        torch="torch.remainder",
-        reference="np.remainder",
-        aliases=("remainder",),
-    ),
+    _define_binary("modulo", DIVIDEND_VALUES, DIVISOR_VALUES, function="remainder", aliases=("remainder",)),
     _define_binary("fmod", DIVIDEND_VALUES, DIVISOR_VALUES),
     _define_broadcast("add", "add", normal, backward_flops=1.0, backward_bytes=0.5),
     _define_broadcast("subtract", "sub", normal, backward_flops=1.0, backward_bytes=0.5),
@@ -116,7 +106,7 @@ _OUT_OF_PLACE_OPERATORS = (
     _define_unary("rsub", reference="np.subtract(other, data)", attributes={"other": 2.5}, **LINEAR_GRADIENT),
     _define_scalar("multiply", 2.5, torch="torch.mul", **LINEAR_GRADIENT),
     _define_scalar("divide", 2.5, torch="torch.div", **LINEAR_GRADIENT),
-    _define_scalar("modulo", 3.0, DIVIDEND_VALUES, torch="torch.remainder", reference="np.remainder", **SAME_GRADIENT),
+    _define_scalar("modulo", 3.0, DIVIDEND_VALUES, function="remainder", **SAME_GRADIENT),
     _define_scalar("fmod", 3.0, DIVIDEND_VALUES, **SAME_GRADIENT),
     _define_scalar("floor_divide", 3.0, DIVIDEND_VALUES, **NO_GRADIENT),
     _define_scalar("copysign", -1.0, BETWEEN_INTEGERS),
@@ -195,14 +185,7 @@ _IN_PLACE_OPERATORS = (
     _define_binary_inplace(
         "division", normal, signs, torch="torch.div", reference="np.divide", aliases=("divide_", "div_")
     ),
-    _define_binary_inplace(
-        "modulo",
-        DIVIDEND_VALUES,
-        DIVISOR_VALUES,
-        torch="torch.remainder",
-        reference="np.remainder",
-        aliases=("remainder_",),
-    ),
+    _define_binary_inplace("modulo", DIVIDEND_VALUES, DIVISOR_VALUES, function="remainder", aliases=("remainder_",)),
     _define_binary_inplace("fmod", DIVIDEND_VALUES, DIVISOR_VALUES),
     _define_binary_inplace("floor_divide", DIVIDEND_VALUES, signs),
     _define_binary_inplace("hypot", flops=4),

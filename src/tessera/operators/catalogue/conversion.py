@@ -25,6 +25,8 @@ MOSTLY_ZERO_VALUES = Draw("rng.standard_normal(shape) * (rng.random(shape) < 0.0
 
 _define_conversion = define_family("conversion", backward_flops=0.0, backward_bytes=1.0)
 
+_define_view = partial(_define_conversion, moved=count_no_bytes)
+
 
 def _define_cast(start: str, end: str, draw: Draw) -> Operator:
     """Define a conversion from dtype `start` to dtype `end`, independent of the case's dtype."""
@@ -122,7 +124,7 @@ OPERATORS = (
         **SAME_GRADIENT,
     ),
     _define_conversion("contiguous", "data[:, ::2].contiguous()", "np.ascontiguousarray(data[:, ::2])"),
-    _define_conversion("to_same", "data.to(data.dtype)", "np.asarray", moved=count_no_bytes),
+    _define_view("to_same", "data.to(data.dtype)", "np.asarray"),
     _define_conversion(
         "to_sparse",
         "data.to_sparse()",
@@ -132,65 +134,57 @@ OPERATORS = (
         **NO_GRADIENT,
     ),
     # Python and NumPy
-    _define_conversion(
-        "to_numpy",
-        "data.numpy()",
-        "np.asarray",
-        moved=count_no_bytes,
-        dtypes=("float32", "float64", "float16"),
-        **NO_GRADIENT,
-    ),
+    _define_view("to_numpy", "data.numpy()", "np.asarray", dtypes=("float32", "float64", "float16"), **NO_GRADIENT),
     _define_conversion(
         "tolist", "data.tolist()", "data.tolist()", _SMALL_MATRIX_INPUTS, checked="np.array(out)", **NO_GRADIENT
     ),
     _define_conversion("item", "data.item()", "data.item()", _ONE_ELEMENT_INPUTS, **NO_GRADIENT),
-    _define_conversion(
+    _define_view(
         "numpy_round_trip",
         "torch.from_numpy(data.numpy())",
         "np.asarray",
-        moved=count_no_bytes,
         dtypes=("float32", "float64", "float16"),
         **NO_GRADIENT,
     ),
-    _define_conversion("detach", "data.detach()", "np.asarray", moved=count_no_bytes, **NO_GRADIENT),
+    _define_view("detach", "data.detach()", "np.asarray", **NO_GRADIENT),
     # complex numbers
-    _define_conversion("real", sizes=_COMPLEX_INPUTS, moved=count_no_bytes, **WIDE_DTYPES),
-    _define_conversion("imag", sizes=_COMPLEX_INPUTS, moved=count_no_bytes, **WIDE_DTYPES),
-    _define_conversion("conj", reference="ref.conj", sizes=_COMPLEX_INPUTS, moved=count_no_bytes, **WIDE_DTYPES),
+    _define_view("real", sizes=_COMPLEX_INPUTS, **WIDE_DTYPES),
+    _define_view("imag", sizes=_COMPLEX_INPUTS, **WIDE_DTYPES),
+    _define_view("conj", reference="ref.conj", sizes=_COMPLEX_INPUTS, **WIDE_DTYPES),
     _define_conversion("conj_physical", reference="np.conj", sizes=_COMPLEX_INPUTS, flops=1, **WIDE_DTYPES),
     _define_conversion("angle", sizes=_FIRST_QUADRANT_INPUTS, flops=1, backward_flops=4.0, **WIDE_DTYPES),
     # quantised numbers
     _define_quantisation(
         "quantize_per_tensor",
         "torch.quantize_per_tensor(data, scale, zero_point, torch.qint8)",
-        "ref.quantised",
+        "ref.quantise",
         make_square(NEAR_STEP_VALUES),
         attributes=_QUANTISATION_STEP,
     ),
     _define_quantisation(
         "quantize_per_channel",
         "torch.quantize_per_channel(data, scales, zero_points, 0, torch.qint8)",
-        "ref.quantised(data, scales[:, None], zero_points[:, None])",
+        "ref.quantise(data, scales[:, None], zero_points[:, None])",
         _PER_CHANNEL_INPUTS,
     ),
     _define_round_trip(
         "quantize_dequantize",
         "torch.quantize_per_tensor(data, scale, zero_point, torch.qint8).dequantize()",
-        "ref.quantised",
+        "ref.quantise",
         make_square(NEAR_STEP_VALUES),
         attributes=_QUANTISATION_STEP,
     ),
     _define_round_trip(
         "fake_quantize_per_tensor_affine",
         "torch.fake_quantize_per_tensor_affine(data, scale, zero_point, -128, 127)",
-        "ref.quantised",
+        "ref.quantise",
         make_square(NEAR_STEP_VALUES),
         attributes=_QUANTISATION_STEP,
     ),
     _define_round_trip(
         "fake_quantize_per_channel_affine",
         "torch.fake_quantize_per_channel_affine(data, scales, zero_points.int(), 0, -128, 127)",
-        "ref.quantised(data, scales[:, None], zero_points[:, None])",
+        "ref.quantise(data, scales[:, None], zero_points[:, None])",
         _PER_CHANNEL_INPUTS,
     ),
 )

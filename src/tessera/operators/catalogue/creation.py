@@ -7,10 +7,12 @@ An operator without tensor inputs takes its shape and dtype from an input named 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 from tessera.operators.catalogue.families import (
     MATRIX_SIDES,
+    NO_FLOAT16,
     NO_GRADIENT,
     WIDE_DTYPES,
     Settings,
@@ -56,6 +58,7 @@ _LIST_INPUTS = _make_like(16, 2**12, 2**18)
 
 _CREATION_COSTS: Settings = {"moved": count_written_bytes, **NO_GRADIENT}
 _define_creation = define_family("creation", default_sizes=_MATRIX_INPUTS, attributes=get_size, **_CREATION_COSTS)
+_define_empty = partial(_define_creation, check="shape", moved=count_no_bytes)
 # a one-dimensional tensor whose length `n` is the length of the input `like`
 _define_sequence = define_family("creation", default_sizes=_RANGE_INPUTS, attributes=_get_length, **_CREATION_COSTS)
 
@@ -66,6 +69,7 @@ def _define_window(name: str, torch: str, reference: str, flops: float) -> Opera
 
 
 _define_copy = define_family("creation")
+_define_inplace = define_family("creation", moved=count_written_bytes, **NO_GRADIENT)
 
 
 def _make_parts(first: str, second: str, draw: Draw) -> Sizes:
@@ -80,36 +84,24 @@ OPERATORS = (
     _define_creation("zeros", "torch.zeros(size, dtype=like.dtype)", "np.zeros(size, like.dtype)"),
     _define_creation("ones", "torch.ones(size, dtype=like.dtype)", "np.ones(size, like.dtype)"),
     _define_creation("full", "torch.full(size, 0.5, dtype=like.dtype)", "np.full(size, 0.5, like.dtype)"),
-    _define_creation(
-        "empty",
-        "torch.empty(size, dtype=like.dtype)",
-        "np.empty(size, like.dtype)",
-        check="shape",
-        moved=count_no_bytes,
-    ),
+    _define_empty("empty", "torch.empty(size, dtype=like.dtype)", "np.empty(size, like.dtype)"),
     _define_creation("zeros_like", *write_both("zeros_like(like)")),
     _define_creation("ones_like", *write_both("ones_like(like)")),
     _define_creation("full_like", *write_both("full_like(like, 0.5)")),
-    _define_creation("empty_like", *write_both("empty_like(like)"), check="shape", moved=count_no_bytes),
+    _define_empty("empty_like", *write_both("empty_like(like)")),
     _define_creation("new_zeros", "like.new_zeros(size)", "np.zeros(size, like.dtype)"),
     _define_creation("new_ones", "like.new_ones(size)", "np.ones(size, like.dtype)"),
-    _define_creation(
-        "new_empty", "like.new_empty(size)", "np.empty(size, like.dtype)", check="shape", moved=count_no_bytes
-    ),
+    _define_empty("new_empty", "like.new_empty(size)", "np.empty(size, like.dtype)"),
     _define_creation("new_full", "like.new_full(size, 0.5)", "np.full(size, 0.5, like.dtype)"),
-    _define_creation(
+    _define_empty(
         "empty_strided",
         "torch.empty_strided(size, (1, size[0]), dtype=like.dtype)",
         "np.empty(size, like.dtype, order='F')",
-        check="shape",
-        moved=count_no_bytes,
     ),
-    _define_creation(
+    _define_empty(
         "empty_permuted",
         "torch.empty_permuted(size, (1, 0), dtype=like.dtype)",
         "np.empty(size, like.dtype, order='F')",
-        check="shape",
-        moved=count_no_bytes,
     ),
     _define_creation(
         "scalar_tensor",
@@ -120,7 +112,7 @@ OPERATORS = (
     ),
     _define_creation(
         "sparse_coo_tensor",
-        reference="ref.added(np.zeros(size), tuple(index), data)",
+        reference="ref.add_at(np.zeros(size), tuple(index), data)",
         sizes=_SPARSE_INPUTS,
         attributes=lambda shapes: {"size": (shapes["data"][0] // 4,) * 2},
         moved=lambda call: float(call.read["index"]),
@@ -129,9 +121,7 @@ OPERATORS = (
     # ranges
     _define_sequence("arange", *write_both("arange(n)")),
     _define_sequence("arange_float", *write_both("arange(n, dtype=like.dtype)"), **WIDE_DTYPES),
-    _define_sequence(
-        "linspace", *write_both("linspace(0.0, 1.0, n, dtype=like.dtype)"), dtypes=("float32", "float64", "bfloat16")
-    ),
+    _define_sequence("linspace", *write_both("linspace(0.0, 1.0, n, dtype=like.dtype)"), **NO_FLOAT16),
     _define_sequence("logspace", *write_both("logspace(-2.0, 2.0, n, dtype=like.dtype)"), flops=1, **WIDE_DTYPES),
     _define_sequence("tril_indices", "torch.tril_indices(n, n)", "np.stack(np.tril_indices(n))", _SIDE_INPUTS),
     _define_sequence("triu_indices", "torch.triu_indices(n, n)", "np.stack(np.triu_indices(n))", _SIDE_INPUTS),
@@ -192,40 +182,28 @@ OPERATORS = (
     ),
     _define_copy("vander", sizes=_POINT_INPUTS, attributes={"n": 8}, flops=1, **NO_GRADIENT),
     # in place
-    _define_copy(
+    _define_inplace(
         "inplace_fill",
         "data.fill_(value)",
         "(data.fill(value), data)[1]",
         make_square(),
         attributes={"value": 0.5},
-        moved=count_written_bytes,
         aliases=("fill_",),
-        **NO_GRADIENT,
     ),
-    _define_copy(
-        "inplace_zero",
-        "data.zero_()",
-        "(data.fill(0), data)[1]",
-        make_square(),
-        moved=count_written_bytes,
-        aliases=("zero_",),
-        **NO_GRADIENT,
-    ),
-    _define_copy(
+    _define_inplace("inplace_zero", "data.zero_()", "(data.fill(0), data)[1]", make_square(), aliases=("zero_",)),
+    _define_inplace(
         "inplace_copy",
         "data.copy_(source)",
         "(np.copyto(data, source), data)[1]",
         _TWO_MATRIX_INPUTS,
         aliases=("copy_",),
         moved=lambda call: 2.0 * count_written_bytes(call),
-        **NO_GRADIENT,
     ),
-    _define_copy(
+    _define_inplace(
         "inplace_copy_transposed",
         "data.copy_(source.t())",
         "(np.copyto(data, source.T), data)[1]",
         _TWO_MATRIX_INPUTS,
         moved=lambda call: 2.0 * count_written_bytes(call),
-        **NO_GRADIENT,
     ),
 )

@@ -27,6 +27,8 @@ LINEAR_GRADIENT: Settings = {"backward_flops": 1.0, "backward_bytes": 1.0}  # do
 NO_GRADIENT: Settings = {"differentiable": False}
 NO_FLOPS: Settings = {"flops": 0, "differentiable": False}  # for integers and booleans
 
+# settings of operators whose sums, or gradients of means over a million values, leave the range of float16
+NO_FLOAT16: Settings = {"dtypes": ("float32", "float64", "bfloat16")}
 # settings of operators for which PyTorch has no 16-bit kernel
 WIDE_DTYPES: Settings = {"dtypes": ("float32", "float64")}
 

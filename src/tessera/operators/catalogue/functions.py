@@ -41,9 +41,10 @@ def _define_scipy(name: str, draw: Draw = normal, *, scipy: str = "", **rest: An
     return _define_exp_log(name, draw, reference=f"special.{scipy or name}(data)", **rest)
 
 
-def _define_special(name: str, draw: Draw = normal, *, scipy: str = "", **rest: Any) -> Operator:
-    """Define a unary function of `torch.special` whose reference is in `scipy.special`."""
-    return _define_scipy(f"special_{name}", draw, torch=f"torch.special.{name}", scipy=scipy or name, **rest)
+def _define_special(name: str, draw: Draw = normal, *, scipy: str = "", reference: str = "", **rest: Any) -> Operator:
+    """Define a unary function of `torch.special` whose reference is in `scipy.special`, or `reference`."""
+    reference = reference or f"special.{scipy or name}"
+    return _define_exp_log(f"special_{name}", draw, torch=f"torch.special.{name}", reference=reference, **rest)
 
 
 _EXP_LOG_OPERATORS = (
@@ -75,16 +76,16 @@ NEAR_AND_FAR_VALUES = Draw(
     "np.where(rng.random(shape) < 0.5, rng.uniform(0.5, 2.0, shape), rng.uniform(12.0, 20.0, shape))"
 )
 
-_define_bessel = partial(_define_special, sides=SLOW_MATRIX_SIDES)  # these take tens of nanoseconds per value
-_define_bessel_forward = partial(_define_bessel, **NO_GRADIENT, **WIDE_DTYPES)
+_define_slow = partial(_define_special, sides=SLOW_MATRIX_SIDES)  # these take tens of nanoseconds per value
+_define_slow_forward = partial(_define_slow, **NO_GRADIENT, **WIDE_DTYPES)
 
 
 def _define_special_binary(name: str, lhs: Draw, rhs: Draw, **rest: Any) -> Operator:
     """Define a binary function of `torch.special` that is differentiable only in its second input."""
     return _EXP_LOG_FAMILY.define(
         f"special_{name}",
-        f"torch.special.{name}(lhs, rhs)",
-        f"special.{name}(lhs, rhs)",
+        f"torch.special.{name}",
+        f"special.{name}",
         inputs={"lhs": make_value(lhs, grad=False), "rhs": make_value(rhs)},
         sides=SLOW_MATRIX_SIDES,
         **rest,
@@ -93,16 +94,7 @@ def _define_special_binary(name: str, lhs: Draw, rhs: Draw, **rest: Any) -> Oper
 
 def _define_polynomial(name: str, reference: str, draw: Draw = VALUES_INSIDE_ONE) -> Operator:
     """Define an orthogonal polynomial of degree five."""
-    return _define_exp_log(
-        f"special_{name}",
-        draw,
-        torch=f"torch.special.{name}",
-        reference=reference,
-        attributes={"n": 5},
-        sides=SLOW_MATRIX_SIDES,
-        **NO_GRADIENT,
-        **WIDE_DTYPES,
-    )
+    return _define_slow_forward(name, draw, reference=reference, attributes={"n": 5})
 
 
 _SPECIAL_OPERATORS = (
@@ -135,37 +127,21 @@ _SPECIAL_OPERATORS = (
     _define_special_binary("gammaincc", uniform(0.5, 5.0), uniform(0.5, 5.0), aliases=("igammac",)),
     _define_special_binary("zeta", uniform(2.0, 5.0), uniform(1.0, 5.0), **WIDE_DTYPES),
     # Bessel and Airy functions
-    _define_bessel("i0", uniform(-3.0, 3.0), aliases=("i0",)),
-    _define_bessel("i0e", uniform(-3.0, 3.0)),
-    _define_bessel("i1", uniform(-3.0, 3.0), **WIDE_DTYPES),
-    _define_bessel("i1e", uniform(-3.0, 3.0), **WIDE_DTYPES),
-    *(_define_bessel_forward(f"bessel_{name}", NEAR_AND_FAR_VALUES, scipy=name) for name in ("j0", "j1", "y0", "y1")),
+    _define_slow("i0", uniform(-3.0, 3.0), aliases=("i0",)),
+    _define_slow("i0e", uniform(-3.0, 3.0)),
+    _define_slow("i1", uniform(-3.0, 3.0), **WIDE_DTYPES),
+    _define_slow("i1e", uniform(-3.0, 3.0), **WIDE_DTYPES),
+    *(_define_slow_forward(f"bessel_{name}", NEAR_AND_FAR_VALUES, scipy=name) for name in ("j0", "j1", "y0", "y1")),
     *(
-        _define_bessel_forward(f"modified_bessel_{name}", uniform(0.5, 5.0), scipy=name)
+        _define_slow_forward(f"modified_bessel_{name}", uniform(0.5, 5.0), scipy=name)
         for name in ("i0", "i1", "k0", "k1")
     ),
     *(
-        _define_bessel_forward(f"scaled_modified_bessel_{name}", uniform(0.5, 5.0), scipy=f"{name}e")
+        _define_slow_forward(f"scaled_modified_bessel_{name}", uniform(0.5, 5.0), scipy=f"{name}e")
         for name in ("k0", "k1")
     ),
-    _define_exp_log(
-        "special_spherical_bessel_j0",
-        uniform(0.1, 20.0),
-        torch="torch.special.spherical_bessel_j0",
-        reference="special.spherical_jn(0, data)",
-        sides=SLOW_MATRIX_SIDES,
-        **NO_GRADIENT,
-        **WIDE_DTYPES,
-    ),
-    _define_exp_log(
-        "special_airy_ai",
-        uniform(-2.0, 5.0),
-        torch="torch.special.airy_ai",
-        reference="special.airy(data)[0]",
-        sides=SLOW_MATRIX_SIDES,
-        **NO_GRADIENT,
-        **WIDE_DTYPES,
-    ),
+    _define_slow_forward("spherical_bessel_j0", uniform(0.1, 20.0), reference="special.spherical_jn(0, data)"),
+    _define_slow_forward("airy_ai", uniform(-2.0, 5.0), reference="special.airy(data)[0]"),
     # orthogonal polynomials
     _define_polynomial("chebyshev_polynomial_t", "special.eval_chebyt(n, data)"),
     _define_polynomial("chebyshev_polynomial_u", "special.eval_chebyu(n, data)"),

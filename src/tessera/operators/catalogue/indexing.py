@@ -144,57 +144,44 @@ _define_inplace_sum = partial(_define_inplace, flops=count_per_input("source"))
 def _make_inputs(
     index: Callable[[int], Draw] | None = None,
     source: Draw | None = None,
+    divisors: tuple[int, ...] = (1, 1),
     *,
-    shape: Callable[[int], tuple[int, ...]],
+    index_divisors: tuple[int, ...] | None = None,
     mask: bool = False,
     data: Draw = normal,
 ) -> Sizes:
-    """Make a square matrix `data` and, if given, `index` and `source` of `shape(n)`, and a `mask` of the matrix."""
+    """Make a square matrix `data` of side n and, if given, `index` and `source`, and a `mask` of the matrix.
 
-    def make(n: int) -> dict[str, Input]:
+    The dims of `source` and `index` are n divided by `divisors`; `index_divisors` sets other dims of `index`.
+    """
+
+    def build_inputs(n: int) -> dict[str, Input]:
+        shape = tuple(n // divisor for divisor in divisors)
         inputs = {"data": Input((n, n), data)}
         if index is not None:
-            inputs["index"] = Input(shape(n), index(n), "int64")
+            dims = shape if index_divisors is None else tuple(n // divisor for divisor in index_divisors)
+            inputs["index"] = Input(dims, index(n), "int64")
         if mask:
             inputs["mask"] = Input((n, n), booleans, "bool")
         if source is not None:
-            inputs["source"] = Input(shape(n), source)
+            inputs["source"] = Input(shape, source)
         return inputs
 
-    return make_sizes(make, *MATRIX_SIDES)
+    return make_sizes(build_inputs, *MATRIX_SIDES)
 
 
 def _make_rows_to_write(index: Callable[[int], Draw], source: Draw = normal, data: Draw = normal) -> Sizes:
     """Make an n x n matrix `data`, and n / 2 rows `source` to write at the row numbers `index`."""
-    return make_sizes(
-        lambda n: {
-            "data": Input((n, n), data),
-            "index": Input((n // 2,), index(n), "int64"),
-            "source": Input((n // 2, n), source),
-        },
-        *MATRIX_SIDES,
-    )
+    return _make_inputs(index, source, (2, 1), index_divisors=(2,), data=data)
 
 
-def _get_half_shape(n: int) -> tuple[int, ...]:
-    return (n, n // 2)
-
-
-def _get_square_shape(n: int) -> tuple[int, ...]:
-    return (n, n)
-
-
-def _get_row_shape(n: int) -> tuple[int, ...]:
-    return (n,)
-
-
-_SCATTER_INPUTS = _make_inputs(distinct_integers, normal, shape=_get_half_shape)
-_ADD_INPUTS = _make_inputs(integers, normal, shape=_get_square_shape)
-_FILL_INPUTS = _make_inputs(distinct_integers, shape=lambda n: (n // 2,))
-_MASKED_MATRIX_INPUTS = _make_inputs(shape=_get_square_shape, mask=True)
-_MASKED_SOURCE_INPUTS = _make_inputs(source=normal, shape=_get_square_shape, mask=True)
-_ROW_INPUTS = _make_inputs(source=normal, shape=_get_row_shape)
-_UPPER_HALF_INPUTS = _make_inputs(source=normal, shape=lambda n: (n // 2, n))
+_SCATTER_INPUTS = _make_inputs(distinct_integers, normal, divisors=(1, 2))
+_ADD_INPUTS = _make_inputs(integers, normal)
+_FILL_INPUTS = _make_inputs(distinct_integers, divisors=(2,))
+_MASKED_MATRIX_INPUTS = _make_inputs(mask=True)
+_MASKED_SOURCE_INPUTS = _make_inputs(source=normal, mask=True)
+_ROW_INPUTS = _make_inputs(source=normal, divisors=(1,))
+_UPPER_HALF_INPUTS = _make_inputs(source=normal, divisors=(2, 1))
 _PUT_INPUTS = make_sizes(
     lambda n: {
         "data": Input((n, n)),
@@ -207,12 +194,12 @@ _PUT_INPUTS = make_sizes(
 )
 
 # reference expressions that an operator and its in-place variant share
-_SCATTER_REFERENCE = "ref.replaced(data, ref.along(index, dim), source)"
-_SCATTER_ADD_REFERENCE = "ref.added(data, ref.along(index, dim), source)"
-_COPY_ROWS_REFERENCE = "ref.replaced(data, index, source)"
-_ADD_ROWS_REFERENCE = "ref.added(data, index, source)"
-_FILL_ROWS_REFERENCE = "ref.replaced(data, index, value)"
-_COPY_MASKED_REFERENCE = "ref.replaced(data, mask, source.ravel()[: mask.sum()])"
+_SCATTER_REFERENCE = "ref.write_at(data, ref.index_along(index, dim), source)"
+_SCATTER_ADD_REFERENCE = "ref.add_at(data, ref.index_along(index, dim), source)"
+_COPY_ROWS_REFERENCE = "ref.write_at(data, index, source)"
+_ADD_ROWS_REFERENCE = "ref.add_at(data, index, source)"
+_FILL_ROWS_REFERENCE = "ref.write_at(data, index, value)"
+_COPY_MASKED_REFERENCE = "ref.write_at(data, mask, source.ravel()[: mask.sum()])"
 
 _FILL_VALUE = {"value": 0.5}
 
@@ -222,15 +209,15 @@ _WRITE_OPERATORS = (
     _define_write(
         "scatter_value",
         "dim, index, value",
-        "ref.replaced(data, ref.along(index, dim), value)",
-        _make_inputs(distinct_integers, shape=_get_half_shape),
+        "ref.write_at(data, ref.index_along(index, dim), value)",
+        _make_inputs(distinct_integers, divisors=(1, 2)),
         attributes={"dim": 1, "value": 0.5},
         function="scatter",
     ),
     _define_write("index_copy", "0, index, source", _COPY_ROWS_REFERENCE, _make_rows_to_write(distinct_integers)),
     _define_write("index_fill", "0, index, value", _FILL_ROWS_REFERENCE, _FILL_INPUTS, attributes=_FILL_VALUE),
     _define_write("index_put", "(index,), source", _COPY_ROWS_REFERENCE, _make_rows_to_write(distinct_integers)),
-    _define_write("put", "index, source", "ref.replaced(data.ravel(), index, source).reshape(data.shape)", _PUT_INPUTS),
+    _define_write("put", "index, source", "ref.write_at(data.ravel(), index, source).reshape(data.shape)", _PUT_INPUTS),
     _define_write(
         "masked_fill", "mask, value", "np.where(mask, value, data)", _MASKED_MATRIX_INPUTS, attributes=_FILL_VALUE
     ),
@@ -238,25 +225,25 @@ _WRITE_OPERATORS = (
     _define_write(
         "slice_scatter",
         "source, 0, start, end",
-        "ref.replaced(data, np.s_[start:end], source)",
+        "ref.write_at(data, np.s_[start:end], source)",
         _UPPER_HALF_INPUTS,
         attributes=lambda shapes: {"start": 0, "end": shapes["source"][0]},
     ),
     _define_write(
         "select_scatter",
         "source, 1, index",
-        "ref.replaced(data, np.s_[:, index], source)",
+        "ref.write_at(data, np.s_[:, index], source)",
         _ROW_INPUTS,
         attributes={"index": 3},
     ),
     _define_write(
-        "diagonal_scatter", "source", "ref.replaced(data, np.diag_indices(len(source)), source)", _ROW_INPUTS
+        "diagonal_scatter", "source", "ref.write_at(data, np.diag_indices(len(source)), source)", _ROW_INPUTS
     ),
     # not differentiable here: torch 2.13 returns a wrong gradient of the data, as torch's own gradcheck reports
     _define_write(
         "as_strided_scatter",
         "source, source.shape, (2 * data.shape[1], 1)",
-        "ref.replaced(data, np.s_[::2], source)",
+        "ref.write_at(data, np.s_[::2], source)",
         _UPPER_HALF_INPUTS,
         **NO_GRADIENT,
     ),
@@ -273,10 +260,8 @@ _WRITE_OPERATORS = (
     _define_sum(
         "scatter_reduce_amax",
         "dim, index, source, 'amax'",
-        "ref.raised(data, ref.along(index, dim), source)",
-        _make_inputs(
-            integers, _make_distinct_values_draw(1, 0), shape=_get_square_shape, data=_make_distinct_values_draw(1, 0.5)
-        ),
+        "ref.maximum_at(data, ref.index_along(index, dim), source)",
+        _make_inputs(integers, _make_distinct_values_draw(1, 0), data=_make_distinct_values_draw(1, 0.5)),
         attributes=DIM_1,
         **WIDE_DTYPES,
         function="scatter_reduce",
@@ -284,7 +269,7 @@ _WRITE_OPERATORS = (
     _define_sum(
         "scatter_reduce_mean",
         "dim, index, source, 'mean'",
-        "ref.averaged(data, ref.along(index, dim), source)",
+        "ref.mean_at(data, ref.index_along(index, dim), source)",
         _ADD_INPUTS,
         attributes=DIM_1,
         function="scatter_reduce",
@@ -300,7 +285,7 @@ _WRITE_OPERATORS = (
     _define_sum(
         "index_reduce_amax",
         "0, index, source, 'amax'",
-        "ref.raised",
+        "ref.maximum_at",
         _make_rows_to_write(integers, _make_distinct_values_draw(0, 0), _make_distinct_values_draw(0, 0.5)),
         **WIDE_DTYPES,
         function="index_reduce",
@@ -311,7 +296,7 @@ _WRITE_OPERATORS = (
         "scatter_add",
         "dim, index, source",
         _SCATTER_ADD_REFERENCE,
-        _make_inputs(integers, TINY_VALUES, shape=_get_square_shape),
+        _make_inputs(integers, TINY_VALUES),
         attributes=DIM_1,
     ),
     _define_inplace("index_copy", "0, index, source", _COPY_ROWS_REFERENCE, _make_rows_to_write(distinct_integers)),
@@ -329,16 +314,16 @@ _WRITE_OPERATORS = (
         "index_add", "0, index, source", _ADD_ROWS_REFERENCE, _make_rows_to_write(integers, TINY_VALUES)
     ),
     _define_inplace(
-        "masked_fill", "mask, value", "ref.replaced(data, mask, value)", _MASKED_MATRIX_INPUTS, attributes=_FILL_VALUE
+        "masked_fill", "mask, value", "ref.write_at(data, mask, value)", _MASKED_MATRIX_INPUTS, attributes=_FILL_VALUE
     ),
     _define_inplace("masked_scatter", "mask, source", _COPY_MASKED_REFERENCE, _MASKED_SOURCE_INPUTS),
     _define_inplace(
-        "put", "index, source", "ref.replaced(data.ravel(), index, source).reshape(data.shape)", _PUT_INPUTS
+        "put", "index, source", "ref.write_at(data.ravel(), index, source).reshape(data.shape)", _PUT_INPUTS
     ),
     _define_inplace(
         "fill_diagonal",
         "value",
-        "ref.replaced(data, np.diag_indices(len(data)), value)",
+        "ref.write_at(data, np.diag_indices(len(data)), value)",
         make_square(),
         attributes=_FILL_VALUE,
         moved=lambda call: call.written[0] / call.outputs[0][0],

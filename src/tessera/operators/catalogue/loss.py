@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from tessera.operators.catalogue.families import WIDE_DTYPES, Settings, Sizes, define_family
+from tessera.operators.catalogue.families import LINEAR_GRADIENT, NO_FLOAT16, WIDE_DTYPES, Sizes, define_family
 from tessera.operators.draws import Draw, between_multiples, integers, normal, probabilities, signs, uniform
 from tessera.operators.operator import Input, Operator, OperatorCall, make_sizes
 
@@ -18,10 +18,7 @@ BETWEEN_INTEGERS = between_multiples(-3, 3)
 CLASS_COUNT = "shapes['data'][1]"  # number of classes: the second dim of the scores
 
 
-# in float16, the gradient of a mean over a million values underflows
-_LOSS_DTYPES = ("float32", "float64", "bfloat16")
-_LOSS_COSTS: Settings = {"backward_flops": 1.0, "backward_bytes": 1.0, "dtypes": _LOSS_DTYPES}
-_define_any_loss = define_family("loss", libraries=("F", "ref"), keywords=True, **_LOSS_COSTS)
+_define_any_loss = define_family("loss", libraries=("F", "ref"), keywords=True, **LINEAR_GRADIENT, **NO_FLOAT16)
 
 
 def _define_loss(name: str, sizes: Sizes, per_value: float, **rest: Any) -> Operator:

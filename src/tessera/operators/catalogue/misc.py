@@ -15,16 +15,7 @@ from tessera.operators.catalogue.families import (
     make_square,
 )
 from tessera.operators.draws import Draw, between_multiples, integers, normal
-from tessera.operators.operator import (
-    Input,
-    Operator,
-    OperatorCall,
-    Shape,
-    count_no_bytes,
-    count_per_input,
-    count_per_output,
-    make_sizes,
-)
+from tessera.operators.operator import Input, Operator, OperatorCall, Shape, count_no_bytes, make_sizes
 
 _define_misc = define_family("misc")
 
@@ -40,22 +31,25 @@ def _count_einsum_flops(call: OperatorCall) -> float:
     return ((len(call.shapes) > 1) + (set(sizes) > set(result))) * float(math.prod(sizes.values()))
 
 
-def _define_einsum(name: str, equation: str, *scales: Mapping[str, int]) -> Operator:
-    """Define an einsum of one or two inputs; each of `scales` maps the letters of the equation to dim sizes."""
+def _define_einsum(name: str, equation: str, *scales: tuple[int, ...]) -> Operator:
+    """Define an einsum of one or two inputs; `scales` are dim sizes of the letters in order of occurrence."""
     terms, _ = equation.split("->")
+    letters = [letter for letter in dict.fromkeys(terms) if letter != ","]
+
+    def build_inputs(*lengths: int) -> dict[str, Input]:
+        scale = dict(zip(letters, lengths, strict=True))
+        return {
+            key: Input(tuple(scale[letter] for letter in term))
+            for key, term in zip(names, terms.split(","), strict=True)
+        }
+
     names = ("lhs", "rhs") if "," in terms else ("data",)
     given = ", ".join(names)
     return _define_misc(
         f"einsum_{name}",
         f"torch.einsum(equation, {given})",
         f"np.einsum(equation, {given}, optimize=True)",
-        make_sizes(
-            lambda scale: {
-                key: Input(tuple(scale[letter] for letter in term))
-                for key, term in zip(names, terms.split(","), strict=True)
-            },
-            *scales,
-        ),
+        make_sizes(build_inputs, *scales),
         attributes={"equation": equation},
         flops=_count_einsum_flops,
         **({"moved": count_no_bytes} if _is_view(equation) else {}),
@@ -66,10 +60,6 @@ def _is_view(equation: str) -> bool:
     """Return whether an einsum only permutes dims, so that torch returns a view of the input."""
     terms, result = equation.split("->")
     return "," not in terms and set(terms) == set(result)
-
-
-def _make_ranges(letters: str, *sizes: tuple[int, ...]) -> list[dict[str, int]]:
-    return [dict(zip(letters, one, strict=True)) for one in sizes]
 
 
 def _double_size(shapes: Mapping[str, Shape]) -> dict[str, Any]:
@@ -95,7 +85,7 @@ def _define_interpolation(
         f"ref.interpolate(data, size, '{mode}'{options})",
         sizes,
         attributes=_halve_size if down else _double_size,
-        flops=count_per_output(2 * taps) if taps > 1 else count_per_output(0),
+        flops=2 * taps if taps > 1 else 0,
         backward_flops=1.0,
         backward_bytes=1.0,
         **rest,
@@ -124,24 +114,20 @@ def _draw_coordinates(size: int, start: float) -> Draw:
     )
 
 
-_GRID_SAMPLE_INPUTS = make_sizes(
-    lambda c, s: {"data": Input((1, c, s, s)), "grid": Input((1, s, s, 2), _draw_coordinates(s, 0.1))},
-    (8, 16),
-    (64, 56),
-    (64, 224),
-)
-_NEAREST_SAMPLE_INPUTS = make_sizes(
-    lambda c, s: {"data": Input((1, c, s, s)), "grid": Input((1, s, s, 2), _draw_coordinates(s, 0.6), grad=False)},
-    (8, 16),
-    (64, 56),
-    (64, 224),
-)
-_GRID_SAMPLE_3D_INPUTS = make_sizes(
-    lambda c, s: {"data": Input((1, c, s, s, s)), "grid": Input((1, s, s, s, 3), _draw_coordinates(s, 0.1))},
-    (2, 8),
-    (8, 24),
-    (8, 64),
-)
+def _make_grid_sample(dims: int, start: float, *scales: tuple[int, int], grad: bool = True) -> Sizes:
+    """Make data (1, channels, *space), and a grid of as many coordinates from `_draw_coordinates`."""
+
+    def build_inputs(c: int, s: int) -> dict[str, Input]:
+        space = (s,) * dims
+        return {"data": Input((1, c, *space)), "grid": Input((1, *space, dims), _draw_coordinates(s, start), grad=grad)}
+
+    return make_sizes(build_inputs, *scales)
+
+
+_SAMPLE_SCALES = ((8, 16), (64, 56), (64, 224))
+_GRID_SAMPLE_INPUTS = _make_grid_sample(2, 0.1, *_SAMPLE_SCALES)
+_NEAREST_SAMPLE_INPUTS = _make_grid_sample(2, 0.6, *_SAMPLE_SCALES, grad=False)
+_GRID_SAMPLE_3D_INPUTS = _make_grid_sample(3, 0.1, (2, 8), (8, 24), (8, 64))
 _AFFINE_INPUTS = make_sizes(lambda n: {"theta": Input((n, 2, 3))}, 1, 16, 256)
 
 
@@ -172,22 +158,18 @@ def _count_distance_flops(call: OperatorCall) -> float:
 _define_distances = define_family("misc", flops=_count_distance_flops, **WIDE_DTYPES)
 
 
+_SQUARE_SCALES = ((64, 64), (1024, 1024), (4096, 4096))
+
 OPERATORS = (
-    _define_einsum("matmul", "ij,jk->ik", *_make_ranges("ijk", (64, 64, 64), (512, 512, 512), (2048, 2048, 2048))),
-    _define_einsum(
-        "batched", "bij,bjk->bik", *_make_ranges("bijk", (4, 32, 32, 32), (16, 256, 64, 256), (64, 512, 64, 512))
-    ),
-    _define_einsum(
-        "attention",
-        "bqhd,bkhd->bhqk",
-        *_make_ranges("bqkhd", (1, 16, 16, 4, 32), (1, 256, 256, 12, 64), (4, 512, 512, 12, 64)),
-    ),
-    _define_einsum("outer", "i,j->ij", *_make_ranges("ij", (64, 64), (1024, 1024), (4096, 4096))),
-    _define_einsum("hadamard", "ij,ij->ij", *_make_ranges("ij", (64, 64), (1024, 1024), (4096, 4096))),
-    _define_einsum("rows_dot", "ij,ij->i", *_make_ranges("ij", (64, 64), (1024, 1024), (4096, 4096))),
-    _define_einsum("sum", "ij->j", *_make_ranges("ij", (64, 64), (1024, 1024), (4096, 4096))),
-    _define_einsum("transpose", "ijk->kij", *_make_ranges("ijk", (16, 16, 16), (128, 128, 64), (256, 256, 256))),
-    _define_einsum("diagonal", "ii->i", *_make_ranges("i", (64,), (1024,), (4096,))),
+    _define_einsum("matmul", "ij,jk->ik", (64, 64, 64), (512, 512, 512), (2048, 2048, 2048)),
+    _define_einsum("batched", "bij,bjk->bik", (4, 32, 32, 32), (16, 256, 64, 256), (64, 512, 64, 512)),
+    _define_einsum("attention", "bqhd,bkhd->bhqk", (1, 16, 4, 32, 16), (1, 256, 12, 64, 256), (4, 512, 12, 64, 512)),
+    _define_einsum("outer", "i,j->ij", *_SQUARE_SCALES),
+    _define_einsum("hadamard", "ij,ij->ij", *_SQUARE_SCALES),
+    _define_einsum("rows_dot", "ij,ij->i", *_SQUARE_SCALES),
+    _define_einsum("sum", "ij->j", *_SQUARE_SCALES),
+    _define_einsum("transpose", "ijk->kij", (16, 16, 16), (128, 128, 64), (256, 256, 256)),
+    _define_einsum("diagonal", "ii->i", (64,), (1024,), (4096,)),
     _define_interpolation("interpolate_nearest", "nearest", _IMAGE_INPUTS, 1),
     _define_interpolation("interpolate_nearest_exact", "nearest-exact", _IMAGE_INPUTS, 1),
     _define_interpolation("interpolate_linear", "linear", _SEQUENCE_INPUTS, 2),
@@ -232,7 +214,8 @@ OPERATORS = (
         "F.cosine_similarity(lhs, rhs, dim=-1)",
         "ref.cosine_similarity",
         _MATRIX_PAIR_INPUTS,
-        flops=count_per_input("lhs", 6),
+        flops=6,
+        flops_of="lhs",
     ),
     _define_misc(
         "pairwise_distance",
@@ -240,7 +223,8 @@ OPERATORS = (
         "np.linalg.norm(lhs - rhs + eps, axis=-1)",
         _MATRIX_PAIR_INPUTS,
         attributes={"eps": 1e-6},
-        flops=count_per_input("lhs", 4),
+        flops=4,
+        flops_of="lhs",
     ),
     _define_misc(
         "normalize",
@@ -248,9 +232,10 @@ OPERATORS = (
         "ref.normalize",
         make_square(),
         attributes={"dim": -1},
-        flops=count_per_input("data", 3),
+        flops=3,
+        flops_of="data",
     ),
-    _define_misc("gradient", sizes=make_square(), flops=count_per_input("data", 4)),
+    _define_misc("gradient", sizes=make_square(), flops=4, flops_of="data"),
     _define_misc(
         "one_hot",
         "F.one_hot",
@@ -264,7 +249,8 @@ OPERATORS = (
         "torch.segment_reduce(data, 'sum', lengths=lengths)",
         "np.add.reduceat(data, np.cumsum(lengths) - lengths)",
         _SEGMENT_INPUTS,
-        flops=count_per_input("data"),
+        flops=1,
+        flops_of="data",
         **WIDE_DTYPES,
     ),
 )

@@ -5,10 +5,11 @@ All calls use the same gradient: states converge or grow slowly, and stay finite
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
-from tessera.operators.catalogue.families import NO_GRADIENT, WIDE_DTYPES, define_family
+from tessera.operators.catalogue.families import NO_FLOAT16, NO_GRADIENT, WIDE_DTYPES, Sizes, define_family
 from tessera.operators.draws import Draw, constant, normal, uniform
 from tessera.operators.operator import Input, Operator, Shape, make_sizes
 
@@ -42,15 +43,17 @@ def _define_step(
     function: str = "",
     lists: str = "",
     reference: str = "",
+    used: tuple[str, ...] | None = None,
     fixed: str = "weight_decay=0.0, foreach=False, maximize=False",
+    sizes: Sizes | None = None,
     **others: Any,
 ) -> Operator:
     """Define one optimiser step, which returns the parameter and its states.
 
     `function` is the name of a function of `torch.optim._functional` (default: `name`). `lists` and `fixed` are the
-    source of its arguments before and after the attributes; by default, `lists` are all inputs. `reference` is the
-    start of a call of a reference function, such as `adam(param, grad` (default: the function with all inputs); the
-    attributes are appended to it under torch's names.
+    source of its arguments before and after the attributes; by default, `lists` are all inputs. `reference` is the name
+    of the reference function (default: `function`); it takes the parameter, the gradient, the states, the scalars named
+    in `used` (default: all), and the attributes under torch's names.
     """
     draws = {"param": normal, "grad": normal, **states}
 
@@ -59,18 +62,19 @@ def _define_step(
 
     function = function or name
     lists = lists or ", ".join(f"[{key}]" for key in (*draws, *scalars))
-    reference = reference or f"{function}({', '.join([*draws, *scalars])}"
+    arguments = ", ".join([*draws, *(scalars if used is None else used)])
     named = ", ".join(f"{key}={key}" for key in attributes)
     return _define_optimiser(
         name,
         f"(torch.optim._functional.{function}({lists}, {named}, {fixed}), {', '.join(['param', *states])})",
-        f"ref.{reference}, {named})",
+        f"ref.{reference or function}({arguments}, {named})",
+        sizes or make_sizes(build_inputs, *MATRIX_SCALES),
         attributes=attributes,
-        **({"sizes": make_sizes(build_inputs, *MATRIX_SCALES)} | others),
+        **others,
     )
 
 
-def _make_many() -> Mapping[str, Mapping[str, Input]]:
+def _make_many() -> Sizes:
     """Make the inputs of one step of many parameters: stacked parameters, gradients, states and step counts."""
 
     def build_inputs(count: int, each: int) -> dict[str, Input]:
@@ -94,23 +98,21 @@ def _define_sgd(name: str, fixed: str, *, nesterov: bool = False, **others: Any)
     )
 
 
-def _define_adam(
-    name: str,
-    fixed: str,
-    lists: str = "[param], [grad], [exp_avg], [exp_avg_sq], [], [step]",
-    *,
-    decoupled: bool = False,
-    **others: Any,
-) -> Operator:
+def _define_adam(name: str, fixed: str, *, decoupled: bool = False, many: bool = False) -> Operator:
+    """Define a step of Adam, or of AdamW if `decoupled`.
+
+    With `many`, one call updates many parameters; splitting the rows into a list of views is timed.
+    """
+    lists = "[param], [grad], [exp_avg], [exp_avg_sq], [], [step]"
     return _define_step(
         name,
         function="adam",
-        lists=lists,
+        lists=re.sub(r"\[(?=\w)", "[*", lists) if many else lists,
         states=MOMENT_STATES,
         attributes={**ADAM_DECAY_ATTRIBUTES, "decoupled_weight_decay": decoupled},
         fixed=f"{fixed}, amsgrad=False, maximize=False",
         flops=14.0,
-        **others,
+        sizes=_make_many() if many else None,
     )
 
 
@@ -130,7 +132,7 @@ _SGD_OPERATORS = (
     _define_sgd("sgd_momentum_fused", "fused=True", **WIDE_DTYPES),
     _define_step(
         "asgd",
-        reference="asgd(param, grad, average, mu, eta",
+        used=("mu", "eta"),
         states={"average": normal},
         scalars={"mu": _make_scalar(0.5), "eta": _make_scalar(0.01), **STEP_INPUT},
         attributes={"lambd": 1e-4},
@@ -139,7 +141,7 @@ _SGD_OPERATORS = (
     ),
     _define_step(
         "rprop",
-        reference="rprop(param, grad, prev, step_size",
+        used=(),
         fixed="foreach=False, maximize=False",
         states={"prev": normal, "step_size": uniform(1e-4, 1e-3)},
         attributes={"etaminus": 0.5, "etaplus": 1.2, "step_size_min": 1e-6, "step_size_max": 1e-3},
@@ -152,20 +154,12 @@ _ADAM_OPERATORS = (
     _define_adam("adamw", "foreach=False", decoupled=True),
     _define_adam("adam_fused", "fused=True"),
     _define_adam("adamw_fused", "fused=True", decoupled=True),
-    # many parameters in one call; splitting the rows into a list of views is timed
-    _define_adam(
-        "adam_foreach", "foreach=True", "[*param], [*grad], [*exp_avg], [*exp_avg_sq], [], [*step]", sizes=_make_many()
-    ),
-    _define_adam(
-        "adam_for_loop",
-        "foreach=False",
-        "[*param], [*grad], [*exp_avg], [*exp_avg_sq], [], [*step]",
-        sizes=_make_many(),
-    ),
+    _define_adam("adam_foreach", "foreach=True", many=True),
+    _define_adam("adam_for_loop", "foreach=False", many=True),
     _define_step(
         "adam_amsgrad",
         function="adam",
-        reference="amsgrad(param, grad, exp_avg, exp_avg_sq, max_exp_avg_sq, step",
+        reference="amsgrad",
         states={**MOMENT_STATES, "max_exp_avg_sq": SQUARED_GRADIENT_VALUES},
         attributes=ADAM_ATTRIBUTES,
         fixed="weight_decay=0.0, amsgrad=True, foreach=False, maximize=False",
@@ -188,7 +182,7 @@ _ADAPTIVE_OPERATORS = (
     _define_step(
         "rmsprop",
         lists="[param], [grad], [square_avg], [], [], [step]",
-        reference="rmsprop(param, grad, square_avg",
+        used=(),
         states={"square_avg": SQUARED_GRADIENT_VALUES},
         attributes={"lr": 1e-3, "alpha": 0.99, "eps": 1e-8},
         fixed="weight_decay=0.0, momentum=0.0, centered=False, foreach=False, maximize=False",
@@ -198,7 +192,8 @@ _ADAPTIVE_OPERATORS = (
         "rmsprop_momentum",
         function="rmsprop",
         lists="[param], [grad], [square_avg], [], [momentum_buffer], [step]",
-        reference="rmsprop_momentum(param, grad, square_avg, momentum_buffer",
+        reference="rmsprop_momentum",
+        used=(),
         states={"square_avg": SQUARED_GRADIENT_VALUES, "momentum_buffer": normal},
         attributes={"lr": 1e-3, "alpha": 0.99, "eps": 1e-8, "momentum": 0.9},
         fixed="weight_decay=0.0, centered=False, foreach=False, maximize=False",
@@ -212,13 +207,13 @@ _ADAPTIVE_OPERATORS = (
             attributes={"lr": 1e-2, "lr_decay": 1e-4, "eps": 1e-10},
             fixed=f"weight_decay=0.0, {how}, maximize=False",
             flops=7.0,
-            dtypes=("float32", "float64", "bfloat16"),  # the sum of squares overflows in float16
+            **NO_FLOAT16,
         )
         for name, how in (("adagrad", "foreach=False"), ("adagrad_fused", "fused=True"))
     ),
     _define_step(
         "adadelta",
-        reference="adadelta(param, grad, square_avg, acc_delta",
+        used=(),
         states={"square_avg": SQUARED_GRADIENT_VALUES, "acc_delta": SQUARED_GRADIENT_VALUES},
         attributes={"lr": 1e-3, "rho": 0.9, "eps": 1e-6},
         flops=13.0,

@@ -11,7 +11,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from tessera.operators.catalogue.families import (
+    LINEAR_GRADIENT,
     MATRIX_SIDES,
+    NO_FLOAT16,
     NO_GRADIENT,
     WIDE_DTYPES,
     define_family,
@@ -36,17 +38,9 @@ from tessera.operators.draws import (
 )
 from tessera.operators.operator import Input, Operator, OperatorCall, make_sizes
 
-GRADIENT_WITHOUT_INPUT: Mapping[str, Any] = {
-    "backward_flops": 1.0,
-    "backward_bytes": 1.0,
-}  # the backward pass does not read the input
-EXPANDED_GRADIENT: Mapping[str, Any] = {
-    "backward_flops": 0.0,
-    "backward_bytes": 0.0,
-}  # the gradient is an expanded view
+# the gradient is an expanded view
+EXPANDED_GRADIENT: Mapping[str, Any] = {"backward_flops": 0.0, "backward_bytes": 0.0}
 
-# the gradient of an average of a million values underflows in float16
-NO_FLOAT16: Mapping[str, Any] = {"dtypes": ("float32", "float64", "bfloat16")}
 
 # the total is neither near zero, where rounding would dominate, nor above the range of 16 bits
 OFF_CENTRE_VALUES = Draw("rng.standard_normal(shape) + 4 / np.prod(shape) ** 0.5")
@@ -100,10 +94,10 @@ OPERATORS = (
     _define_dim_reduction("nansum", sizes=make_square(SOME_NAN_VALUES)),
     _define_reduction("prod", sizes=make_square(signs)),
     _define_dim_reduction("prod_rows", sizes=make_square(VALUES_AROUND_ONE), **WIDE_DTYPES),
-    _define_reduction("mean", sizes=make_square(uniform(0.0, 2.0)), **GRADIENT_WITHOUT_INPUT, **NO_FLOAT16),
-    _define_dim_reduction("mean_rows", **GRADIENT_WITHOUT_INPUT),
-    _define_dim_reduction("mean_cols", dim=0, **GRADIENT_WITHOUT_INPUT),
-    _define_reduction("mean_spatial", *write_both("mean(data, (2, 3))"), make_images(), **GRADIENT_WITHOUT_INPUT),
+    _define_reduction("mean", sizes=make_square(uniform(0.0, 2.0)), **LINEAR_GRADIENT, **NO_FLOAT16),
+    _define_dim_reduction("mean_rows", **LINEAR_GRADIENT),
+    _define_dim_reduction("mean_cols", dim=0, **LINEAR_GRADIENT),
+    _define_reduction("mean_spatial", *write_both("mean(data, (2, 3))"), make_images(), **LINEAR_GRADIENT),
     _define_dim_reduction("nanmean", sizes=make_square(SOME_NAN_VALUES)),
     # variance and standard deviation
     _define_reduction("std", reference="np.std(data, ddof=1)", flops=3, **NO_FLOAT16),
@@ -227,24 +221,21 @@ OPERATORS = (
         **NO_GRADIENT,
     ),
     # cumulative reductions
-    _define_dim_reduction("cumsum", **GRADIENT_WITHOUT_INPUT),
-    _define_dim_reduction("cumsum_cols", dim=0, **GRADIENT_WITHOUT_INPUT),
+    _define_dim_reduction("cumsum", **LINEAR_GRADIENT),
+    _define_dim_reduction("cumsum_cols", dim=0, **LINEAR_GRADIENT),
     _define_dim_reduction("cumprod", sizes=make_square(VALUES_AROUND_ONE), **WIDE_DTYPES),
     _define_dim_reduction("cummax", reference="ref.cummax", sizes=make_square(distinct_values)),
     _define_dim_reduction("cummin", reference="ref.cummin", sizes=make_square(distinct_values)),
     _define_dim_reduction("logcumsumexp", reference="np.logaddexp.accumulate", flops=4),
-    _define_dim_reduction("diff", "torch.diff(data, dim=dim)", "np.diff(data, axis=dim)", **GRADIENT_WITHOUT_INPUT),
+    _define_dim_reduction("diff", "torch.diff(data, dim=dim)", "np.diff(data, axis=dim)", **LINEAR_GRADIENT),
     _define_dim_reduction(
-        "trapezoid",
-        "torch.trapezoid(data, dim=dim)",
-        "scipy.integrate.trapezoid(data, axis=dim)",
-        **GRADIENT_WITHOUT_INPUT,
+        "trapezoid", "torch.trapezoid(data, dim=dim)", "scipy.integrate.trapezoid(data, axis=dim)", **LINEAR_GRADIENT
     ),
     _define_dim_reduction(
         "cumulative_trapezoid",
         "torch.cumulative_trapezoid(data, dim=dim)",
         "scipy.integrate.cumulative_trapezoid(data, axis=dim)",
         flops=3,
-        **GRADIENT_WITHOUT_INPUT,
+        **LINEAR_GRADIENT,
     ),
 )

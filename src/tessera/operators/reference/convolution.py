@@ -29,7 +29,7 @@ def convolution(
     result = np.zeros((n, groups, out // groups, int(np.prod(space))), dtype=np.result_type(data, weight))
     for tap, seen in taps(padded, kernel, steps, gaps, space):
         result += last_dims(grouped, tap) @ seen.reshape(n, groups, inside, -1)
-    return _with_bias(result.reshape(n, out, *space), bias)
+    return _add_bias(result.reshape(n, out, *space), bias)
 
 
 def transposed_convolution(
@@ -55,7 +55,7 @@ def transposed_convolution(
     for tap, reached in taps(result, kernel, steps, gaps, space):
         reached += (last_dims(grouped, tap) @ flat).reshape(n, groups * outside, *space)
     inner = tuple(slice(p, size - p) for p, size in zip(pads, full, strict=True))
-    return _with_bias(last_dims(result, inner), bias)
+    return _add_bias(last_dims(result, inner), bias)
 
 
 def time_convolution(data: Array, weight: Array, bias: Array, pad: int) -> Array:
@@ -64,5 +64,5 @@ def time_convolution(data: Array, weight: Array, bias: Array, pad: int) -> Array
     return result.transpose(2, 0, 1)
 
 
-def _with_bias(result: Array, bias: Array | None) -> Array:
+def _add_bias(result: Array, bias: Array | None) -> Array:
     return result if bias is None else result + bias.reshape(-1, *(1,) * (result.ndim - 2))

@@ -91,17 +91,17 @@ def conj(data: Array) -> Array:
     return np.conj(data)
 
 
-def quantised(data: Array, scale: Any, zero_point: Any) -> Array:
+def quantise(data: Array, scale: Any, zero_point: Any) -> Array:
     """Quantise values to int8 with a scale and a zero point, and dequantise them; ties round to even."""
     steps = np.clip(np.rint(data / scale) + zero_point, -128, 127)
     return np.asarray((steps - zero_point) * scale)
 
 
-def along(index: Array, dim: int) -> tuple[Array, ...]:
+def index_along(index: Array, dim: int) -> tuple[Array, ...]:
     """Convert an index along `dim` to an index over all dims, as in `np.take_along_axis`.
 
     >>> data = np.array([[1, 2], [3, 4]])
-    >>> data[along(np.array([[1], [0]]), 1)]
+    >>> data[index_along(np.array([[1], [0]]), 1)]
     array([[2],
            [3]])
     """
@@ -110,31 +110,31 @@ def along(index: Array, dim: int) -> tuple[Array, ...]:
     return tuple(indices)
 
 
-def replaced(data: Array, where: Any, values: Any) -> Array:
+def write_at(data: Array, where: Any, values: Any) -> Array:
     """Return a copy of `data` with `values` written at unique indices."""
     result = data.copy()
     result[where] = values
     return result
 
 
-def added(data: Array, where: Any, values: Array) -> Array:
+def add_at(data: Array, where: Any, values: Array) -> Array:
     """Return a copy of `data` with `values` added at the indices; repeated indices accumulate."""
     result = data.copy()
     np.add.at(result, where, values)
     return result
 
 
-def raised(data: Array, where: Any, values: Array) -> Array:
+def maximum_at(data: Array, where: Any, values: Array) -> Array:
     """Return a copy of `data` whose indexed elements are the maximum of themselves and `values` (scatter `amax`)."""
     result = data.copy()
     np.maximum.at(result, where, values)
     return result
 
 
-def averaged(data: Array, where: Any, values: Array) -> Array:
+def mean_at(data: Array, where: Any, values: Array) -> Array:
     """Return a copy of `data` whose indexed elements are the mean of themselves and `values` (scatter `mean`)."""
-    count = added(np.ones(data.shape), where, np.ones(values.shape))
-    return added(data, where, values) / count
+    count = add_at(np.ones(data.shape), where, np.ones(values.shape))
+    return add_at(data, where, values) / count
 
 
 def nonzero_static(data: Array) -> Array:

@@ -14,15 +14,15 @@ def batch_norm(
 ) -> Array:
     """Normalise each channel over batch and space or, if not `training`, by the running mean and variance."""
     if training:
-        centred = _standardised(data, tuple(d for d in range(data.ndim) if d != 1), eps)
+        centred = _standardise(data, tuple(d for d in range(data.ndim) if d != 1), eps)
     else:
         centred = (data - _channel(running_mean, data)) / np.sqrt(_channel(running_var, data) + eps)
-    return _per_channel(centred, weight, bias)
+    return _scale_and_shift(centred, weight, bias)
 
 
 def layer_norm(data: Array, weight: Affine = None, bias: Affine = None, *, dims: int, eps: float) -> Array:
     """Normalise each sample over its last `dims` dims."""
-    centred = _standardised(data, tuple(range(-dims, 0)), eps)
+    centred = _standardise(data, tuple(range(-dims, 0)), eps)
     scaled = centred if weight is None else centred * weight
     return scaled if bias is None else scaled + bias
 
@@ -30,7 +30,7 @@ def layer_norm(data: Array, weight: Affine = None, bias: Affine = None, *, dims:
 def group_norm(data: Array, num_groups: int, weight: Affine = None, bias: Affine = None, *, eps: float) -> Array:
     """Normalise each group of channels of each sample; instance normalisation has as many groups as channels."""
     grouped = data.reshape(data.shape[0], num_groups, -1)
-    return _per_channel(_standardised(grouped, (2,), eps).reshape(data.shape), weight, bias)
+    return _scale_and_shift(_standardise(grouped, (2,), eps).reshape(data.shape), weight, bias)
 
 
 def compute_mean_and_rstd(data: Array, axes: tuple[int, ...], eps: float) -> tuple[Array, Array]:
@@ -61,7 +61,7 @@ def weight_norm(direction: Array, magnitude: Array) -> Array:
     return np.asarray(direction * (magnitude / norms))
 
 
-def _standardised(data: Array, axes: tuple[int, ...], eps: float) -> Array:
+def _standardise(data: Array, axes: tuple[int, ...], eps: float) -> Array:
     mean, scale = compute_mean_and_rstd(data, axes, eps)
     return (data - mean) * scale
 
@@ -70,7 +70,7 @@ def _channel(values: Array, data: Array) -> Array:
     return values.reshape(-1, *(1,) * (data.ndim - 2))
 
 
-def _per_channel(data: Array, weight: Affine, bias: Affine) -> Array:
+def _scale_and_shift(data: Array, weight: Affine, bias: Affine) -> Array:
     scaled = data if weight is None else data * _channel(weight, data)
     return scaled if bias is None else scaled + _channel(bias, data)
 

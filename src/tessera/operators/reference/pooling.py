@@ -12,7 +12,7 @@ from tessera.operators.reference.windows import Each, count, per_dim, taps
 
 def max_pool(data: Array, kernel_size: Each, stride: Each, padding: Each = 0, dilation: Each = 1) -> Array:
     """Return the maximum of each window."""
-    views = _views(data, kernel_size, stride, padding, dilation, fill=-np.inf)
+    views = _iter_views(data, kernel_size, stride, padding, dilation, fill=-np.inf)
     result = next(views).copy()
     for view in views:
         np.maximum(result, view, out=result)
@@ -25,8 +25,8 @@ def max_pool_with_indices(
     """Return the maximum of each window, and the flat index of its first occurrence in the unpadded plane."""
     space = data.shape[2:]
     places = np.broadcast_to(np.arange(np.prod(space)).reshape(space), data.shape)
-    values = _views(data, kernel_size, stride, padding, dilation, fill=-np.inf)
-    positions = _views(places, kernel_size, stride, padding, dilation, fill=-1)
+    values = _iter_views(data, kernel_size, stride, padding, dilation, fill=-np.inf)
+    positions = _iter_views(places, kernel_size, stride, padding, dilation, fill=-1)
     best, where = next(values).copy(), next(positions).copy()
     for value, position in zip(values, positions, strict=True):
         better = value > best
@@ -36,26 +36,26 @@ def max_pool_with_indices(
 
 def avg_pool(data: Array, kernel_size: Each, stride: Each, padding: Each = 0, count_include_pad: bool = True) -> Array:
     """Return the mean of each window; padding counts as zeros if `count_include_pad`."""
-    total = sum(_views(data, kernel_size, stride, padding, 1, fill=0.0))
+    total = sum(_iter_views(data, kernel_size, stride, padding, 1, fill=0.0))
     present = np.ones((1, 1, *data.shape[2:]))
     outside = 1.0 if count_include_pad else 0.0
-    return np.asarray(total / sum(_views(present, kernel_size, stride, padding, 1, fill=outside)))
+    return np.asarray(total / sum(_iter_views(present, kernel_size, stride, padding, 1, fill=outside)))
 
 
 def lp_pool(data: Array, norm_type: float, kernel_size: Each, stride: Each) -> Array:
     """Return the p-norm of each window."""
-    powers = sum(_views(np.abs(data) ** norm_type, kernel_size, stride, 0, 1, fill=0.0))
+    powers = sum(_iter_views(np.abs(data) ** norm_type, kernel_size, stride, 0, 1, fill=0.0))
     return np.asarray(powers ** (1.0 / norm_type))
 
 
 def adaptive_avg_pool(data: Array, output_size: Each) -> Array:
     """Return the mean of each of `output_size` bins per dim."""
-    return _adaptive(data, output_size, np.mean)
+    return _reduce_bins(data, output_size, np.mean)
 
 
 def adaptive_max_pool(data: Array, output_size: Each) -> Array:
     """Return the maximum of each of `output_size` bins per dim."""
-    return _adaptive(data, output_size, np.max)
+    return _reduce_bins(data, output_size, np.max)
 
 
 def fractional_max_pool(data: Array, samples: Array, kernel_size: Each, output_size: Each) -> Array:
@@ -93,7 +93,9 @@ def max_unpool(data: Array, index: Array, output_size: tuple[int, ...]) -> Array
     return planes.reshape(n, channels, *output_size)
 
 
-def _views(data: Array, kernel_size: Each, stride: Each, padding: Each, dilation: Each, fill: float) -> Iterator[Array]:
+def _iter_views(
+    data: Array, kernel_size: Each, stride: Each, padding: Each, dilation: Each, fill: float
+) -> Iterator[Array]:
     """Return an iterator with one view per kernel element: the values of all windows at that element."""
     dims = data.ndim - 2
     kernel, steps, pads, gaps = (per_dim(value, dims) for value in (kernel_size, stride, padding, dilation))
@@ -102,7 +104,7 @@ def _views(data: Array, kernel_size: Each, stride: Each, padding: Each, dilation
     return (view for _, view in taps(padded, kernel, steps, gaps, space))
 
 
-def _adaptive(data: Array, output_size: Each, reduce: Callable[..., Array]) -> Array:
+def _reduce_bins(data: Array, output_size: Each, reduce: Callable[..., Array]) -> Array:
     """Reduce over bins, dim by dim; bin i of m over n values is floor(i n / m) to ceil((i + 1) n / m), exclusive."""
     for dim, bins in enumerate(per_dim(output_size, data.ndim - 2)):
         axis = 2 + dim

@@ -37,7 +37,7 @@ given = dict({given})
 fixed = dict({fixed})
 
 
-def pulled(given, fixed):
+def linearise(given, fixed):
     """Floating-point outputs, their pullback to the given inputs, and all outputs."""
 
     def floats(given):
@@ -47,7 +47,7 @@ def pulled(given, fixed):
     return jax.vjp(floats, given, has_aux=True)
 
 
-kept, pullback, outputs = jax.jit(pulled)(given, fixed)
+kept, pullback, outputs = jax.jit(linearise)(given, fixed)
 weights = [jnp.asarray(np.random.default_rng(1).standard_normal(one.shape), dtype=one.dtype) for one in kept]'''
 BACKWARD_SOURCE = """\
 residuals, tree = jax.tree.flatten(pullback)
@@ -63,7 +63,7 @@ def call():
 BOTH_PASSES_SOURCE = """\
 @jax.jit
 def both(given, fixed, weights):
-    _, pullback, outputs = pulled(given, fixed)
+    _, pullback, outputs = linearise(given, fixed)
     return outputs, pullback(weights)
 
 

@@ -36,13 +36,13 @@ for one in inputs:
     one.attach_grad("write")
 
 
-def recorded():
+def record_forward():
     """Return the floating-point outputs of a pass recorded for its gradients."""
     with mx.autograd.record():
         return [leaf for leaf in leaves(forward()) if np.dtype(leaf.dtype).kind == "f"]
 
 
-outputs = recorded()
+outputs = record_forward()
 weights = [nd.array(np.random.default_rng(1).standard_normal(one.shape), dtype=one.dtype) for one in outputs]
 weights = [
     one.as_np_ndarray() if isinstance(output, mx.np.ndarray) else one for one, output in zip(weights, outputs)
@@ -72,7 +72,7 @@ def write_mxnet(case: Case, threads: int) -> ProgramText:
         alone = pass_name == "backward"
         last = BACKWARD_TEMPLATE.format(
             given=", ".join(name for name, one in inputs.items() if one.differentiable),
-            roots="outputs" if alone else "recorded()",
+            roots="outputs" if alone else "record_forward()",
             retain=", retain_graph=True" if alone else "",
         )
     return ProgramText(

@@ -88,12 +88,12 @@ def make_unlisted_operator(name: str, **how: Any) -> Operator:
 class _RandomnessDetector(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Dispatch mode that detects whether random numbers are drawn."""
 
-    found_random = False
+    draws_random = False
 
     def __torch_dispatch__(
         self, func: Any, types: Sequence[type], args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        self.found_random |= torch.Tag.nondeterministic_seeded in func.tags
+        self.draws_random |= torch.Tag.nondeterministic_seeded in func.tags
         return func(*args, **(kwargs or {}))
 
 
@@ -101,7 +101,7 @@ def is_random(call: TorchCall) -> bool:
     """Return whether a call draws random numbers, so that its result cannot be compared with double precision."""
     with _RandomnessDetector() as draws:  # type: ignore[no-untyped-call]
         call.forward()()
-    return bool(draws.found_random)
+    return bool(draws.draws_random)
 
 
 def count_flops(run: Callable[[], Any]) -> float:

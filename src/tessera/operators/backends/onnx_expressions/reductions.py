@@ -71,7 +71,7 @@ SORTING_EXPRESSIONS = {
     "topk": "op.TopK(data, [k], axis=dim)",
     "topk_unsorted": "op.TopK(data, [k], axis=dim, sorted=0)",
     "unique": "op.Unique(data)",
-    "unique_counts": "(lambda found: (found[0], found[2], found[3]))(op.Unique(data, outputs=4))",
+    "unique_counts": "(lambda parts: (parts[0], parts[2], parts[3]))(op.Unique(data, outputs=4))",
     "unique_rows": "op.Unique(data, axis=0)",
 }
 
