@@ -1,11 +1,11 @@
-"""`tessera infer --tune`: the best candidate, and the Pareto front of throughput and latency as a table and a plot."""
+"""`tessera infer --tune`: search the best candidate, measure it again, and store all records."""
 
 from __future__ import annotations
 
 import argparse
 import shlex
 import sys
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, TextIO
 
 from tessera.cli.options import format_command_line, make_launch
@@ -16,19 +16,16 @@ from tessera.inference.configs import Config
 from tessera.inference.engines import ENGINES
 from tessera.inference.replicas.placement import Placement, count_cores
 from tessera.inference.settings import Settings
-from tessera.inference.tables import format_summary, write_rates_table
 from tessera.inference.tune.candidates import BATCH_SIZES, DEFAULT_TUNE_TIME, list_placements
-from tessera.inference.tune.pareto import DOT_MARK, FRONT_MARK, format_scatter
-from tessera.inference.tune.race import TUNING_GOALS, CandidateResult, TuningGoal
+from tessera.inference.tune.race import TUNING_GOALS, TuningGoal
+from tessera.inference.tune.table import write_tuning
 from tessera.inference.tune.tuning import TuningResult, find_usable_engines, tune_network
 from tessera.launch import LaunchConfig
 from tessera.launch.worker import RunContext
 from tessera.measure.allocator import DEFAULT_ALLOCATOR
 from tessera.measure.samples import Sampling
-from tessera.report.blocks import Column, Columns, Table, tabulate
-from tessera.report.figures import format_rate, format_seconds
 from tessera.report.record_tables import print_records
-from tessera.report.tables import OutputFormat, write_blocks
+from tessera.report.tables import OutputFormat
 from tessera.results.record import Record, compute_exit_code
 from tessera.results.store import Store
 from tessera.suites.features import get_feature
@@ -112,49 +109,6 @@ def _choose_placements(axes: dict[str, list[Any]]) -> list[tuple[int, int]]:
         for note in placement.check():
             print(f"warning: {note}", file=sys.stderr)
     return places
-
-
-def write_tuning(tuned: TuningResult, best: Record, output_format: OutputFormat, stream: TextIO, command: str) -> None:
-    """Write the best candidate, the Pareto front as a table and a plot, and all remaining candidates."""
-    write_rates_table([best], output_format, stream)
-    if output_format == "terminal":
-        stream.writelines(f"{line}\n" for line in format_summary(best))
-        stream.writelines(f"- {note}\n" for note in best.notes)
-        if best.status != "ok":
-            stream.write(f"{best.status.replace('_', ' ')}: {best.reason}\n")
-        stream.write(f"\nbest for {tuned.goal.kind}: {tuned.best.candidate}\n  {command}\n")
-        if not tuned.within_bound:
-            stream.write("no candidate meets --max-latency; this candidate has the closest latency\n")
-    front = tuned.find_front()
-    others = [result for result in tuned.results if result not in front]
-    blocks: list[Table | Iterable[str]] = [
-        tabulate(_CANDIDATE_COLUMNS, front, "Pareto front of throughput and latency")
-    ]
-    if output_format == "terminal":
-        blocks.append(_draw_candidates(tuned, front))
-    if others:
-        dropped: Columns[CandidateResult] = {Column(""): lambda result: result.dropped}
-        blocks.append(tabulate({**_CANDIDATE_COLUMNS, **dropped}, others, "other candidates"))
-    stream.write("\n" if output_format == "markdown" else "")
-    write_blocks(blocks, output_format, stream)
-
-
-def _draw_candidates(tuned: TuningResult, front: Collection[CandidateResult]) -> list[str]:
-    points = [(result.latency, result.rate, result in front) for result in tuned.measured_candidates]
-    plot = format_scatter(points, x_label=format_seconds, y_label=lambda rate: format_rate(rate, "images/s"))
-    legend = f"images/s over the latency of a batch (p90): {FRONT_MARK} on the front, {DOT_MARK} behind it"
-    return [*plot, legend, ""]
-
-
-_CANDIDATE_COLUMNS: Columns[CandidateResult] = {
-    "engine": lambda result: result.candidate.replica_set.engine,
-    Column("replicas", "number"): lambda result: result.candidate.replica_set.replicas,
-    Column("threads", "number"): lambda result: result.candidate.replica_set.threads,
-    Column("batch", "number"): lambda result: result.candidate.batch,
-    Column("images/s", "number"): lambda result: format_rate(result.rate, "") if result.bursts else "",
-    Column("p90", "number"): lambda result: format_seconds(result.latency) if result.bursts else "",
-    Column("bursts", "number"): lambda result: len(result.bursts),
-}
 
 
 def format_command(tuned: TuningResult, base: LaunchConfig) -> str:

@@ -23,7 +23,6 @@ from tessera.cli.options import (
     make_renamed_option,
 )
 from tessera.cli.progress import format_clock
-from tessera.cli.report_command import write_report
 from tessera.errors import TesseraError
 from tessera.report.blocks import Column
 from tessera.report.record_tables import print_records
@@ -88,6 +87,8 @@ def run(args: argparse.Namespace) -> int:
     if is_root():
         print_records(stored, records, args.output_format, None if page else args.output)
         if page is not None:
+            from tessera.suites.report import write_report
+
             write_report([stored.name], store_path=args.store, path=page)
         print_summary(args, stored, records, outcome)
         if page is not None:
