@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from tessera.spatial import ParallelModel, parallelize
+from tessera.spatial.tensor.weights import MESSAGE_BYTES
 from tessera.transport.in_process import InProcessTransport, run_ranks
 from tests.spatial.comparison import check_agreement
 
@@ -77,3 +78,25 @@ def test_all_ranks_have_the_bits_of_rank_0(dtype: torch.dtype) -> None:
 def list_bits(tensor: Tensor) -> list[int]:
     plain = torch.view_as_real(tensor) if tensor.is_complex() else tensor
     return plain.contiguous().view(torch.uint8).flatten().tolist()
+
+
+def test_weights_are_sent_in_messages_of_limited_size() -> None:
+    """Check that the broadcast needs no copy of all weights, and that all ranks get the weights of rank 0."""
+    layers, bytes_per_layer = 6, 4 << 20
+
+    def run(transport: InProcessTransport) -> tuple[list[Tensor], int]:
+        torch.manual_seed(transport.rank)
+        model = nn.Sequential(*(nn.Linear(1024, bytes_per_layer // 4096, bias=False) for _ in range(layers)))
+        sizes, all_reduce = [0], transport.all_reduce
+
+        def count(tensor: Tensor, *rest: Any, **named: Any) -> Any:
+            sizes.append(tensor.nbytes)
+            return all_reduce(tensor, *rest, **named)
+
+        transport.all_reduce = count  # type: ignore[method-assign]
+        parallelize(model, "1x2", transport=transport)
+        return [weight.detach() for weight in model.parameters()], max(sizes)
+
+    (first, largest), (second, _) = run_ranks(2, run)
+    assert all(torch.equal(one, other) for one, other in zip(first, second, strict=True))
+    assert bytes_per_layer <= largest <= MESSAGE_BYTES < layers * bytes_per_layer

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -15,6 +15,7 @@ from tessera.transport.transport import Transport
 
 # Integer types by size in bytes.
 INTEGERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+MESSAGE_BYTES = 1 << 24  # of a broadcast of weights; a larger weight is a message of its own
 # An all-reduce: `Transport.all_reduce`, or `HalfPrecisionSum`, which sends float16.
 Add = Callable[[Tensor], None]
 
@@ -34,10 +35,22 @@ def broadcast_weights(model: nn.Module, transport: Transport) -> None:
             _broadcast_sharded(tensor.detach(), transport)
         else:
             plain.append(tensor)
-    tensors = [_view_bits(tensor.detach()) for tensor in plain]
-    contributions = tensors if transport.rank == 0 else [None] * len(tensors)
-    for tensor, agreed in zip(tensors, sum_tensors(contributions, tensors, transport.all_reduce), strict=True):
-        tensor.copy_(agreed)
+    for tensors in _group([_view_bits(tensor.detach()) for tensor in plain]):
+        contributions = tensors if transport.rank == 0 else [None] * len(tensors)
+        for tensor, agreed in zip(tensors, sum_tensors(contributions, tensors, transport.all_reduce), strict=True):
+            tensor.copy_(agreed)
+
+
+def _group(tensors: Sequence[Tensor]) -> Iterator[list[Tensor]]:
+    """Divide tensors into messages of at most MESSAGE_BYTES, so that no copy of all weights is needed."""
+    group: list[Tensor] = []
+    for tensor in tensors:
+        if group and sum(other.nbytes for other in group) + tensor.nbytes > MESSAGE_BYTES:
+            yield group
+            group = []
+        group.append(tensor)
+    if group:
+        yield group
 
 
 def is_dtensor(tensor: Tensor) -> bool:
