@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import importlib.util
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -63,6 +64,9 @@ def test_the_benchmarks_are_listed(capsys):
         (["validate", "--target", "3%"], "unrecognized arguments: --target"),
         (["exchange", "--launches", "0"], "launches: got 0"),
         (["exchange", "--ranks", "2"], "unrecognized arguments: --ranks"),
+        (["exchange", "--image-size", "100000", "--in-channels", "64"], "exchange 100000: not enough memory"),
+        (["network", "--image-size", "1000000"], "network 1000000: not enough memory"),
+        (["network", "--image-size", "8", "--num-spatial-parts", "100"], "more parts than pixels"),
     ],
 )
 def test_a_mistake_is_one_line_and_exit_code_2(words, says, capsys):
@@ -72,6 +76,25 @@ def test_a_mistake_is_one_line_and_exit_code_2(words, says, capsys):
     assert captured.err.startswith("tessera: ")
     assert captured.err.count("\n") == 1
     assert captured.out == ""
+
+
+@pytest.mark.parametrize("name", ["exchange", "compute", "network", "validate"])
+def test_too_many_ranks_for_the_cores_are_refused_unless_asked_for(name, monkeypatch, capsys):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0, 1})
+    plans = []
+
+    def stop(plan, args, **options):
+        plans.append(plan)
+        raise TesseraError("stopped")
+
+    monkeypatch.setattr(halo_command, "execute_and_print", stop)
+    words = ["halo", name, "--image-size", "64", "--num-spatial-parts"]
+    assert main([*words, "17"]) == 2
+    expected = "too many ranks for the cores of this machine: got '17 ranks'; allowed: up to 16, 8 per core; use fewer"
+    assert expected in capsys.readouterr().err
+    assert plans == []
+    assert main([*words, "16"]) == main([*words, "17", "--oversubscribe"]) == 2
+    assert len(plans) == 2
 
 
 def test_a_job_must_have_as_many_ranks_as_parts(monkeypatch, capsys):
@@ -136,6 +159,8 @@ def test_the_file_suffix_selects_the_format(name, tmp_path):
         (["exchange", "--time-limit", "5s"], 5),
         (["exchange", "--quick"], None),
         (["compute", "--overlap", "none"], 710),
+        (["exchange", "--iterations", "3000000"], 3_000_696),
+        (["network", "--num-spatial-parts", "2", "--iterations", "3000000"], 180_001_200),
         (["validate"], 603),
         (["validate", "--iterations", "10"], 610),
     ],
@@ -207,6 +232,36 @@ def test_a_failed_validation_exits_with_1_and_prints_rank_box_and_error(monkeypa
     assert main(["halo", "validate", *TWO_PARTS, "--out-channels", "2", "--overlap", "none"]) == 1
     shown = capsys.readouterr().out
     assert "Validation failed for rank: 1: received pixels of Box(0:1, 0:32, 15:16) off by 1 (round 2" in shown
+
+
+@pytest.mark.ranks
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("words", [["network", "--model", "resnet18", "--batch-size", "2"], ["compute", "--overlap", "none,split"]])
+def test_a_trace_has_a_process_for_each_rank_with_its_work_and_its_waits(words, tmp_path):
+    path = tmp_path / "trace.json"
+    size = ["--image-size", "32", "--num-spatial-parts", "2", "--backward", "--store", str(tmp_path / "runs.sqlite")]
+    fast = ["--iterations", "2", "--warmup", "1", "--launches", "1"]
+    assert main(["halo", *words, *size, *fast, "--trace", str(path)]) == 0
+    events = json.loads(path.read_text())["traceEvents"]
+    ranks = [event["args"]["name"] for event in events if event["name"] == "process_name"]
+    runs = 2 if words[0] == "compute" else 1
+    assert [name[-6:] for name in ranks] == ["rank 0", "rank 1"] * runs
+    lanes = {event["tid"]: event["args"]["name"] for event in events if event["name"] == "thread_name"}
+    spans = [event for event in events if event["ph"] == "X"]
+    for process in range(1, 2 * runs + 1):
+        own = [span for span in spans if span["pid"] == process]
+        steps = [span for span in own if lanes[span["tid"]] == "step"]
+        assert [span["name"] for span in steps] == ["step 1", "step 2", "step 3"]
+        assert {lanes[span["tid"]] for span in own} == {"step", "compute", "send", "wait", "sum"}
+        assert {"convolution", "convolution_backward"} <= {span["name"] for span in own}
+        assert min(span["ts"] for span in own) >= 0
+        inside = [span for span in own if steps[0]["ts"] <= span["ts"] <= steps[-1]["ts"] + steps[-1]["dur"]]
+        assert len(inside) >= len(own) - 1  # the last barrier
+
+
+def test_a_trace_in_a_missing_directory_is_refused_before_measuring(tmp_path, capsys):
+    assert main(["halo", "compute", "--trace", str(tmp_path / "missing" / "trace.json")]) == 2
+    assert "the directory of --trace does not exist" in capsys.readouterr().err
 
 
 @pytest.mark.ranks

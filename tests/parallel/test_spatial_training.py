@@ -237,3 +237,35 @@ def test_wide_halos_on_real_ranks(four_workers: Workers, workers: Workers, depth
         for results in started.run(f"{__name__}:train_with_wide_halos", depth):
             for actual, wanted in zip(results, expected, strict=True):
                 torch.testing.assert_close(actual, wanted, rtol=1e-9, atol=1e-9)
+
+
+def train_overlapped(worker: Worker, overlap: Any, over_gloo: bool) -> list[Tensor]:
+    """Worker function: two accumulated steps; return the output and the gradients of the weights."""
+    from tessera.transport.distributed import DistributedTransport
+
+    worker.connect()
+    transport = DistributedTransport() if over_gloo else None
+    model = parallelize(make_stack(), f"1x{worker.size}", transport=transport, overlap=overlap)
+    for seed in (3, 4):
+        output = model(make_image(seed))
+        output.square().sum().backward()
+    return [model.gather(output).detach(), *(weight.grad for weight in model.parameters() if weight.grad is not None)]
+
+
+def make_stack() -> nn.Module:
+    torch.manual_seed(SEED)
+    layers = [nn.Conv2d(3, 4, 3, padding=1), nn.BatchNorm2d(4), nn.Tanh(), nn.Conv2d(4, 4, 5, stride=2, padding=2)]
+    return nn.Sequential(*layers, nn.Tanh(), nn.Conv2d(4, 2, 3, padding=1)).double()
+
+
+@pytest.mark.parametrize("over_gloo", [False, True])
+@pytest.mark.parametrize("overlap", ["none", "split", "recompute"])
+def test_overlap_and_buckets_on_real_ranks(workers: Workers, overlap: str, over_gloo: bool) -> None:
+    model = make_stack()
+    for seed in (3, 4):
+        output = model(make_image(seed))
+        output.square().sum().backward()
+    expected = [output.detach(), *(weight.grad for weight in model.parameters())]
+    for results in workers.run(f"{__name__}:train_overlapped", overlap, over_gloo):
+        for actual, wanted in zip(results, expected, strict=True):
+            torch.testing.assert_close(actual, wanted, rtol=1e-10, atol=1e-10)

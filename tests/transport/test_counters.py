@@ -6,6 +6,7 @@ import os
 import subprocess
 import threading
 import time
+from typing import Any
 
 import pytest
 import torch
@@ -63,6 +64,53 @@ def test_ranks_that_share_cores_poll_less() -> None:
     cores = len(os.sched_getaffinity(0))
     own, shared = make_wait(cores), make_wait(cores + 1)
     assert (own._polls, shared._polls) == (counters.POLLS_WITH_OWN_CORE, counters.POLLS_WITH_SHARED_CORE)
+
+
+def test_a_reader_that_polls_in_vain_polls_less_until_waits_are_short(monkeypatch: pytest.MonkeyPatch) -> None:
+    counter, wait = make_counter(), make_wait(1)
+    for number in range(1, 10):
+        timer = threading.Timer(0.02, counter.set, (number,))
+        timer.start()
+        wait(counter, number, 0)
+        timer.join()
+    assert wait._polls == counters.POLLS_WITH_SHARED_CORE
+    monkeypatch.setattr(counters, "POLLED_SECONDS", 10.0)
+    timer = threading.Timer(0.02, counter.set, (10,))
+    timer.start()
+    wait(counter, 10, 0)
+    assert wait._polls == counters.POLLS_WITH_OWN_CORE
+
+
+class InterleavedWords(list[int]):
+    """Words of a counter: as soon as the value 1 is visible, a reader sets the flag, because it waits for the value 2.
+
+    The reader acts just before the writer's next access to the flag.
+    """
+
+    has_reader = False
+
+    def _run_reader(self, place: Any) -> None:
+        if place == counters.SLEEPS and list.__getitem__(self, 0) == 1 and not self.has_reader:
+            self.has_reader = True
+            list.__setitem__(self, counters.SLEEPS, 1)
+
+    def __setitem__(self, place: Any, value: Any) -> None:
+        if value == 0:
+            self._run_reader(place)
+        super().__setitem__(place, value)
+
+
+def test_the_writer_does_not_clear_the_flag_of_a_reader_of_the_next_value(monkeypatch: pytest.MonkeyPatch) -> None:
+    woken: list[int] = []
+    monkeypatch.setattr(counters, "_wake", woken.append)
+    counter, words = make_counter(), InterleavedWords([0] * COUNTER_WORDS)
+    counter._words = words  # type: ignore[assignment]
+    words[counters.SLEEPS] = 1  # a reader of the value 1
+    counter.set(1)
+    if not words.has_reader:
+        words[counters.SLEEPS] = 1
+    counter.set(2)
+    assert len(woken) == 2
 
 
 def test_the_end_of_a_peer_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,9 +9,11 @@ One rank is started per tile; inside a torchrun or mpiexec job the command joins
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from dataclasses import replace
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 from tessera.axes import Option, parse_int
@@ -30,13 +32,17 @@ from tessera.cli.options import (
     make_sampling,
 )
 from tessera.errors import EXIT_REGRESSION, TesseraError
+from tessera.files import replace_text
+from tessera.launch import Workers
 from tessera.launch.job import get_current_job
 from tessera.measure.samples import Sampling
 from tessera.report.tables import write_rows
+from tessera.results import strict_json
 from tessera.results.record import Case, compute_exit_code
 from tessera.spatial.bench.memory_demand import check_memory
 from tessera.spatial.bench.time_limit import compute_time_limit
 from tessera.spatial.cases import AXES, BENCHMARKS, CHANNELS_LAST, MIN_ROUNDS, cases
+from tessera.spatial.cases import launch as launch_case
 from tessera.spatial.tables import write_halo
 from tessera.suites.plan import RunPlan
 from tessera.transport.registry import list_transports
@@ -55,6 +61,20 @@ TIMED_SAMPLING_OPTIONS = adapt_options(
     warmup={"default_text": str(DEFAULT_WARMUP)},
     iterations={"default_text": str(DEFAULT_ITERATIONS)},
 )
+MAX_RANKS_PER_CORE = 8
+OVERSUBSCRIBE = Option(
+    name="oversubscribe",
+    action="flag",
+    group="workers",
+    help=f"permission to start more than {MAX_RANKS_PER_CORE} ranks per core",
+)
+TRACE = Option(
+    name="trace",
+    metavar="FILE",
+    group="output",
+    help="time lines of all ranks, of a few further steps, as a file for Perfetto or chrome://tracing",
+)
+TRACED_BENCHMARKS = ("compute", "network")
 VALIDATION_OPTIONS = (
     Option(name="quick", action="flag", group="rounds", help=f"{MIN_ROUNDS} rounds, regardless of --iterations"),
     Option(
@@ -93,6 +113,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
                 LIST_CASES_OPTION,
                 *sampling,
                 *WORKER_OPTIONS,
+                OVERSUBSCRIBE,
+                *((TRACE,) if name in TRACED_BENCHMARKS else ()),
                 *RESULT_OPTIONS,
             ],
         )
@@ -128,7 +150,13 @@ def _run_benchmark(args: argparse.Namespace) -> int:
             print(f"note: {note}", file=sys.stderr)
     if args.list:
         return print_cases(selected, args)
-    records = execute_and_print(_make_plan(args, selected), args, suite=f"halo {args.benchmark}", write=write_halo)
+    trace = args.trace if args.benchmark in TRACED_BENCHMARKS else None
+    if trace is not None and not Path(trace).parent.is_dir():
+        raise TesseraError("the directory of --trace does not exist", got=trace)
+    plan = _make_plan(args, selected)
+    records = execute_and_print(plan, args, suite=f"halo {args.benchmark}", write=write_halo)
+    if trace is not None:
+        _write_trace(trace, plan)
     if any(record.metrics["failed_ranks"].value for record in records if "failed_ranks" in record.metrics):
         return EXIT_REGRESSION
     return compute_exit_code(records)
@@ -159,6 +187,7 @@ def _make_plan(args: argparse.Namespace, selected: list[Case]) -> RunPlan:
         )
     if job is None:
         _check_transports({str(case.params["transport"]) for case in selected})
+        _check_cores(parts[-1], args.oversubscribe)
     check_memory(selected, 1.0 if job is None else job.local_size / job.size)
     launch, sampling, launches = make_launch(args), Sampling(), 1
     if args.benchmark != "validate":
@@ -172,6 +201,31 @@ def _make_plan(args: argparse.Namespace, selected: list[Case]) -> RunPlan:
         limits = [compute_time_limit(case, sampling) for case in selected]
         launch = replace(launch, time_limit=max((limit for limit in limits if limit is not None), default=None))
     return RunPlan(cases=tuple(selected), sampling=sampling, launch=launch, launches=launches)
+
+
+def _write_trace(path: str, plan: RunPlan) -> None:
+    """Run a few steps of every case once more, and write the time lines of the ranks."""
+    from tessera.spatial.bench.timeline import build_trace
+
+    timelines = []
+    for case in plan.cases:
+        with Workers(launch_case(case, plan.launch)) as workers:
+            timelines.append((case.key, workers.run("tessera.spatial.bench.timeline:record_timeline", case)))
+    if is_root():
+        replace_text(Path(path), strict_json.dumps(build_trace(timelines)))
+        print(f"trace: {path}", file=sys.stderr)
+
+
+def _check_cores(ranks: int, oversubscribe: bool) -> None:
+    """Refuse to start so many ranks that the machine would hardly respond."""
+    limit = MAX_RANKS_PER_CORE * len(os.sched_getaffinity(0))
+    if ranks > limit and not oversubscribe:
+        raise TesseraError(
+            "too many ranks for the cores of this machine",
+            got=f"{ranks} ranks",
+            allowed=f"up to {limit}, {MAX_RANKS_PER_CORE} per core",
+            do="use fewer --num-spatial-parts, or --oversubscribe",
+        )
 
 
 def _check_transports(names: set[str]) -> None:

@@ -47,15 +47,16 @@ def check_call_and_sync_rng(
     """
     if group.ranks == 1:
         return
-    weights, training = [], []
+    weights, training = [], bytearray()
     for module in iter_modules(model):
         training.append(module.training)
-        weights += [weight for weight in module._parameters.values() if weight is not None]
+        if module._parameters:
+            weights += [weight for weight in module._parameters.values() if weight is not None]
     number, sample = _sample_weight(weights, calls)
     own = [
         0 if image is None else compute_checksum(image),
         _describe_arguments(arguments, image),
-        zlib.crc32(bytes(training)),
+        zlib.crc32(training),
         zlib.crc32(
             bytes([torch.is_grad_enabled(), torch.is_inference_mode_enabled(), *[w.requires_grad for w in weights]])
         ),
@@ -81,10 +82,10 @@ def check_call_and_sync_rng(
 def iter_modules(model: nn.Module) -> Iterator[nn.Module]:
     """Yield all modules of a model. Shared modules are yielded repeatedly; `Module.modules` is ten times slower."""
     modules = [model]
-    while modules:
-        module = modules.pop()
+    for module in modules:  # grows meanwhile
         yield module
-        modules += [child for child in module._modules.values() if child is not None]
+        if module._modules:
+            modules += [child for child in module._modules.values() if child is not None]
 
 
 def compute_checksum(image: Tensor) -> int:
@@ -173,10 +174,9 @@ def _hash_random_state() -> int:
     """Return a checksum of the random states of torch, Python and NumPy."""
     _, words, _ = random.getstate()
     _, keys, position, *_ = np.random.get_state(legacy=True)
-    parts = (torch.get_rng_state().numpy(), np.array(words, dtype=np.uint32), np.asarray(keys), np.array([position]))
-    checksum = 0
-    for part in parts:
-        checksum = zlib.crc32(part.tobytes(), checksum)
+    checksum = hash((words, position)) & 0xFFFFFFFF  # hashes of integers are equal in all processes
+    for part in (torch.get_rng_state().numpy(), np.asarray(keys)):
+        checksum = zlib.crc32(part.data, checksum)
     return checksum
 
 

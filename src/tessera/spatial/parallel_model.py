@@ -7,14 +7,11 @@ ordinary tensors.
 
 from __future__ import annotations
 
-import sys
-import weakref
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
-from functools import partial
 from math import prod
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor, nn
@@ -28,9 +25,11 @@ from tessera.spatial.agreement import check_call_and_sync_rng, check_same, compu
 from tessera.spatial.tensor.boundary import change_layout, join_parts, split_whole
 from tessera.spatial.tensor.eager_mode import ignore_compilation, run_eagerly, warn_of_compiled_modules
 from tessera.spatial.tensor.explanation import Explanation
+from tessera.spatial.tensor.gradient_buckets import get_bucket
 from tessera.spatial.tensor.layout import make_plain_layout, split_dims_evenly
-from tessera.spatial.tensor.split_tensor import MAX_GATHER_BYTES, SplitGroup, SplitTensor, get_version
+from tessera.spatial.tensor.split_tensor import MAX_GATHER_BYTES, Overlap, SplitGroup, SplitTensor, get_version
 from tessera.spatial.tensor.weights import broadcast_weights, describe_weights
+from tessera.spatial.weight_hooks import hook_weights, is_reduced_by_torch
 from tessera.transport.all_reduce import HalfPrecisionSum
 from tessera.transport.process_groups import get_group_of_ranks, get_world_transport
 from tessera.transport.transport import Transport
@@ -53,6 +52,7 @@ def parallelize(
     max_gather_bytes: int = MAX_GATHER_BYTES,
     broadcast: bool = True,
     halo_depth: int | Literal["auto"] = 1,
+    overlap: Overlap = "none",
 ) -> ParallelModel:
     """Split the activations of a network over the ranks of a mesh. All ranks must make the same calls.
 
@@ -73,16 +73,26 @@ def parallelize(
     `halo_depth` is the number of consecutive convolutions per halo exchange. With n, a rank fetches the halo of n
     convolutions and recomputes the border pixels in between: fewer messages, more computation. "auto" chooses
     a number for every exchange from measured times, so rounding may differ between runs.
+
+    `overlap` is what a convolution computes while its halo is under way: nothing ("none"), the outputs that need no
+    halo ("split"), or all outputs, of which the borders are then computed again ("recompute"). Backward, the gradients
+    of the borders always travel while the gradient of the weight is computed.
     """
     if halo_depth != "auto" and (not isinstance(halo_depth, int) or halo_depth < 1):
         raise TesseraError("invalid halo_depth", got=halo_depth, allowed="auto, or a number from 1")
+    if overlap not in get_args(Overlap):
+        raise TesseraError("invalid overlap", got=overlap, allowed=get_args(Overlap))
+    if overlap != "none" and halo_depth != 1:
+        raise TesseraError("overlap requires halo_depth=1", got=f"overlap={overlap!r}, halo_depth={halo_depth!r}")
     if isinstance(mesh, DeviceMesh):
         counts = tuple(mesh.mesh.shape)
         process_group = mesh.get_group() if mesh.ndim == 1 else get_group_of_ranks(mesh.mesh.flatten().tolist())
     else:
         counts = read_mesh(mesh)
     transport = transport or get_world_transport(prod(counts), process_group)
-    group = SplitGroup(transport, counts, strict=strict, halo_depth=halo_depth, max_gather_bytes=max_gather_bytes)
+    group = SplitGroup(
+        transport, counts, strict=strict, halo_depth=halo_depth, max_gather_bytes=max_gather_bytes, overlap=overlap
+    )
     if isinstance(mesh, DeviceMesh):
         group.device_mesh = mesh
     if image_size is not None:
@@ -154,9 +164,9 @@ class ParallelModel(nn.Module):
         object.__setattr__(self, "_group", group)
         self._options = {"channels_last": channels_last, "gather_at": gather_at, "fp16_allreduce": fp16_allreduce}
         self._about: dict[str, Any] = {
-            name: getattr(group, name) for name in ("mesh", "strict", "halo_depth", "max_gather_bytes")
+            name: getattr(group, name) for name in ("mesh", "strict", "halo_depth", "max_gather_bytes", "overlap")
         }
-        self._calls = 0
+        self._calls, self._defers_sums = 0, True
         names = [name for name, _ in model.named_modules() if name]
         if gather_at is not None and gather_at not in names:
             raise TesseraError(
@@ -167,7 +177,7 @@ class ParallelModel(nn.Module):
             broadcast_weights(model, group.transport)
         if fp16_allreduce:
             group.add_weights = HalfPrecisionSum(group.transport)
-        self._hook_gradients()  # before the user's hooks, which then get plain gradients
+        hook_weights(model)  # before the user's hooks, which then get plain gradients
         warn_of_compiled_modules(model)
 
     def _adopt(self, model: nn.Module) -> None:
@@ -191,8 +201,8 @@ class ParallelModel(nn.Module):
     @run_eagerly
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Run the network. If no argument is a split tensor, the first tensor with three or more dims is split."""
-        self._hook_gradients()
         leaves = tree_leaves((args, kwargs))
+        hook_weights(self.model, leaves)
         if torch.is_inference_mode_enabled() and not _has_inference_tensor(self.model, leaves):
             with torch.inference_mode(False), torch.no_grad():  # torch then calls fewer operators, and as in training
                 return self.forward(*args, **kwargs)
@@ -210,6 +220,9 @@ class ParallelModel(nn.Module):
                 raise TesseraError("no image among the arguments", do="pass a tensor with samples, channels and pixels")
             self.group.select_plans(split.shape)
         self.group.start_pass()
+        get_bucket(self.group).clear()
+        self._defers_sums &= not is_reduced_by_torch()
+        self.group.defers_sums = self._defers_sums
         with self._gather_samples(), ignore_compilation():
             return self.model(*args, **kwargs)
 
@@ -315,20 +328,6 @@ class ParallelModel(nn.Module):
             for handle in handles:
                 handle.remove()
 
-    def _hook_gradients(self) -> None:
-        """Register hooks that convert weight gradients to plain tensors.
-
-        Without them, autograd returns a SplitTensor wherever a weight was combined with a split activation.
-        """
-        if not torch.is_grad_enabled():
-            return
-        fsdp = sys.modules.get("torch.distributed.fsdp")  # loaded if a module is sharded
-        for module in iter_modules(self.model):
-            _hook_weights(module)
-            if fsdp is not None and isinstance(module, fsdp.FSDPModule) and module not in _sharded_modules:
-                module.register_forward_pre_hook(_hook_gathered_weights)
-                _sharded_modules.add(module)
-
     def train(self, mode: bool = True) -> ParallelModel:
         super().train(mode)
         self.model.training = mode
@@ -351,39 +350,14 @@ class ParallelModel(nn.Module):
         nn.Module.__init__(self)
         self._adopt(state["model"])
         object.__setattr__(self, "_group", None)
-        self._about, self._options, self._calls = state["group"], state["options"], 0
+        self._about, self._options = state["group"], state["options"]
+        self._calls, self._defers_sums = 0, True
 
     def __deepcopy__(self, memo: dict[int, Any]) -> ParallelModel:
         copy = ParallelModel.__new__(ParallelModel)
         copy.__setstate__(self.__getstate__() | {"model": deepcopy(self.model, memo), "options": dict(self._options)})
         object.__setattr__(copy, "_group", self._group)
         return copy
-
-
-_hooked_weights: dict[int, weakref.ref[Tensor]] = {}  # by id: hooks are lost when a weight is copied
-_sharded_modules: weakref.WeakSet[nn.Module] = weakref.WeakSet()
-
-
-def _hook_weights(module: nn.Module) -> None:
-    for weight in module._parameters.values():
-        if weight is None or not weight.requires_grad:
-            continue
-        known = _hooked_weights.get(id(weight))
-        if known is None or known() is not weight:
-            weight.register_hook(join_parts)  # type: ignore[no-untyped-call]
-            _hooked_weights[id(weight)] = weakref.ref(weight, partial(_forget_weight, id(weight)))
-
-
-def _forget_weight(key: int, reference: weakref.ref[Tensor]) -> None:
-    if _hooked_weights.get(key) is reference:
-        del _hooked_weights[key]
-
-
-def _hook_gathered_weights(module: nn.Module, args: Any) -> None:
-    """Forward hook of modules that FSDP shards: their parameters are different tensors while the network runs."""
-    if torch.is_grad_enabled():
-        for inner in iter_modules(module):
-            _hook_weights(inner)
 
 
 def _has_inference_tensor(model: nn.Module, values: Sequence[Any]) -> bool:

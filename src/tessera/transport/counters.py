@@ -2,8 +2,9 @@
 
 A counter has a cache line of its own. Its writer stores the data, then the counter; its readers wait until the counter
 has reached a value, then read the data. A reader polls if each rank has a core, and otherwise sleeps at once, so that
-the rank that it waits for gets the core. It sleeps in the kernel (futex) until the writer wakes it. Without futexes it
-sleeps between polls.
+the rank that it waits for gets the core. A reader that polled in vain polls for a shorter time the next time: on a
+busy machine, or if it always waits long, polling only takes time from others. It sleeps in the kernel (futex) until the
+writer wakes it. Without futexes it sleeps between polls.
 
 x86 processors keep the order of the data and the counter; on other processors `fence` orders memory accesses.
 """
@@ -27,8 +28,8 @@ from tessera.errors import BenchmarkFailed, TesseraError
 COUNTER_WORDS = 8  # int64 words of a counter, a cache line: the value, and whether a reader sleeps
 SLEEPS = 1  # word that a reader sets before it sleeps
 POLLS_WITH_OWN_CORE, POLLS_WITH_SHARED_CORE = 2000, 20  # about 100 µs and 1 µs
-# A writer that reads SLEEPS at the moment at which a reader sets it may not wake it: the reader then polls again.
-SLEEP_SECONDS = 0.002
+POLLED_SECONDS = 100e-6
+SLEEP_SECONDS = 0.002  # a reader then polls again; writers wake readers earlier
 POLL_SECONDS = 50e-6  # sleep between polls on machines without futexes
 SECONDS_BEFORE_CHECK = 1.0  # a peer that has not answered for so long may have died
 KEEPS_ORDER = platform.machine() in ("x86_64", "AMD64")  # loads and stores are not reordered among themselves
@@ -64,21 +65,28 @@ class Counter:
         words = self._words
         if not KEEPS_ORDER:
             fence()
+        sleeps = words[SLEEPS]
+        if sleeps:  # cleared before the value is written: a reader of the next value may set it again at once
+            words[SLEEPS] = 0
         words[0] = value
         with _lock:  # a fence: the counter is written before the flag is read
             pass
-        if words[SLEEPS]:
-            words[SLEEPS] = 0
+        if sleeps or words[SLEEPS]:
             _wake(self._address)
 
-    def wait(self, wanted: int, polls: int) -> bool:
-        """Wait until the counter has reached a value; return False if it has not after about a second."""
+    def poll(self, wanted: int, polls: int) -> bool:
+        """Return whether the counter has reached a value, after so many looks at it."""
         words = self._words
         for _ in range(polls):
             if words[0] >= wanted:
                 if not KEEPS_ORDER:
                     fence()
                 return True
+        return False
+
+    def sleep(self, wanted: int) -> bool:
+        """Sleep until the counter has reached a value; return False if it has not after about a second."""
+        words = self._words
         limit = time.monotonic() + SECONDS_BEFORE_CHECK
         while True:
             words[SLEEPS] = 1
@@ -98,22 +106,26 @@ class CounterWait:
     def __init__(self, pids: Mapping[int, int], time_limit: float = inf) -> None:
         """Prepare to wait for ranks with these process ids, for at most `time_limit` seconds."""
         cores = set().union(*(_get_cores(pid) for pid in pids.values()))
-        self._polls = POLLS_WITH_OWN_CORE if len(pids) <= len(cores) else POLLS_WITH_SHARED_CORE
+        self._most_polls = POLLS_WITH_OWN_CORE if len(pids) <= len(cores) else POLLS_WITH_SHARED_CORE
+        self._polls = self._most_polls
         self._pids, self._time_limit = pids, time_limit
 
     def __call__(self, counter: Counter, wanted: int, peer: int) -> None:
         """Wait until a counter of a peer has reached a value."""
-        began = 0.0
-        while not counter.wait(wanted, self._polls):
+        if counter.poll(wanted, self._polls):
+            return
+        began = time.monotonic()
+        while not counter.sleep(wanted):
             if not _is_running(self._pids[peer]) and counter.value < wanted:
                 raise BenchmarkFailed(f"rank {peer} has ended during an exchange")
-            began = began or time.monotonic() - SECONDS_BEFORE_CHECK
             if time.monotonic() - began > self._time_limit:
                 raise TesseraError(
                     f"rank {peer} has not answered for {self._time_limit:g} s",
                     do="see its own error, if any; all ranks must run the same operations. "
                     "The limit is the timeout of init_process_group",
                 )
+        was_short = time.monotonic() - began < POLLED_SECONDS  # polling would have sufficed
+        self._polls = self._most_polls if was_short else max(POLLS_WITH_SHARED_CORE, self._polls // 2)
 
 
 def _get_cores(pid: int) -> set[int]:

@@ -47,7 +47,7 @@ def test_a_budget_needs_no_time_limit() -> None:
     assert compute_time_limit(case, Sampling(budget=2.0)) is None
 
 
-@pytest.mark.parametrize("name", ["exchange", "compute", "validate"])
+@pytest.mark.parametrize("name", ["exchange", "compute", "validate", "network"])
 def test_memory_is_foreseen(name: str) -> None:
     case = cases([name], in_channels=[16], image_size=[1_000_000])[0]
     assert estimate_memory(case) >= 16 * 4 * 10**12

@@ -37,6 +37,10 @@ class Calls(nn.Module):
         ("", {}, "not a mesh"),
         ("1x2", {"gather_at": "convv"}, "gather_at is not a module of the model: got 'convv'; did you mean conv"),
         ("1x2", {"image_size": 1}, "more parts than pixels: got '1x1 pixels over 1x2 ranks'"),
+        ("1x2", {"overlap": "all"}, "invalid overlap: got 'all'; allowed: none, split, recompute"),
+        ("1x2", {"overlap": "split", "halo_depth": 2}, "overlap requires halo_depth=1"),
+        ("1x2", {"halo_depth": 0}, "invalid halo_depth: got 0; allowed: auto, or a number from 1"),
+        ("1x2", {"halo_depth": "deep"}, "invalid halo_depth: got 'deep'"),
         ("2x1", {"image_size": (1, 8)}, "more parts than pixels: got '1x8 pixels over 2x1 ranks'"),
     ],
 )

@@ -39,8 +39,7 @@ def run_network(
     """
     backward = bool(case.params.get("backward"))
     torch.manual_seed(crc32(case.key.encode()))
-    model = build(problem.model).train(backward).to(get_dtype(problem.dtype))
-    image = torch.randn(problem.batch, problem.in_channels, *problem.image, dtype=get_dtype(problem.dtype))
+    model, image = _make_network(problem, backward)
     errors = _compare_with_unsplit(model, image, problem, transport, backward=backward)
     worst = {name: max(rank[name] for rank in gather_values(worker, errors)) for name in errors}
     wrong = [f"{name.replace('_', ' ')} off by {error:.2g}" for name, error in worst.items() if not error <= TOLERANCE]
@@ -72,6 +71,18 @@ def run_network(
         notes=notes,
         details={"explanation": explanation.to_rows()},
     )
+
+
+def _make_network(problem: NetworkProblem, training: bool) -> tuple[nn.Module, Tensor]:
+    dtype = get_dtype(problem.dtype)
+    image = torch.randn(problem.batch, problem.in_channels, *problem.image, dtype=dtype)
+    return build(problem.model).train(training).to(dtype), image
+
+
+def make_network_step(problem: NetworkProblem, transport: Transport, *, backward: bool) -> Fn:
+    """Return a step of the network on the split image, unchecked."""
+    model, image = _make_network(problem, backward)
+    return _make_split_step(parallelize(model, problem.mesh, transport=transport), image, backward=backward)
 
 
 def _count_stored(operations: Any) -> int:

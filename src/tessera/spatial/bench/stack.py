@@ -21,6 +21,7 @@ from tessera.spatial.bench.unsplit import measure_unsplit
 from tessera.spatial.parallel_model import ParallelModel, parallelize
 from tessera.spatial.problem import HaloProblem
 from tessera.spatial.tensor.boundary import split_whole
+from tessera.spatial.tensor.split_tensor import Overlap
 from tessera.transport.transport import Transport
 
 UNSPLIT_SHARE = 0.25  # fraction of the time budget for the unsplit stack
@@ -34,6 +35,7 @@ class StackSteps:
     transport: Transport
     backward: bool
     fp16_allreduce: bool
+    overlap: Overlap = "none"
 
     def make_split(self, depth: Any, channels_last: bool, models: list[ParallelModel] | None = None) -> Fn:
         """Return a callable that computes this rank's part; the parallel network is appended to `models`."""
@@ -44,11 +46,13 @@ class StackSteps:
             channels_last=channels_last,
             fp16_allreduce=self.fp16_allreduce,
             halo_depth=depth,
+            overlap=self.overlap,
         )
         if models is not None:
             models.append(parallel)
         group, image = parallel.group, self._make_image(channels_last)
-        layout = group.get_tiles(image.shape, 2)
+        group.defers_sums = True  # as in a forward pass of the parallel network
+        layout = group.get_tiles(image.shape, image.dim() - 2)
         part = image[layout.get_dim_box(group.rank).slices].contiguous(memory_format=_get_memory_format(channels_last))
 
         def make_tile() -> Tensor:

@@ -30,6 +30,7 @@ from tessera.geometry import Box
 from tessera.models import build_layers
 from tessera.spatial.cost import Traffic
 from tessera.spatial.tensor.boundary import join_parts, split_whole
+from tessera.spatial.tensor.gradient_buckets import BUCKET_BYTES
 from tessera.spatial.tensor.layout import TensorLayout
 from tessera.spatial.tensor.split_tensor import SplitGroup, SplitTensor
 from tessera.spatial.tensor.trace_log import LoggedOperation
@@ -162,7 +163,7 @@ def run_dry(
         operations=tuple(recorder.operations),
         transfers=tuple(recorder.transfers),
         statistics=tuple(transport.sums),
-        gradients=tuple(group.gradients),
+        gradients=pack_buckets(group.gradients),
         dispatches=recorder.dispatches,
         weight_bytes=sum(tensor.nbytes for tensor in state),
         gradient_bytes=sum(p.nbytes for p in module.parameters() if p.requires_grad) if training else 0,
@@ -262,6 +263,20 @@ class _DryConnection:
 def count_summed_bytes(values: Tensor) -> int:
     """Return the bytes of an all-reduce; 8-bit and 16-bit dtypes are summed in a wider dtype."""
     return values.numel() * SUM_TYPES.get(values.dtype, values.dtype).itemsize
+
+
+def pack_buckets(sizes: Sequence[int]) -> tuple[int, ...]:
+    """Return the bytes of each message in which gradients of these sizes are summed.
+
+    >>> pack_buckets([10, 20 << 20, 20 << 20, 30])
+    (41943050, 30)
+    """
+    buckets = [0]
+    for size in sizes:
+        buckets[-1] += size
+        if buckets[-1] >= BUCKET_BYTES:
+            buckets.append(0)
+    return tuple(size for size in buckets if size)
 
 
 class DryGroup(SplitGroup):

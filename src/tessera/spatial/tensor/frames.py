@@ -26,6 +26,15 @@ class _Frame:
     targets: Targets
 
 
+@dataclass(frozen=True, slots=True)
+class KeptHalo:
+    """The received pixels of a tensor's frames, valid while the tensor's count of in-place writes is `version`."""
+
+    frames: FramePlan
+    pixels: list[Tensor]
+    version: int
+
+
 class FramePlan:
     """The frames of all ranks: `frames` has one box per rank in coordinates of the tensor, which may exceed the tensor.
 
@@ -48,27 +57,71 @@ class FramePlan:
         self._place = index_part(self.frame, self._inside) if self._inside else None
         self._dropped = tuple(dim for dim, sizes in enumerate(layout.factors) if not sizes)
 
-    def build(self, tensor: Tensor, fill: float = 0.0, *, scratch: bool = False) -> Tensor:
+    def start(self, tensor: SplitTensor) -> None:
+        """Start the exchange of a frame, which `build` or `finish` ends."""
+        if not self._is_part:
+            self._transfer.start(self._view_factors(tensor))
+
+    def build(self, tensor: Tensor, fill: float = 0.0, *, scratch: bool = False, started: bool = False) -> Tensor:
         """Return this rank's frame; without padding and halo it is a view of the tensor.
 
-        With `scratch`, the frame is valid until the next frame is built; reusing memory avoids page faults.
+        With `scratch`, the frame is valid until the next frame is built; reusing memory avoids page faults. With
+        `started`, the exchange was started before.
         """
         if not isinstance(tensor, SplitTensor):
             return self._pad(tensor[self._inside.slices], tensor, fill)
-        local = get_local(tensor)
         if self._is_part:
-            return local
-        group = self._group
-        group.log.count_moves(self._transfer.moved, tensor.itemsize)
-        shape = self._layout.get_factor_shape(group.rank)
-        factors = local if local.shape == shape else local.reshape(shape)
+            return get_local(tensor)
+        self._group.log.count_moves(self._transfer.moved, tensor.itemsize)
+        factors = self._view_factors(tensor)
         if self._place is None or not (self.is_padded or scratch):
-            return self._pad(self._transfer.run(factors).reshape(self._inside.shape), tensor, fill)
+            part = self._transfer.run(factors, started=started)
+            return self._pad(part.reshape(self._inside.shape), tensor, fill)
         frame = self._get_scratch(tensor) if scratch else self._view(_allocate(self.frame.shape, tensor, None))
         for pad in frame.pads:
             pad.fill_(fill)
-        self._transfer.run_into(factors, frame.targets)
+        self._transfer.run_into(factors, frame.targets, started=started)
         return frame.memory
+
+    def begin(self, tensor: SplitTensor) -> Tensor:
+        """Return a scratch frame whose halo is still under way; `finish` writes the halo into the frame."""
+        self._group.log.count_moves(self._transfer.moved, tensor.itemsize)
+        factors, frame = self._view_factors(tensor), self._get_scratch(tensor)
+        self._transfer.start(factors)
+        for pad in frame.pads:
+            pad.fill_(0.0)
+        self._transfer.copy_own(factors, frame.targets)
+        return frame.memory
+
+    def finish(self, tensor: SplitTensor) -> None:
+        """Wait for the halo of a frame that `begin` returned."""
+        self._transfer.finish(get_local(tensor), self._get_scratch(tensor).targets)
+
+    def keep_halo(self, tensor: SplitTensor) -> None:
+        """Keep the halo of the scratch frame that was just built with its tensor: backward then does not fetch it."""
+        if self.is_local or tensor.source is not None:  # equal on all ranks
+            return
+        received = [] if self._place is None else self._get_scratch(tensor).targets.received
+        tensor.halo = KeptHalo(self, [part.clone() for part in received], tensor.writes[0])
+
+    def rebuild(self, tensor: SplitTensor) -> Tensor:
+        """Return this rank's frame as a scratch frame, with the halo that the tensor keeps, if it keeps one."""
+        kept: KeptHalo | None = tensor.halo
+        if kept is None or kept.frames is not self or kept.version != tensor.writes[0]:
+            return self.build(tensor, scratch=True)
+        if self._place is None:
+            return self._pad(get_local(tensor).new_empty(self._inside.shape), tensor, 0.0)
+        frame = self._get_scratch(tensor)
+        for pad in frame.pads:
+            pad.fill_(0.0)
+        self._transfer.copy_own(self._view_factors(tensor), frame.targets)
+        for target, pixels in zip(frame.targets.received, kept.pixels, strict=True):
+            target.copy_(pixels)
+        return frame.memory
+
+    def _view_factors(self, tensor: SplitTensor) -> Tensor:
+        local, shape = get_local(tensor), self._layout.get_factor_shape(self._group.rank)
+        return local if local.shape == shape else local.reshape(shape)
 
     def _get_scratch(self, like: Tensor) -> _Frame:
         """Return scratch memory for this frame. Its views are cached: creating them takes longer than a small copy."""

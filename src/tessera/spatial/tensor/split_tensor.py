@@ -40,6 +40,8 @@ from tessera.transport.transport import Transport
 
 Rule = Callable[..., Any]
 RULES: dict[Any, Rule] = {}  # key: operator overload, such as torch.ops.aten.add.Tensor
+PENDING_RULES: dict[Any, Rule] = {}  # rules for tensors that are not computed yet, which come before other rules
+Overlap = Literal["none", "split", "recompute"]  # of a convolution with the exchange of its halo
 MAX_GATHER_BYTES = 1 << 26  # keys and values of attention; larger keys and values use ring attention
 NO_RULE = object()  # returned by a rule that does not apply to these arguments
 
@@ -80,6 +82,7 @@ class SplitGroup:
         strict: bool = False,
         halo_depth: int | Literal["auto"] = 1,
         max_gather_bytes: int = MAX_GATHER_BYTES,
+        overlap: Overlap = "none",
     ) -> None:
         if prod(mesh) != transport.size:
             raise TesseraError(
@@ -89,9 +92,13 @@ class SplitGroup:
             )
         self.transport, self.mesh, self.strict, self.halo_depth = transport, tuple(mesh), strict, halo_depth
         self.rank, self.ranks, self.max_gather_bytes = transport.rank, transport.size, max_gather_bytes
+        self.overlap = overlap
         self.device_mesh: DeviceMesh | None = None  # of DTensors
         self.log = OperationLog()
-        self.add_weights: Callable[[Tensor], object] = transport.all_reduce
+        self.add_weights: Callable[[Tensor], None] = transport.all_reduce
+        self.defers_sums = False  # whether weight gradients may be summed later than they are computed
+        self.has_thin_parts = False  # whether any split tensor so far had parts whose strides are ambiguous
+        self.bucket: Any = None  # of weight gradients, see `gradient_buckets`
         self.plans: dict[Any, Any] = {}  # of the current image size
         self._current = PlanSet(self.plans)
         self._plan_sets: OrderedDict[Any, PlanSet] = OrderedDict({None: self._current})  # least recently used first
@@ -178,17 +185,13 @@ class SplitGroup:
                 self._scratch[key] = torch.empty(count, dtype=like.dtype, device=like.device)
         return self._scratch[key][:count]
 
-    def sum(self, values: Tensor, add: Callable[[Tensor], object] | None = None) -> Tensor:
+    def sum(self, values: Tensor) -> Tensor:
         """All-reduce a tensor and return the sum; `values` may be overwritten."""
         if self.ranks > 1:
             values = values.contiguous()
-            (add or self.transport.all_reduce)(values)
+            self.transport.all_reduce(values)
             self.log.count_bytes(values.nbytes)
         return values
-
-    def sum_weights(self, values: Tensor) -> Tensor:
-        """All-reduce the gradient of a weight and return the sum."""
-        return self.sum(values, self.add_weights)
 
     def __deepcopy__(self, memo: Any) -> SplitGroup:
         return self
@@ -238,6 +241,7 @@ class SplitTensor(Tensor):
     source: CopiedView | None = None
     pending: Callable[[], Tensor] | None = None
     margin: Margin | None = None
+    halo: Any = None  # the `KeptHalo` of a convolution, for its backward pass
     has_gaps = False  # whether the parts of some ranks, or of a base, are cut out of larger memory
 
     @staticmethod
@@ -248,6 +252,8 @@ class SplitTensor(Tensor):
             cls, layout.shape, strides=strides or _get_strides(local, layout), dtype=local.dtype, device=local.device
         )
         tensor.local, tensor.layout_on_ranks, tensor.group, tensor.writes = local, layout, group, [0]
+        if layout.has_thin_part:
+            group.has_thin_parts = True
         return tensor
 
     def __init__(
@@ -390,6 +396,10 @@ def dispatch(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     group = first.group if first is not None else _find_group(args, kwargs)
     call = Call(func, args, kwargs, group)
     traits = _traits_by_operator.get(func) or _get_traits(func)
+    if first is not None and first.pending is not None and func in PENDING_RULES:
+        result = PENDING_RULES[func](call)
+        if result is not NO_RULE:
+            return result
     if traits.changes_shape:
         return _change_shape(call)
     if traits.decomposes:
@@ -402,7 +412,7 @@ def dispatch(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         result = compute_whole(call)
     elif traits.is_view and first is not None and first.source is not None:
         _link_views(call, first.source, result)
-    if traits.changes_strides or _has_thin_part(result) or _has_thin_part(args):
+    if traits.changes_strides or (group.has_thin_parts and (_has_thin_part(result) or _has_thin_part(args))):
         result = _restore_strides(call, result)
     if traits.is_view and first is not None:
         for view in result if isinstance(result, tuple | list) else (result,):

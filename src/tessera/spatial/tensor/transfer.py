@@ -100,29 +100,46 @@ class Transfer:
         self._view_index = index_part(own, need) if need else tuple(slice(0, length) for length in need.shape)
         self._lines: dict[torch.dtype, _Line] = {}
 
-    def run(self, tile: Tensor) -> Tensor:
-        """Return this rank's box; `tile` is its part of the tensor, one dim per factor. The result may be a view."""
+    def start(self, tile: Tensor) -> None:
+        """Start sending; `tile` is this rank's part of the tensor, one dim per factor. Call `run` or `run_into` later.
+
+        A transfer must end before its next start.
+        """
+        if not self.is_local:
+            self._get_line(tile).start(tile)
+
+    def run(self, tile: Tensor, *, started: bool = False) -> Tensor:
+        """Return this rank's box. The result may be a view."""
         if self._is_view:
+            if not started:
+                self.start(tile)
             if not self.is_local:
-                self._get_line(tile).send(tile)
+                self._lines[tile.dtype].finish([])
             return tile[self._view_index]
         result = _make_empty(self.shape, tile)
-        self.run_into(tile, self.list_targets(result))
+        self.run_into(tile, self.list_targets(result), started=started)
         return result
 
     def list_targets(self, result: Tensor) -> Targets:
         """Return the views of a tensor of this rank's box that `run_into` fills."""
         return Targets([cut(result, to) for to, _ in self._keeps], [cut(result, part.cuts) for part in self._receives])
 
-    def run_into(self, tile: Tensor, targets: Targets) -> None:
+    def run_into(self, tile: Tensor, targets: Targets, *, started: bool = False) -> None:
         """Run the transfer and write this rank's box."""
-        line = None if self.is_local else self._get_line(tile)
-        if line is not None:
-            line.start(tile)
+        if not started:
+            self.start(tile)
+        self.copy_own(tile, targets)
+        self.finish(tile, targets)
+
+    def copy_own(self, tile: Tensor, targets: Targets) -> None:
+        """Write the part of this rank's box that the rank has itself."""
         for target, (_, cuts) in zip(targets.kept, self._keeps, strict=True):
             target.copy_(cut(tile, cuts))
-        if line is not None:
-            line.finish(targets.received)
+
+    def finish(self, tile: Tensor, targets: Targets) -> None:
+        """Receive and write the part of this rank's box that other ranks have; a transfer was started."""
+        if not self.is_local:
+            self._lines[tile.dtype].finish(targets.received)
 
     def close(self) -> None:
         """Release buffers and connections. All ranks close it at the same point; a later run makes new ones."""
@@ -162,11 +179,6 @@ class _Line:
         self._connection.finish()
         for target, buffer in zip(targets, self._receives, strict=True):
             target.copy_(buffer)
-
-    def send(self, tile: Tensor) -> None:
-        """Take part in a transfer in which this rank receives nothing."""
-        self.start(tile)
-        self._connection.finish()
 
     def close(self) -> None:
         self._connection.close()

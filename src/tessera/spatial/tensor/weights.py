@@ -88,12 +88,12 @@ def _view_bits(tensor: Tensor) -> Tensor:
 def sum_tensors(tensors: Sequence[Tensor | None], like: Sequence[Tensor], add: Add) -> list[Tensor]:
     """All-reduce tensors. Each result has the shape and strides of its entry in `like`; None counts as zeros.
 
-    All tensors of one dtype are sent in one message.
+    All tensors of one dtype and device are sent in one message.
     """
     sums = list(like)
-    for dtype in dict.fromkeys(tensor.dtype for tensor in like):
-        chosen = [number for number, tensor in enumerate(like) if tensor.dtype == dtype]
-        flat = torch.empty(sum(like[number].numel() for number in chosen), dtype=dtype)
+    for dtype, device in dict.fromkeys((tensor.dtype, tensor.device) for tensor in like):
+        chosen = [number for number, tensor in enumerate(like) if (tensor.dtype, tensor.device) == (dtype, device)]
+        flat = torch.empty(sum(like[number].numel() for number in chosen), dtype=dtype, device=device)
         parts = torch.split(flat, [like[number].numel() for number in chosen])
         for number, part in zip(chosen, parts, strict=True):
             sums[number] = _view_like(like[number], part)

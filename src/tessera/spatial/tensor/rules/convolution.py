@@ -14,8 +14,10 @@ from torch import Tensor
 
 from tessera.geometry import Box, Interval, Window
 from tessera.spatial.tensor.frames import FORMATS, FramePlan, is_channels_last
+from tessera.spatial.tensor.gradient_buckets import sum_weights
 from tessera.spatial.tensor.layout import TensorLayout, make_whole
 from tessera.spatial.tensor.margins import wrap_wide
+from tessera.spatial.tensor.rules.overlapped_windows import convolve_overlapped
 from tessera.spatial.tensor.rules.wide_windows import build_own_frame, build_wide_frame
 from tessera.spatial.tensor.rules.window_plans import (
     WindowPlan,
@@ -62,10 +64,9 @@ def convolve(call: Call) -> Any:
         key = "convolve", tensor.layout_on_ranks, weight.shape, *map(tuple, call.args[3:6]), *call.args[6::2]
         planned = group.plans.get(key)
         if planned is not None:
-            output, frames, settings = planned
+            plan, window, settings = planned
             weight, bias = gather(weight), gather(bias)  # in the same order as on a rank that has no plan
-            part = aten.convolution.default(frames.build(tensor, scratch=True), weight, bias, *settings)
-            return SplitTensor(part, output, group)
+            return _convolve_frame(tensor, weight, bias, plan, window, settings)
     weight, bias = gather(weight), gather(bias)
     stride, padding, dilation, transposed, output_padding, groups = call.args[3:]
     if tensor.dim() != spatial + 2:
@@ -86,15 +87,33 @@ def convolve(call: Call) -> Any:
     plan = plan_window(group, layout, weight.shape[0], window, sizes)
     shape = plan.output.get_local_shape(group.rank)
     if 0 in shape and group.halo_depth == 1:
-        frame = plan.inputs.build(to_layout(tensor, layout, group), scratch=True)
+        tensor = to_layout(tensor, layout, group)
+        frame = plan.inputs.build(tensor, scratch=True)
+        if weight.requires_grad and torch.is_grad_enabled():
+            plan.inputs.keep_halo(tensor)
         return call.wrap(frame.new_empty(shape), plan.output)
     settings = (window.stride, plan.padding, window.dilation, False, (0,) * spatial, groups)
     if group.halo_depth != 1:
         return _convolve_wide(call, to_layout(tensor, layout, group), weight, bias, plan, window, settings)
     if isinstance(tensor, SplitTensor) and tensor.layout_on_ranks is layout:
-        group.plans[key] = plan.output, plan.inputs, settings
-    frame = plan.inputs.build(to_layout(tensor, layout, group), scratch=True)
-    return call.wrap(aten.convolution.default(frame, weight, bias, *settings), plan.output)
+        group.plans[key] = plan, window, settings
+    return _convolve_frame(to_layout(tensor, layout, group), weight, bias, plan, window, settings)
+
+
+def _convolve_frame(
+    tensor: SplitTensor, weight: Tensor, bias: Tensor | None, plan: WindowPlan, window: Window, settings: Any
+) -> SplitTensor:
+    """Convolve a frame. If the weight gets a gradient, the tensor keeps its halo for the backward pass."""
+    group, frames = tensor.group, plan.inputs
+    if group.overlap == "none" or frames.is_local:
+        part = aten.convolution.default(frames.build(tensor, scratch=True), weight, bias, *settings)
+    else:
+        part = convolve_overlapped(
+            tensor, plan, window, lambda frame: aten.convolution.default(frame, weight, bias, *settings)
+        )
+    if weight.requires_grad and torch.is_grad_enabled():
+        frames.keep_halo(tensor)
+    return SplitTensor(part, plan.output, group)
 
 
 def _convolve_wide(
@@ -254,11 +273,24 @@ def convolve_backward(call: Call) -> Any:
             frame = weight.new_zeros(plan.inputs.frame.shape)
             aten.convolution_backward.default(own, frame, weight, None, *settings, (True, False, False))
 
+    is_wide = group.halo_depth != 1
+    started = bool(mask[0]) and not is_wide
+    if mask[1]:
+        frame = build_own_frame(tensor, plan, window, scratch=True) if is_wide else plan.inputs.rebuild(tensor)
+    if started:
+        plan.grads.start(grads)  # the gradients of the borders travel while the gradient of the weight is computed
+    if mask[1]:
+        if 0 in own.shape:
+            grad_weight = torch.zeros_like(weight)
+        else:
+            _, grad_weight, _ = aten.convolution_backward.default(
+                own, frame, weight, None, *settings, (False, True, False)
+            )
+    if mask[2]:
+        grad_bias = own.sum((0, *range(2, own.dim())), dtype=get_sum_dtype(own))
     if mask[0]:
-        wide = None
-        if group.halo_depth != 1:
-            wide = build_wide_frame(grads, plan, window, run_timing_probe, saved=tensor)
-        region = plan.grads.build(grads, scratch=True) if wide is None else wide.pixels
+        wide = build_wide_frame(grads, plan, window, run_timing_probe, saved=tensor) if is_wide else None
+        region = plan.grads.build(grads, scratch=True, started=started) if wide is None else wide.pixels
         target = layout if wide is None else wide.result
         outputs = (plan.grads if wide is None else wide.window.frames).frame.dims[2:]
         part_shape = target.get_local_shape(group.rank)
@@ -286,39 +318,13 @@ def convolve_backward(call: Call) -> Any:
             grad_input = call.wrap_cropped(part, layout)
         else:
             grad_input = wrap_wide(part, layout, target, group, wide.exchange, wide.uses)
-    if mask[1]:
-        frame = build_own_frame(tensor, plan, window, scratch=True)
-        if 0 in own.shape:
-            grad_weight = torch.zeros_like(weight)
-        else:
-            _, grad_weight, _ = aten.convolution_backward.default(
-                own, frame, weight, None, *settings, (False, True, False)
-            )
-    if mask[2]:
-        grad_bias = own.sum((0, *range(2, own.dim())), dtype=get_sum_dtype(own))
-    return grad_input, *sum_weights(grad_weight, grad_bias, group, own.dtype)
+    return grad_input, *sum_weights(group, grad_weight, grad_bias, dtype=own.dtype)
 
 
 def _make_dummy(shape: Sequence[int], like: Tensor) -> Tensor:
     """Return an uninitialised tensor; convolution_backward reads only its shape."""
     memory_format = FORMATS[like.dim()] if is_channels_last(like) else torch.contiguous_format
     return torch.empty(tuple(shape), dtype=like.dtype, device=like.device, memory_format=memory_format)
-
-
-def sum_weights(
-    weight: Tensor | None, bias: Tensor | None, group: SplitGroup, dtype: torch.dtype | None = None
-) -> tuple[Tensor | None, Tensor | None]:
-    """All-reduce the gradients of weight and bias in one message, and return them as tensors of `dtype`."""
-    if weight is None or bias is None:
-        return (
-            None if weight is None else group.sum_weights(weight).to(dtype or weight.dtype),
-            None if bias is None else group.sum_weights(bias).to(dtype or bias.dtype),
-        )
-    both = group.sum_weights(torch.cat([weight.reshape(-1), bias.reshape(-1)]))
-    return (
-        both[: weight.numel()].view(weight.shape).to(dtype or weight.dtype),
-        both[weight.numel() :].view(bias.shape).to(dtype or bias.dtype),
-    )
 
 
 def _backward_samples(call: Call, grad: Tensor, tensor: SplitTensor, arguments: Any) -> Any:
@@ -333,7 +339,7 @@ def _backward_samples(call: Call, grad: Tensor, tensor: SplitTensor, arguments: 
     else:
         results = aten.convolution_backward.default(grads, local, *arguments)
     part = None if results[0] is None else call.wrap(results[0], layout)
-    return part, *sum_weights(results[1], results[2], call.group)
+    return part, *sum_weights(call.group, *results[1:])
 
 
 def _transposed_backward(
@@ -371,5 +377,5 @@ def _transposed_backward(
         )
     return (
         call.wrap(grad_input, layout) if mask[0] else None,
-        *sum_weights(grad_weight if mask[1] else None, grad_bias, group),
+        *sum_weights(group, grad_weight if mask[1] else None, grad_bias),
     )

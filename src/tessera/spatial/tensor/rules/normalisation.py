@@ -11,9 +11,9 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from tessera.geometry import Box
+from tessera.spatial.tensor.gradient_buckets import sum_weights
 from tessera.spatial.tensor.layout import TensorLayout, make_layout
 from tessera.spatial.tensor.margins import find_wide_parts
-from tessera.spatial.tensor.rules.convolution import sum_weights
 from tessera.spatial.tensor.split_tensor import (
     NO_RULE,
     Call,
@@ -122,7 +122,7 @@ def normalise_batch_backward(call: Call) -> Any:
             )
         elif mask[0]:
             part = call.wrap(results[0], layout)
-        return part, *sum_weights(results[1] if mask[1] else None, results[2] if mask[2] else None, group)
+        return part, *sum_weights(group, results[1] if mask[1] else None, results[2] if mask[2] else None)
     saved_mean, saved_inverse = gather(saved_mean), gather(saved_inverse)
     precision = saved_mean.dtype
     scale = torch.ones_like(saved_mean) if weight is None else weight.to(precision)
@@ -289,4 +289,4 @@ def normalise_layer_backward(call: Call) -> Any:
         return part, *weights
     if not layout.is_exclusive:
         return NO_RULE
-    return part, *sum_weights(weights[0], weights[1], group)
+    return part, *sum_weights(group, *weights)

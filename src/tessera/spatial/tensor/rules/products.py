@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from tessera.geometry import Box, Interval
+from tessera.spatial.tensor.gradient_buckets import sum_whole
 from tessera.spatial.tensor.layout import TensorLayout, make_layout, make_whole
 from tessera.spatial.tensor.rules.pointwise import localise
 from tessera.spatial.tensor.split_tensor import (
@@ -67,8 +68,7 @@ def multiply(first: Tensor, second: Tensor, group: SplitGroup) -> SplitTensor:
         whole = [(None, 0, size) for size in lead]
         first_part = redistribute(first, take_dims([*whole, (None, 0, rows), (known, dim, inner)], count), group)
         second_part = redistribute(second, take_dims([*whole, (known, dim, inner), (None, 0, columns)], count), group)
-        total = group.sum(multiply_local(first_part, second_part))
-        return SplitTensor(total, make_whole(total.shape, count), group)
+        return sum_whole(group, multiply_local(first_part, second_part), first.dtype)
     group.log.mark("whole")
     product = multiply_local(gather(first), gather(second))
     return SplitTensor(product, make_whole(product.shape, count), group)

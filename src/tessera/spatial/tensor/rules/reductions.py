@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from tessera.geometry import Box, Interval
+from tessera.spatial.tensor.gradient_buckets import sum_whole
 from tessera.spatial.tensor.layout import TensorLayout, make_layout, make_whole, replace_dim
 from tessera.spatial.tensor.split_tensor import (
     NO_RULE,
@@ -54,6 +55,14 @@ def combine_parts(
 
     Sums are added. With `slots`, the values of all ranks are returned along a new first dim, missing ones as `fill`.
     """
+    every, shape = _place_part(tensor, partial, dims, fill, slots)
+    return tensor.group.sum(every).reshape(shape)
+
+
+def _place_part(
+    tensor: SplitTensor, partial: Tensor, dims: Sequence[int], fill: float = 0.0, slots: bool = False
+) -> tuple[Tensor, list[int]]:
+    """Return this rank's contribution to the reduced tensor, and the shape of the reduced tensor."""
     layout, group = tensor.layout_on_ranks, tensor.group
     kept = [dim for dim in range(tensor.dim()) if dim not in dims]
     sizes: list[int] = []
@@ -72,12 +81,12 @@ def combine_parts(
         total = partial.new_zeros(sizes)
         if partial.numel():
             total[tuple(index)] = partial.reshape(lengths)
-        return group.sum(total).reshape(shape)
+        return total, shape
     every = partial.new_zeros(group.ranks, *sizes)
     every[group.rank] = fill
     if partial.numel():
         every[group.rank][tuple(index)] = partial.reshape(lengths)
-    return group.sum(every).reshape(group.ranks, *shape)
+    return every, [group.ranks, *shape]
 
 
 def _finish(call: Call, whole: Tensor, dims: Sequence[int], keep: bool) -> SplitTensor:
@@ -101,10 +110,14 @@ def add_up(call: Call) -> Any:
     if not layout.is_exclusive or (mean and dtype is None and not (tensor.is_floating_point() or tensor.is_complex())):
         return NO_RULE
     partial = local.sum(dims, keepdim=True, dtype=_get_sum_dtype(tensor, dtype))
+    result_dtype = dtype or (tensor.dtype if tensor.is_floating_point() or tensor.is_complex() else torch.int64)
+    if not mean and result_dtype.is_floating_point:
+        own, shape = _place_part(tensor, partial, dims)
+        kept = [size for dim, size in enumerate(shape) if keep or dim not in dims]
+        return sum_whole(call.group, own.reshape(kept), result_dtype)
     total = combine_parts(tensor, partial, dims)
     if mean:
         total = total / prod(tensor.shape[dim] for dim in dims)
-    result_dtype = dtype or (tensor.dtype if tensor.is_floating_point() or tensor.is_complex() else torch.int64)
     return _finish(call, total.to(result_dtype), dims, keep)
 
 
