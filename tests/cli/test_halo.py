@@ -236,7 +236,9 @@ def test_a_failed_validation_exits_with_1_and_prints_rank_box_and_error(monkeypa
 
 @pytest.mark.ranks
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("words", [["network", "--model", "resnet18", "--batch-size", "2"], ["compute", "--overlap", "none,split"]])
+@pytest.mark.parametrize(
+    "words", [["network", "--model", "resnet18", "--batch-size", "2"], ["compute", "--overlap", "none,split"]]
+)
 def test_a_trace_has_a_process_for_each_rank_with_its_work_and_its_waits(words, tmp_path):
     path = tmp_path / "trace.json"
     size = ["--image-size", "32", "--num-spatial-parts", "2", "--backward", "--store", str(tmp_path / "runs.sqlite")]
