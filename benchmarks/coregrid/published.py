@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from tessera.coregrid.cost.rates import get_core_rates
+from tessera.coregrid.cost.durations import get_core_rates
 from tessera.coregrid.networks.layers import describe_network
-from tessera.coregrid.networks.plan import DEFAULT_COMPUTE_CONFIG, DEFAULT_CONV_CONFIG, plan_network
-from tessera.coregrid.networks.published import PUBLISHED_RATES
+from tessera.coregrid.networks.plan import DEFAULT_COMPUTE_CONFIG, DEFAULT_CONV_CONFIG, PUBLISHED_RATES, plan_network
 from tessera.machine import load_machine
 
 

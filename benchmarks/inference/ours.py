@@ -11,8 +11,7 @@ from inference.peers import BURST_SECONDS
 from tessera.inference.cases import get_task
 from tessera.inference.replicas.replica_pool import LoadedNetwork, ReplicaPool
 from tessera.inference.settings import Settings
-from tessera.inference.tune.candidates import BATCH_SIZES
-from tessera.inference.tune.race import TuningGoal
+from tessera.inference.tune.race import BATCH_SIZES, TuningGoal
 from tessera.inference.tune.tuning import TuningResult, find_usable_engines, tune_network
 
 

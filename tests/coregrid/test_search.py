@@ -7,7 +7,8 @@ from dataclasses import replace
 import pytest
 
 from tessera.coregrid.config import Conv2dConfig, ShardLayout, SliceConfig
-from tessera.coregrid.planning.plan import ConvSetup, plan_one
+from tessera.coregrid.planning.plan import plan_one
+from tessera.coregrid.planning.setup import ConvSetup
 from tessera.coregrid.planning.slicing import plan_sliced
 from tessera.coregrid.search import plan_conv2d
 from tessera.errors import TesseraError

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from tessera.inference.arrays import Array
+from tessera.inference.data.images import Array
 from tessera.inference.engines import ENGINES
 from tessera.inference.opening import OpenedSession, open_session
 from tessera.inference.settings import Settings
@@ -50,7 +50,7 @@ def compute_outputs(session: OpenedSession, images: Array) -> tuple[Array, ...]:
 def compute_eager_outputs(session: OpenedSession, images: Array) -> tuple[Array, ...]:
     """Return the outputs of the session's network in torch eager mode in float32."""
     with torch.no_grad():
-        result = session.deployment.reference(torch.from_numpy(images.copy()))
+        result = session.deployment.float32_module(torch.from_numpy(images.copy()))
     parts = result if isinstance(result, tuple) else (result,)
     return tuple(part.float().numpy() for part in parts)
 

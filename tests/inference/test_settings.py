@@ -11,11 +11,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tessera.errors import Refused, TesseraError
-from tessera.inference import option_notes
+from tessera.inference.cases import Task
 from tessera.inference.engines import ENGINES
 from tessera.inference.replicas.placement import Placement
-from tessera.inference.settings import NORMALIZATION_LOCATIONS, Settings
-from tessera.inference.task import Task
+from tessera.inference.settings import (
+    NORMALIZATION_LOCATIONS,
+    Settings,
+    count_io_threads,
+    get_normalization_location,
+    make_option_notes,
+    make_sampling_notes,
+)
 from tessera.models import MODELS
 
 drawn = st.sampled_from(sorted(ENGINES)).flatmap(
@@ -96,34 +102,32 @@ def test_aliases_of_other_projects_are_accepted():
 
 def test_8_bit_input_is_normalised_on_the_device_with_a_note():
     settings = Settings(eight_bit_io=True, normalization_location="host")
-    assert option_notes.get_normalization_location(settings) == "device"
-    assert "normalised on the device" in " ".join(option_notes.make_option_notes(settings))
-    assert option_notes.get_normalization_location(Settings(eight_bit_io=True, normalization_location="none")) == "none"
-    assert option_notes.get_normalization_location(Settings()) == "host"
+    assert get_normalization_location(settings) == "device"
+    assert "normalised on the device" in " ".join(make_option_notes(settings))
+    assert get_normalization_location(Settings(eight_bit_io=True, normalization_location="none")) == "none"
+    assert get_normalization_location(Settings()) == "host"
 
 
 def test_options_without_effect_are_noted():
-    told = " ".join(option_notes.make_option_notes(Settings(data="synthetic", num_io_tiles=64)))
+    told = " ".join(make_option_notes(Settings(data="synthetic", num_io_tiles=64)))
     assert "--num-io-tiles and --prefetch have no effect" in told
-    assert "--dataloader-worker has no effect" in " ".join(
-        option_notes.make_option_notes(Settings(dataloader_worker=4))
-    )
+    assert "--dataloader-worker has no effect" in " ".join(make_option_notes(Settings(dataloader_worker=4)))
     many = Settings(device_iterations=128)
-    assert option_notes.make_sampling_notes(many, mode="offline", iterations=20) == ()
-    assert "without --iterations" in " ".join(option_notes.make_sampling_notes(many, mode="offline", iterations=None))
-    assert len(option_notes.make_sampling_notes(many, mode="server", iterations=20)) == 2
+    assert make_sampling_notes(many, mode="offline", iterations=20) == ()
+    assert "without --iterations" in " ".join(make_sampling_notes(many, mode="offline", iterations=None))
+    assert len(make_sampling_notes(many, mode="server", iterations=20)) == 2
 
 
 def test_io_threads_are_limited_to_the_cores_and_zero_without_prefetching():
-    assert option_notes.count_io_threads(Settings(num_io_tiles=10_000)) < 10_000
-    assert option_notes.count_io_threads(Settings(num_io_tiles=0)) == 0
-    assert option_notes.count_io_threads(Settings(num_io_tiles=64, prefetch=False)) == 0
-    assert "threads that prepare input" in " ".join(option_notes.make_option_notes(Settings(num_io_tiles=64)))
+    assert count_io_threads(Settings(num_io_tiles=10_000)) < 10_000
+    assert count_io_threads(Settings(num_io_tiles=0)) == 0
+    assert count_io_threads(Settings(num_io_tiles=64, prefetch=False)) == 0
+    assert "threads that prepare input" in " ".join(make_option_notes(Settings(num_io_tiles=64)))
 
 
 def test_settings_import_no_torch_and_no_engine():
     code = (
-        "import sys, tessera.inference.settings, tessera.inference.configs, tessera.inference.option_notes;"
+        "import sys, tessera.inference.settings, tessera.inference.configs, tessera.inference.settings;"
         "bad = {'torch', 'numpy', 'onnx', 'onnxruntime', 'openvino'} & set(sys.modules); assert not bad, bad"
     )
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
@@ -134,6 +138,6 @@ def test_streams_require_one_core_each():
     with pytest.raises(TesseraError, match=r"--streams requires one core per stream.*add --cores-per-replica 2"):
         Task(settings=settings)
     Task(settings=settings, placement=Placement(cores_per_replica=2))
-    assert "--hint throughput has no effect with one stream: add --streams" in option_notes.make_option_notes(
+    assert "--hint throughput has no effect with one stream: add --streams" in make_option_notes(
         Settings(engine="openvino", hint="throughput")
     )

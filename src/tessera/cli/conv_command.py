@@ -126,10 +126,10 @@ def _print_plans_only(args: argparse.Namespace, selected: list[Case]) -> int:
 
 
 def _print_network_plan(args: argparse.Namespace, selected: list[Case]) -> int:
-    from tessera.coregrid.machines import find_machine
-    from tessera.coregrid.network_table import print_network
+    from tessera.coregrid.device.device import find_machine
     from tessera.coregrid.networks.layers import describe_network
     from tessera.coregrid.networks.plan import plan_network
+    from tessera.coregrid.tables import print_network
     from tessera.report.tables import open_output
 
     if len(selected) > 1:
@@ -157,8 +157,8 @@ def _write_pictures(args: argparse.Namespace, problem: ConvProblem) -> None:
     from tessera.coregrid.cost.timeline import build_timelines
     from tessera.coregrid.pictures.core_charts import draw_memory, export_trace
     from tessera.coregrid.pictures.halos import draw_halos
-    from tessera.coregrid.pictures.page import build_plan_page
     from tessera.coregrid.planning.plan import describe_plan
+    from tessera.coregrid.section import build_plan_page
     from tessera.report.page import write_page
 
     plan = problem.plan()

@@ -38,8 +38,7 @@ from tessera.inference.networks.loading import ONNX_SUFFIX, TIMM_PREFIX
 from tessera.inference.parsing import ALL_SIZES, parse_yes_no
 from tessera.inference.replicas.placement import parse_env_options
 from tessera.inference.tables import build_choices_table, write_inference_records
-from tessera.inference.tune.candidates import DEFAULT_TUNE_TIME
-from tessera.inference.tune.race import TUNING_GOALS
+from tessera.inference.tune.race import DEFAULT_TUNE_TIME, TUNING_GOALS
 from tessera.launch.job import get_current_job
 from tessera.measure.samples import Sampling
 from tessera.report.tables import print_table

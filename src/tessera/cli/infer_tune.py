@@ -16,8 +16,7 @@ from tessera.inference.configs import Config
 from tessera.inference.engines import ENGINES
 from tessera.inference.replicas.placement import Placement, count_cores
 from tessera.inference.settings import Settings
-from tessera.inference.tune.candidates import BATCH_SIZES, DEFAULT_TUNE_TIME, list_placements
-from tessera.inference.tune.race import TUNING_GOALS, TuningGoal
+from tessera.inference.tune.race import BATCH_SIZES, DEFAULT_TUNE_TIME, TUNING_GOALS, TuningGoal, list_placements
 from tessera.inference.tune.table import write_tuning
 from tessera.inference.tune.tuning import TuningResult, find_usable_engines, tune_network
 from tessera.launch import LaunchConfig

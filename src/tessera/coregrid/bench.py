@@ -2,26 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch.nn import functional
 
-from tessera.coregrid.activations import ACTIVATIONS
+from tessera.coregrid.config import ACTIVATIONS
 from tessera.coregrid.cost.timeline import predict_time
-from tessera.coregrid.device.device import Device, open_device
+from tessera.coregrid.device.device import Device, find_machine, open_device
 from tessera.coregrid.device.tensors import Tensor, deallocate, from_torch, to_device, to_torch
 from tessera.coregrid.execution.program import ConvProgram
 from tessera.coregrid.formats import float32, round_values
-from tessera.coregrid.machines import find_machine
 from tessera.coregrid.networks.layers import describe_network
 from tessera.coregrid.networks.plan import plan_network
 from tessera.coregrid.operations.conv2d import conv2d
 from tessera.coregrid.planning.ledger import Ledger
-from tessera.coregrid.planning.memory_savings import explain_fit
-from tessera.coregrid.planning.plan import ConvPlan
+from tessera.coregrid.planning.plan import ConvPlan, explain_fit
 from tessera.coregrid.problem import ConvProblem
 from tessera.errors import Refused
 from tessera.launch.worker import RunContext, Worker
@@ -162,15 +159,13 @@ def _measure_call(worker: Worker, case: Case, sampling: Sampling, call: ConvCall
         "high_water": peak,
     }
     when = predict_time(plan)
-    expected = make_metrics({"chip_time": when.seconds, "high_water": plan.high_water}) | _build_byte_metrics(
-        plan.ledger
-    )
+    expected = make_metrics({"chip_time": when.seconds, "high_water": plan.high_water})
     return Record(
         case=case,
         version=RECORD_VERSION,
         launches=(samples,),
         metrics=times | make_metrics(figures) | _build_byte_metrics(ledger),
-        predicted=expected,
+        predicted=expected | _build_byte_metrics(plan.ledger),
         environment=describe_environment(),
         chosen={"layout": str(plan.layout), "cores": plan.sharding.cores, "slices": len(plan.slices)},
         details={"bound": when.bound},
@@ -179,15 +174,8 @@ def _measure_call(worker: Worker, case: Case, sampling: Sampling, call: ConvCall
 
 
 def _build_byte_metrics(ledger: Ledger) -> dict[str, Metric]:
-    return make_metrics(
-        {
-            "moved": ledger.total,
-            "local": ledger.local,
-            "remote": ledger.remote,
-            "multicast": ledger.multicast,
-            "global": ledger.global_bytes,
-        }
-    )
+    moved = {"moved": ledger.total, "local": ledger.local, "remote": ledger.remote, "multicast": ledger.multicast}
+    return make_metrics({**moved, "global": ledger.global_bytes})
 
 
 def _compare_outputs(output: torch.Tensor, truth: torch.Tensor) -> _Agreement:
@@ -205,28 +193,22 @@ def _measure_network(case: Case, sampling: Sampling) -> Record:
     described = describe_network(
         str(case.params["network"]), int(case.params["batch_size"]), case.params.get("image_size")
     )
-    planning: Callable[[], object] = lambda: plan_network(described, machine)  # noqa: E731
     search = plan_network(described, machine)
-    samples = sample(planning, sampling)
+    samples = sample(lambda: plan_network(described, machine), sampling)
     plan, published = search.best, search.best.published
-    metrics = make_time_metrics(samples)
+    predicted = {"images_per_second": plan.images_per_second, "chip_time": plan.seconds, "resharding": plan.resharding}
+    if search.greedy:
+        predicted["greedy"] = search.greedy.seconds
+    metrics, notes = make_time_metrics(samples), tuple[str, ...]()
     if published is not None:
         metrics |= make_metrics({"images_per_second": published.rate})
+        notes = (f"{published.rate:,.0f} images/s is the published rate, not measured here",)
     return Record(
         case=case,
         version=RECORD_VERSION,
         launches=(samples,),
         metrics=metrics,
-        predicted=make_metrics(
-            {
-                "images_per_second": plan.images_per_second,
-                "chip_time": plan.seconds,
-                "resharding": plan.resharding,
-                **({"greedy": search.greedy.seconds} if search.greedy else {}),
-            }
-        ),
+        predicted=make_metrics(predicted),
         environment=describe_environment(),
-        notes=()
-        if published is None
-        else (f"{published.rate:,.0f} images/s is the published rate, not measured here",),
+        notes=notes,
     )

@@ -1,16 +1,55 @@
-"""User settings of a convolution on the core grid: buffers, blocks, sharding, arithmetic and slices."""
+"""User settings of a convolution on the core grid: activation, buffers, blocks, sharding, arithmetic and slices."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from enum import Enum, StrEnum
 from typing import Literal, TypeVar
 
-from tessera.coregrid.activations import ACTIVATIONS
+from torch import Tensor
+from torch.nn import functional as F
+
 from tessera.coregrid.cores import CoreRangeSet
 from tessera.coregrid.formats import DTYPES, TILE_SIZE, DataType, Layout, bfloat16
 from tessera.errors import TesseraError
 from tessera.geometry import Mesh
+
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "relu": lambda x: x.relu_(),
+    "relu6": lambda x: x.clamp_(0, 6),
+    "silu": lambda x: F.silu(x, inplace=True),
+    "gelu": lambda x: x.copy_(F.gelu(x)),
+    "sigmoid": lambda x: x.sigmoid_(),
+    "tanh": lambda x: x.tanh_(),
+    "hardswish": lambda x: F.hardswish(x, inplace=True),
+}
+
+
+def apply_activation(values: Tensor, name: str, *, approximate: bool = False) -> None:
+    """Apply an activation to `values` in place; an empty name is a no-op. `approximate` uses the tanh form of gelu."""
+    if name == "gelu" and approximate:
+        values.copy_(F.gelu(values, approximate="tanh"))
+    elif name:
+        ACTIVATIONS[name](values)
+
+
+class UnaryOpType(StrEnum):
+    """Activations under their ttnn names."""
+
+    RELU = "relu"
+    RELU6 = "relu6"
+    SILU = "silu"
+    GELU = "gelu"
+    SIGMOID = "sigmoid"
+    TANH = "tanh"
+    HARDSWISH = "hardswish"
+
+
+def UnaryWithParam(op_type: UnaryOpType) -> UnaryOpType:
+    """Return `op_type` unchanged. Named after ttnn's class; the activations of this package have no parameters."""
+    return op_type
+
 
 NO_ACTIVATION = ""
 CHANNEL_ALIGNMENTS = (8, 16, 32)

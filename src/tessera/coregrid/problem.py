@@ -8,19 +8,17 @@ from typing import Any
 
 from tessera.coregrid.config import ComputeConfig, Conv2dConfig, ShardLayout, SliceConfig
 from tessera.coregrid.convolution import AUTO_LAYOUT, SEARCH_LAYOUT, Convolution
+from tessera.coregrid.device.device import find_machine
 from tessera.coregrid.formats import DTYPES, DataType, Layout
-from tessera.coregrid.machines import find_machine
-from tessera.coregrid.planning.plan import ConvPlan, ConvSetup, plan_default_layout, plan_layout
+from tessera.coregrid.planning.plan import ConvPlan, plan_default_layout, plan_layout
+from tessera.coregrid.planning.setup import ConvSetup
 from tessera.coregrid.planning.slicing import plan_sliced
 from tessera.coregrid.search import ConvSearch, search_plans
 from tessera.errors import TesseraError
 from tessera.geometry import Mesh
 
-CONFIG_FIELDS = {field.name for field in fields(Conv2dConfig)} - {
-    "shard_layout",
-    "core_grid",
-    "override_sharding_config",
-}
+SHARDING_FIELDS = {"shard_layout", "core_grid", "override_sharding_config"}
+CONFIG_FIELDS = {field.name for field in fields(Conv2dConfig)} - SHARDING_FIELDS
 COMPUTE_FIELDS = {field.name for field in fields(ComputeConfig)}
 
 
@@ -38,16 +36,14 @@ class ConvProblem:
         """Build a problem from the parameters of a benchmark case."""
         machine = find_machine(str(params["machine"]))
         choice = str(params.get("shard_layout", SEARCH_LAYOUT))
-        config, grid = (
-            _parse_config(params, None if choice in (SEARCH_LAYOUT, AUTO_LAYOUT) else _parse_layout(choice)),
-            _parse_mesh(params.get("grid")),
-        )
+        layout = None if choice in (SEARCH_LAYOUT, AUTO_LAYOUT) else _parse_layout(choice)
+        config, grid = _parse_config(params, layout), _parse_mesh(params.get("grid"))
         if config.shard_layout is not None and grid is not None:  # layout and grid together override the sharding
             config, grid = config.with_grid(grid), None
         setup = ConvSetup(
             machine=machine,
             config=config,
-            compute=_parse_compute(params),
+            compute=ComputeConfig(**{name: params[name] for name in COMPUTE_FIELDS if name in params}),
             grid=grid,
             input_layout=Layout.TILE if config.dtype.is_block else Layout.ROW_MAJOR,
             bias=bool(params.get("bias", True)),
@@ -142,12 +138,6 @@ def _parse_layout(name: str) -> ShardLayout:
         ) from None
 
 
-def _parse_compute(params: Mapping[str, Any]) -> ComputeConfig:
-    return ComputeConfig(**{name: params[name] for name in COMPUTE_FIELDS if name in params})
-
-
 def _parse_slices(params: Mapping[str, Any]) -> SliceConfig | None:
     axis, count = params.get("slice_axis") or None, int(params.get("num_slices", 0))
-    if axis is None and not count:
-        return None
-    return SliceConfig(axis=axis, num_slices=count)
+    return SliceConfig(axis=axis, num_slices=count) if axis or count else None

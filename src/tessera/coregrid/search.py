@@ -11,8 +11,15 @@ from tessera.coregrid.config import ComputeConfig, Conv2dConfig, ShardLayout, Sl
 from tessera.coregrid.convolution import Convolution
 from tessera.coregrid.cost.timeline import Prediction, predict_time
 from tessera.coregrid.formats import TILE_SIZE, DataType, Layout
-from tessera.coregrid.planning.memory_savings import explain_fit
-from tessera.coregrid.planning.plan import MIB, ConvPlan, ConvSetup, list_layouts, plan_default_layout, plan_layout
+from tessera.coregrid.planning.plan import (
+    MIB,
+    ConvPlan,
+    explain_fit,
+    list_layouts,
+    plan_default_layout,
+    plan_layout,
+)
+from tessera.coregrid.planning.setup import ConvSetup
 from tessera.coregrid.planning.slicing import plan_sliced
 from tessera.errors import TesseraError
 from tessera.geometry import Mesh
@@ -48,12 +55,8 @@ class ConvCandidate:
             parts.append(f"act_block_h_override={config.act_block_h_override}")
         if config.act_block_w_div > 1 and plan.layout == ShardLayout.WIDTH:
             parts.append(f"act_block_w_div={config.act_block_w_div}")
-        if config.enable_act_double_buffer:
-            parts.append("enable_act_double_buffer=True")
-        if config.enable_weights_double_buffer:
-            parts.append("enable_weights_double_buffer=True")
-        if config.enable_split_reader:
-            parts.append("enable_split_reader=True")
+        switches = ("enable_act_double_buffer", "enable_weights_double_buffer", "enable_split_reader")
+        parts += [f"{name}=True" for name in switches if getattr(config, name)]
         if plan.slices:
             parts.append(f"{len(plan.slices)} slices of the {plan.slices[0].axis}")
         return ", ".join(parts)
@@ -89,11 +92,9 @@ class ConvSearch(Tabular):
         """Return a line for every layout that does not fit: the required memory, and a setting that saves memory."""
         lines = []
         for layout in ShardLayout:
-            of_layout = [candidate for candidate in self.candidates if candidate.plan.layout == layout]
-            if of_layout and not any(candidate.fits for candidate in of_layout):
-                lines.append(
-                    explain_fit(min((candidate.plan for candidate in of_layout), key=lambda plan: plan.high_water))
-                )
+            plans = [candidate.plan for candidate in self.candidates if candidate.plan.layout == layout]
+            if plans and not any(plan.fits for plan in plans):
+                lines.append(explain_fit(min(plans, key=lambda plan: plan.high_water)))
         return lines
 
     def explain(self) -> list[str]:
@@ -149,19 +150,16 @@ def plan_conv2d(
 
 def search_plans(conv: Convolution, setup: ConvSetup, slices: SliceConfig | None = None) -> ConvSearch:
     """Search for the fastest plan of a convolution with the settings of a setup (see `plan_conv2d`)."""
-    default = (
-        plan_default_layout(conv, setup)
-        if setup.config.shard_layout is None
-        else plan_layout(conv, setup.config.shard_layout, setup)
-    )
+    layout = setup.config.shard_layout
+    default = plan_layout(conv, layout, setup) if layout else plan_default_layout(conv, setup)
     plans: dict[object, ConvPlan] = {}
     if slices is None:
         for layout, variant in _iter_variants(conv, setup):
             plan = plan_layout(conv, layout, variant)
             plans.setdefault(_build_plan_key(plan), plan)
+    if not any(plan.fits for plan in plans.values()):
+        plans |= _search_slices(conv, setup, slices)
     candidates = [ConvCandidate(plan=plan, predicted=predict_time(plan)) for plan in plans.values()]
-    if not any(candidate.fits for candidate in candidates):
-        candidates += _search_slices(conv, setup, slices)
     candidates.sort(key=lambda candidate: (not candidate.fits, candidate.seconds, candidate.plan.high_water))
     return ConvSearch(
         conv=conv, candidates=tuple(candidates), auto=ConvCandidate(plan=default, predicted=predict_time(default))
@@ -221,8 +219,8 @@ def _iter_buffer_configs(config: Conv2dConfig) -> Iterator[Conv2dConfig]:
             yield replace(config, enable_act_double_buffer=act, enable_weights_double_buffer=weights)
 
 
-def _search_slices(conv: Convolution, setup: ConvSetup, slices: SliceConfig | None) -> list[ConvCandidate]:
-    """Return sliced plans for every layout whose slices fit, also with small blocks, which may need fewer slices."""
+def _search_slices(conv: Convolution, setup: ConvSetup, slices: SliceConfig | None) -> dict[object, ConvPlan]:
+    """Return the sliced plans of all layouts whose slices fit, also with small blocks, which may need fewer slices."""
     plans: dict[object, ConvPlan] = {}
     for layout in _list_searched_layouts(conv, setup):
         base = replace(setup, config=replace(setup.config, enable_split_reader=True)).with_layout(layout)
@@ -235,7 +233,7 @@ def _search_slices(conv: Convolution, setup: ConvSetup, slices: SliceConfig | No
                 except TesseraError:
                     continue  # no slices fit in this layout
                 plans.setdefault((_build_plan_key(plan), len(plan.slices)), plan)
-    return [ConvCandidate(plan=plan, predicted=predict_time(plan)) for plan in plans.values()]
+    return plans
 
 
 def _build_plan_key(plan: ConvPlan) -> object:

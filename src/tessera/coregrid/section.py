@@ -1,8 +1,9 @@
-"""Core-grid section of the report: agreement with torch, halos, memory, timeline, candidates and networks."""
+"""Core-grid section of the report, and the HTML page of a plan: halos, memory, timeline, candidates and networks."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from html import escape
 
 from tessera.coregrid.cost.timeline import build_timeline, predict_time
 from tessera.coregrid.pictures.core_charts import draw_memory, draw_timeline
@@ -14,11 +15,13 @@ from tessera.errors import TesseraError
 from tessera.report.blocks import Card, Cell, Column, Heading, Picture, Row, Section, Table
 from tessera.report.feature_section import build_feature_section
 from tessera.report.figures import format_bytes, format_percent, format_seconds
+from tessera.report.picture_page import build_picture_page, build_picture_table
 from tessera.report.runs import RunView
 from tessera.results.record import Record
 
 MAX_EXAMPLE_CORE_ROWS = 12  # an example with at most this number of rows of cores is preferred
-MAX_CANDIDATE_ROWS = 12
+MAX_CANDIDATE_ROWS, MAX_PAGE_CANDIDATE_ROWS = 12, 40  # in the section and on the page of a plan
+PAGE_HEADINGS = ("setting", "fits", "time", "memory", "bytes moved")
 
 
 def section(runs: Sequence[RunView]) -> Section:
@@ -92,14 +95,8 @@ def _build_network_section(records: Sequence[Record]) -> Section | None:
         )
     if not rows:
         return None
-    columns: list[Heading] = [
-        "network",
-        "machine",
-        Column("batch", "number"),
-        Column("predicted images/s", "number"),
-        Column("published images/s", "number"),
-        Column("error", "number"),
-    ]
+    numbers = ("batch", "predicted images/s", "published images/s", "error")
+    columns: list[Heading] = ["network", "machine", *(Column(name, "number") for name in numbers)]
     intro = (
         "Predicted from the chips' rates; no factor is fitted to a network. Published rates were measured by the maker."
     )
@@ -129,12 +126,9 @@ def _rank_example(plan: ConvPlan) -> tuple[bool, bool, int]:
 def _build_halo_section(plan: ConvPlan) -> Section | None:
     if plan.halo_runs is None:
         return None
-    drawn = Picture(
-        draw_halos(plan, standalone=False),
-        f"Shards and halos: {describe_plan(plan)}",
-        "Hover over a run to see its sticks.",
-    )
-    return Section("Shards and halos", f"{describe_plan(plan)}.", [drawn])
+    shape, hint = describe_plan(plan), "Hover over a run to see its sticks."
+    drawn = Picture(draw_halos(plan, standalone=False), f"Shards and halos: {shape}", hint)
+    return Section("Shards and halos", f"{shape}.", [drawn])
 
 
 def _build_memory_section(plan: ConvPlan) -> Section:
@@ -145,11 +139,8 @@ def _build_memory_section(plan: ConvPlan) -> Section:
 def _build_timeline_section(plan: ConvPlan) -> Section:
     when = predict_time(plan)
     caption = f"{format_seconds(when.seconds)} predicted, bound by the {when.bound}"
-    return Section(
-        "Timeline of the busiest core",
-        f"{caption}.",
-        [Picture(draw_timeline(build_timeline(plan), standalone=False), caption)],
-    )
+    drawn = Picture(draw_timeline(build_timeline(plan), standalone=False), caption)
+    return Section("Timeline of the busiest core", f"{caption}.", [drawn])
 
 
 def _build_candidate_section(problem: ConvProblem) -> Section:
@@ -159,13 +150,8 @@ def _build_candidate_section(problem: ConvProblem) -> Section:
 
 
 def _build_candidate_table(search: ConvSearch) -> Table:
-    columns: list[Heading] = [
-        "setting",
-        Column("fits", quick=True),
-        Column("memory per core", "number"),
-        Column("bytes moved", "number"),
-        Column("predicted", "number"),
-    ]
+    numbers = (Column(name, "number") for name in ("memory per core", "bytes moved", "predicted"))
+    columns: list[Heading] = ["setting", Column("fits", quick=True), *numbers]
     rows: list[Row] = [
         [
             str(candidate),
@@ -177,3 +163,37 @@ def _build_candidate_table(search: ConvSearch) -> Table:
         for candidate in search.candidates[:MAX_CANDIDATE_ROWS]
     ]
     return Table(columns, rows, f"The first {len(rows)} of {len(search.candidates)}.")
+
+
+def build_plan_page(plan: ConvPlan, search: ConvSearch | None = None) -> str:
+    """Return an HTML page with the drawings of a plan and, if given, the candidates of a search."""
+    shown = plan.slices[0].plan if plan.slices else plan
+    title = describe_plan(plan)
+    parts = [
+        f"<h1>{escape(title)}</h1>\n<p>{escape(plan.fit_summary)}</p>",
+        *([_format_figure("Shards and halos", draw_halos(shown, standalone=False))] if shown.halo_runs else []),
+        _format_figure("Memory of a core", draw_memory(plan, standalone=False)),
+        _format_figure("Timeline of the busiest core", draw_timeline(build_timeline(plan), standalone=False)),
+        *([f"<h2>Candidates</h2>{_format_candidates(search)}"] if search else []),
+    ]
+    return build_picture_page("\n".join(parts), title=title)
+
+
+def _format_figure(title: str, svg: str) -> str:
+    return f"<h2>{escape(title)}</h2><figure>{svg}</figure>"
+
+
+def _format_candidates(search: ConvSearch) -> str:
+    rows = [
+        (
+            str(candidate),
+            "yes" if candidate.fits else "no",
+            format_seconds(candidate.seconds),
+            f"{candidate.plan.high_water / MIB:.2f} MiB",
+            format_bytes(candidate.plan.ledger.total),
+        )
+        for candidate in search.candidates[:MAX_PAGE_CANDIDATE_ROWS]
+    ]
+    omitted = len(search.candidates) - MAX_PAGE_CANDIDATE_ROWS
+    rest = f"<p>and {omitted} more</p>" if omitted > 0 else ""
+    return f"<figure>{build_picture_table(PAGE_HEADINGS, rows, numbers=(2, 3, 4))}</figure>{rest}"

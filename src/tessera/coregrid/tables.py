@@ -1,20 +1,21 @@
-"""Text output for convolutions on a core grid: a single plan, and tables of candidates, plans and records."""
+"""Text output of `tessera conv`: single plans, tables of candidates, plans and records, and whole networks."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import TextIO
 
 from tessera.coregrid.config import ShardLayout
 from tessera.coregrid.convolution import SEARCH_LAYOUT
 from tessera.coregrid.cost.timeline import predict_time
-from tessera.coregrid.planning.memory_savings import explain_fit
-from tessera.coregrid.planning.plan import MIB, ConvPlan, describe_plan
+from tessera.coregrid.networks.plan import NetworkSearch
+from tessera.coregrid.planning.plan import MIB, ConvPlan, describe_plan, explain_fit
 from tessera.coregrid.problem import ConvProblem
 from tessera.coregrid.search import ConvSearch
 from tessera.errors import TesseraError
 from tessera.report.blocks import Column
-from tessera.report.figures import format_bytes, format_seconds
+from tessera.report.figures import format_bytes, format_percent, format_seconds
 from tessera.report.record_tables import (
     RecordTable,
     build_table,
@@ -98,13 +99,8 @@ def print_candidates(search: ConvSearch, rows: int, stream: TextIO) -> None:
         ]
         for candidate in shown
     ]
-    write_rows(
-        CANDIDATE_COLUMNS,
-        cells,
-        "terminal",
-        stream,
-        title=f"{len(search.candidates)} candidates, all with a split reader",
-    )
+    title = f"{len(search.candidates)} candidates, all with a split reader"
+    write_rows(CANDIDATE_COLUMNS, cells, "terminal", stream, title=title)
 
 
 def _format_candidate_cells(plan: ConvPlan) -> list[str]:
@@ -166,7 +162,7 @@ def _format_plan_cells(plan: ConvPlan) -> list[str]:
 
 def build_plan_json(plan: ConvPlan) -> dict[str, object]:
     """Return a plan as a dict of plain values, for JSON output."""
-    when, sharding, blocks, ledger = predict_time(plan), plan.sharding, plan.blocks, plan.ledger
+    when, sharding, blocks = predict_time(plan), plan.sharding, plan.blocks
     return {
         "machine": plan.machine.name,
         "layout": str(plan.layout),
@@ -188,13 +184,7 @@ def build_plan_json(plan: ConvPlan) -> dict[str, object]:
         "fits": plan.fits,
         "reason": explain_fit(plan),
         "slices": len(plan.slices),
-        "bytes": {
-            "local": ledger.local,
-            "remote": ledger.remote,
-            "multicast": ledger.multicast,
-            "global_read": ledger.global_read,
-            "global_written": ledger.global_written,
-        },
+        "bytes": asdict(plan.ledger),
         "seconds": when.seconds,
         "bound": when.bound,
     }
@@ -218,3 +208,84 @@ RECORD_TABLE = RecordTable(
 def write_conv_records(records: Sequence[Record], output_format: OutputFormat, stream: TextIO) -> None:
     """Write the table of executed convolutions: agreement with torch, counted memory and bytes, predicted time."""
     write_table(build_table(records, RECORD_TABLE), output_format, stream)
+
+
+NETWORK_COLUMNS = (
+    *(Column(name) for name in ("layer", "kind", "layout")),
+    *(Column(name, "number") for name in ("cores", "memory", "time", "resharding")),
+    Column("bound by"),
+)
+
+
+def print_network(search: NetworkSearch, output_format: OutputFormat, stream: TextIO) -> None:
+    """Print the steps of a planned network, and the network's predicted and published images/s."""
+    plan = search.best
+    if output_format == "json":
+        write_json(build_network_json(search), stream)
+        return
+    rows = []
+    for step in plan.steps:
+        conv_plan = step.option.plan if step.option else None
+        rows.append(
+            [
+                step.name,
+                step.kind,
+                str(conv_plan.layout) if conv_plan else "",
+                str(conv_plan.sharding.cores) if conv_plan else "",
+                f"{conv_plan.high_water / MIB:.2f} MiB" if conv_plan else "",
+                format_seconds(step.seconds),
+                format_seconds(step.resharding) if step.resharding else "",
+                predict_time(conv_plan).bound if conv_plan else "",
+            ]
+        )
+    title = f"{plan.network.name}, batch {plan.network.batch}, {plan.machine.name}"
+    write_rows(NETWORK_COLUMNS, rows, output_format, stream, title=title)
+    if output_format == "terminal":
+        stream.writelines(f"{line}\n" for line in summarise_network(search))
+
+
+def summarise_network(search: NetworkSearch) -> list[str]:
+    """Return a summary of a planned network as lines of text."""
+    plan, published = search.best, search.best.published
+    lines = [
+        f"{format_seconds(plan.seconds)} per batch: {plan.images_per_second:,.0f} images/s predicted, "
+        f"{format_percent(plan.resharding / plan.seconds)} of the time for resharding"
+    ]
+    for name, baseline in (("fastest option of every layer", search.greedy), ("the chip's default rule", search.auto)):
+        if baseline is None:
+            lines.append(f"{name}: does not fit, because the input of a shortcut occupies memory that a layer needs")
+        else:
+            times = baseline.seconds / plan.seconds
+            lines.append(f"{name}: {format_seconds(baseline.seconds)}, {times:.3f} times as long")
+    if published and plan.error is not None:
+        lines.append(
+            f"published for batch {published.batch}: {published.rate:,.0f} images/s on the device; "
+            f"the prediction is {format_percent(plan.error, signed=True)} off"
+        )
+    return lines
+
+
+def build_network_json(search: NetworkSearch) -> dict[str, object]:
+    """Return a planned network as a dict of plain values, for JSON output."""
+    plan = search.best
+    return {
+        "network": plan.network.name,
+        "batch": plan.network.batch,
+        "machine": plan.machine.name,
+        "seconds": plan.seconds,
+        "images_per_second": plan.images_per_second,
+        "published": plan.published.rate if plan.published else None,
+        "error": plan.error,
+        "greedy_seconds": search.greedy.seconds if search.greedy else None,
+        "auto_seconds": search.auto.seconds if search.auto else None,
+        "steps": [
+            {
+                "layer": step.name,
+                "kind": step.kind,
+                "seconds": step.seconds,
+                "resharding": step.resharding,
+                **({"plan": build_plan_json(step.option.plan)} if step.option and step.option.plan else {}),
+            }
+            for step in plan.steps
+        ],
+    }

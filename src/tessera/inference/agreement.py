@@ -14,8 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from tessera.errors import Refused
-from tessera.inference.arrays import Array
-from tessera.inference.data.images import IMAGE_KINDS, generate_images
+from tessera.inference.data.images import IMAGE_KINDS, Array, generate_images
 from tessera.inference.deployment.deployment import Deployment
 from tessera.inference.engines.engine import Session
 from tessera.inference.opening import OpenedSession
@@ -151,7 +150,7 @@ def _build_eager_reference(deployment: Deployment) -> Callable[[Array], Outputs]
 
     def run(batch: Array) -> Outputs:
         with torch.no_grad():
-            return to_arrays(deployment.reference(torch.from_numpy(batch)))
+            return to_arrays(deployment.float32_module(torch.from_numpy(batch)))
 
     return run
 

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from tessera.inference.cases import get_task, make_case
+from tessera.inference.cases import Task, get_task, make_case
 from tessera.inference.measures.figures import ImageWork, compute_memory_metrics, compute_readiness_metrics
 from tessera.inference.modes.load import Load, ModeOutcome
 from tessera.inference.modes.offline import measure_offline, measure_single_stream
 from tessera.inference.modes.server import measure_server
-from tessera.inference.option_notes import make_sampling_notes
 from tessera.inference.replicas.replica_pool import LoadedNetwork, ReplicaPool, ReplicaSummary
-from tessera.inference.task import Task
+from tessera.inference.settings import make_sampling_notes
 from tessera.launch.worker import RunContext
 from tessera.measure.environment import describe_environment
 from tessera.measure.samples import Sampling

@@ -12,18 +12,23 @@ from pathlib import Path
 import numpy as np
 
 from tessera.errors import MissingExtra, Refused
-from tessera.inference import option_notes
 from tessera.inference.data.feed import ImageSource, InputFeed, PipelineFeed, ResidentFeed
 from tessera.inference.data.folder import ImageFolder
-from tessera.inference.data.images import GeneratedImages
-from tessera.inference.data.pixels import PixelFormat
+from tessera.inference.data.images import GeneratedImages, PixelFormat
 from tessera.inference.deployment.artefacts import Artefacts
 from tessera.inference.deployment.deployment import Deployment
 from tessera.inference.engines import ENGINES, format_matching_engines, load_engine
 from tessera.inference.engines.engine import EngineRequest, Session
 from tessera.inference.networks import InferenceNetwork, load_network
 from tessera.inference.precision import PRECISIONS, Precision, has_float16
-from tessera.inference.settings import GENERATED_DATA, SYNTHETIC_DATA, Settings
+from tessera.inference.settings import (
+    GENERATED_DATA,
+    SYNTHETIC_DATA,
+    Settings,
+    count_io_threads,
+    get_normalization_location,
+    make_option_notes,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,7 +104,7 @@ def open_session(settings: Settings, *, threads: int, artefacts: Artefacts | Non
 def open_feed(settings: Settings, opened: OpenedSession, *, in_use: int = 1) -> InputFeed:
     """Open the input feed of a session; `in_use` is the number of batches in flight (above 1 with streams)."""
     session, pixels, image_shape = opened.session, opened.deployment.pixels, opened.deployment.network.image_shape
-    threads = option_notes.count_io_threads(settings)
+    threads = count_io_threads(settings)
     source: ImageSource
     if settings.data in (GENERATED_DATA, SYNTHETIC_DATA):
         source = GeneratedImages(settings.batch_size, image_shape, session.layout, seed=settings.seed)
@@ -138,7 +143,7 @@ def plan_deployment(settings: Settings) -> Deployment:
 
 def _choose_pixel_format(settings: Settings, network: InferenceNetwork, precision: Precision) -> PixelFormat:
     """Return the input format of the network; an ONNX file determines its own."""
-    channels, where = network.image_shape[0], option_notes.get_normalization_location(settings)
+    channels, where = network.image_shape[0], get_normalization_location(settings)
     element = "uint8" if settings.eight_bit_io else precision.io
     if network.file is not None:
         if network.dtype != element:
@@ -158,7 +163,7 @@ def _choose_pixel_format(settings: Settings, network: InferenceNetwork, precisio
 
 def _collect_notes(settings: Settings, deployment: Deployment) -> tuple[str, ...]:
     """Return notes for the record about options, precision and random weights."""
-    notes = [*option_notes.make_option_notes(settings)]
+    notes = [*make_option_notes(settings)]
     if storage := deployment.precision.explain_storage(inputs=deployment.pixels.dtype == "float16"):
         notes.append(storage)
     if deployment.has_fitted_weights:

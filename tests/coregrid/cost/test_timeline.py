@@ -11,12 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tessera.coregrid.config import ComputeConfig, Conv2dConfig, MathFidelity, ShardLayout, SliceConfig
-from tessera.coregrid.cost.durations import compute_durations
-from tessera.coregrid.cost.rates import get_core_rates
+from tessera.coregrid.cost.durations import compute_durations, get_core_rates
 from tessera.coregrid.cost.timeline import LANES, CoreTimeline, build_timeline, build_timelines, predict_time
 from tessera.coregrid.formats import bfloat16
 from tessera.coregrid.pictures.core_charts import export_trace
-from tessera.coregrid.planning.plan import ConvPlan, ConvSetup, plan_one
+from tessera.coregrid.planning.plan import ConvPlan, plan_one
+from tessera.coregrid.planning.setup import ConvSetup
 from tessera.coregrid.planning.slicing import plan_sliced
 from tessera.geometry import Mesh
 from tessera.machine import load_machine

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tessera.coregrid as ttnn
-from tessera.coregrid.device.banks import BankPages
+from tessera.coregrid.device.arena import BankPages
 from tessera.coregrid.formats import DTYPES, DataType, round_values
 from tessera.errors import TesseraError
 from tests.coregrid.machines import make_small_machine

@@ -8,7 +8,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from torch.nn import functional as F
 
-from tessera.coregrid.execution.halo import HaloMoves
+from tessera.coregrid.execution.program import HaloMoves
 from tessera.coregrid.execution.replay import CallRecorder
 from tessera.coregrid.planning.halo import PaddedSticks
 from tessera.geometry import Window

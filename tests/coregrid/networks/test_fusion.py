@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from tessera.coregrid.networks.fusion import fold_batch_norms
+from tessera.coregrid.networks.layers import fold_batch_norms
 from tessera.models import build
 
 

@@ -7,14 +7,21 @@ from dataclasses import replace
 
 import pytest
 
-from tessera.coregrid.cost.rates import get_core_rates
+from tessera.coregrid.cost.durations import get_core_rates
 from tessera.coregrid.cost.resharding import ShardPlacement, compute_reshard_cost
 from tessera.coregrid.formats import Layout
 from tessera.coregrid.networks.layer_options import list_options, predict_addition_seconds
 from tessera.coregrid.networks.layers import GridLayer, GridNetwork, describe_network
-from tessera.coregrid.networks.plan import DEFAULT_COMPUTE_CONFIG, DEFAULT_CONV_CONFIG, NetworkSearch, plan_network
-from tessera.coregrid.networks.published import PUBLISHED_RATES, PublishedRate, find_published_rate
-from tessera.coregrid.planning.plan import ConvSetup
+from tessera.coregrid.networks.plan import (
+    DEFAULT_COMPUTE_CONFIG,
+    DEFAULT_CONV_CONFIG,
+    PUBLISHED_RATES,
+    NetworkSearch,
+    PublishedRate,
+    find_published_rate,
+    plan_network,
+)
+from tessera.coregrid.planning.setup import ConvSetup
 from tessera.errors import TesseraError
 from tessera.machine import load_machine
 from tests.coregrid.planning.shapes import square

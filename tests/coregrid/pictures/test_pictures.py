@@ -14,10 +14,11 @@ from tessera.coregrid.convolution import Convolution
 from tessera.coregrid.cost.timeline import build_timeline
 from tessera.coregrid.pictures.core_charts import draw_memory, draw_timeline
 from tessera.coregrid.pictures.halos import draw_halos
-from tessera.coregrid.pictures.page import build_plan_page
-from tessera.coregrid.planning.plan import ConvSetup, plan_one
+from tessera.coregrid.planning.plan import plan_one
+from tessera.coregrid.planning.setup import ConvSetup
 from tessera.coregrid.planning.slicing import plan_sliced
 from tessera.coregrid.search import plan_conv2d
+from tessera.coregrid.section import build_plan_page
 from tessera.errors import TesseraError
 from tessera.geometry import Mesh
 from tessera.machine import load_machine

@@ -7,9 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tessera.coregrid.config import ShardLayout
-from tessera.coregrid.planning.blocks import SUB_BLOCK_SIZES, choose_blocks, choose_sub_block
 from tessera.coregrid.planning.plan import plan_one
-from tessera.coregrid.planning.sharding import shard_convolution
+from tessera.coregrid.planning.sharding import SUB_BLOCK_SIZES, choose_blocks, choose_sub_block, shard_convolution
 from tessera.errors import TesseraError
 from tessera.geometry import Mesh
 from tessera.machine import load_machine

@@ -11,8 +11,14 @@ from hypothesis import strategies as st
 from tessera.coregrid.config import Conv2dConfig, ShardLayout, SliceConfig
 from tessera.coregrid.convolution import Convolution
 from tessera.coregrid.formats import Layout
-from tessera.coregrid.planning.memory_savings import explain_fit, list_memory_savings
-from tessera.coregrid.planning.plan import ConvSetup, plan_default_layout, plan_layout, plan_one
+from tessera.coregrid.planning.plan import (
+    explain_fit,
+    list_memory_savings,
+    plan_default_layout,
+    plan_layout,
+    plan_one,
+)
+from tessera.coregrid.planning.setup import ConvSetup
 from tessera.coregrid.planning.slicing import plan_conv2d_call
 from tessera.errors import TesseraError
 from tessera.geometry import Mesh

@@ -15,7 +15,8 @@ from tessera.coregrid.config import ComputeConfig, Conv2dConfig, ShardLayout, Sl
 from tessera.coregrid.convolution import Convolution
 from tessera.coregrid.formats import DTYPES, Layout
 from tessera.coregrid.networks.layers import build_table
-from tessera.coregrid.planning.plan import ConvPlan, ConvSetup, plan_default_layout, plan_layout, plan_one
+from tessera.coregrid.planning.plan import ConvPlan, plan_default_layout, plan_layout, plan_one
+from tessera.coregrid.planning.setup import ConvSetup
 from tessera.coregrid.planning.slicing import choose_slice_axis, plan_sliced, slice_convolution, split_into_slices
 from tessera.errors import TesseraError
 from tessera.geometry import Mesh

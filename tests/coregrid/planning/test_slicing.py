@@ -15,8 +15,8 @@ from tessera.coregrid.config import Conv2dConfig, ShardLayout, SliceAxis, SliceC
 from tessera.coregrid.convolution import Convolution
 from tessera.coregrid.formats import Layout
 from tessera.coregrid.planning.memory import OutOfMemory
-from tessera.coregrid.planning.memory_savings import explain_fit, list_memory_savings
-from tessera.coregrid.planning.plan import ConvSetup
+from tessera.coregrid.planning.plan import explain_fit, list_memory_savings
+from tessera.coregrid.planning.setup import ConvSetup
 from tessera.coregrid.planning.slicing import choose_slice_axis, plan_sliced, slice_convolution, split_into_slices
 from tessera.errors import TesseraError
 from tessera.machine import load_machine

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from tessera.inference.arrays import Array
+from tessera.inference.data.images import Array
 
 
 def write_image(path: Path, pixels: Array, comment: str = "") -> Path:

@@ -9,8 +9,7 @@ import pytest
 
 from tessera.errors import TesseraError
 from tessera.inference.data.feed import PipelineFeed, allocate_batch
-from tessera.inference.data.images import IMAGE_KINDS, generate_images
-from tessera.inference.data.pixels import IMAGENET_DEVIATION, IMAGENET_MEAN, PixelFormat
+from tessera.inference.data.images import IMAGE_KINDS, IMAGENET_DEVIATION, IMAGENET_MEAN, PixelFormat, generate_images
 from tessera.inference.opening import open_feed
 from tests.inference.data.files import truncate_file, write_image_tree
 from tests.inference.sessions import QUICK_ENGINES, make_small_settings, open_small_session

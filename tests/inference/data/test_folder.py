@@ -14,7 +14,7 @@ import pytest
 from tessera.errors import BenchmarkFailed, MissingExtra, TesseraError
 from tessera.inference.data.decoder import BrokenImage, decode_image
 from tessera.inference.data.folder import ImageFolder, find_image_files
-from tessera.inference.data.pixels import crop_and_resize
+from tessera.inference.data.images import crop_and_resize
 from tests.inference.data.files import draw_image, truncate_file, write_image, write_image_tree
 
 SHAPE = (3, 16, 24)

@@ -9,7 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tessera.inference.data.pixels import compute_resize_weights, crop_and_resize
+from tessera.inference.data.images import compute_resize_weights, crop_and_resize
 from tests.inference.data.files import draw_image
 
 sizes = st.integers(2, 70)  # torch resizes rows of one pixel differently: it repeats the pixel

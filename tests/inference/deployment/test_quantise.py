@@ -77,7 +77,7 @@ def test_fitted_random_weights_classify_the_kinds_of_images():
     images = np.empty(raw.shape, np.float32)
     deployment.pixels.convert(raw, images)
     with torch.no_grad():
-        answers = deployment.reference(torch.from_numpy(images)).argmax(1).numpy()
+        answers = deployment.float32_module(torch.from_numpy(images)).argmax(1).numpy()
     assert (answers == get_image_kinds(IMAGE_KINDS)).mean() > 0.9
 
 
@@ -98,7 +98,7 @@ def test_a_quantised_network_below_the_minimum_agreement_is_refused(files):
     given = {"model": "resnet18", "precision": "int8", "image_size": 64, "batch_size": 4, "seed": 3}
     settings = Settings(**given, min_agreement=1.0)
     with open_small_session(settings, artefacts=files) as session:
-        session.deployment.reference.network.fc.weight.data.mul_(-1)  # makes the reference a different network
+        session.deployment.float32_module.network.fc.weight.data.mul_(-1)  # makes the reference a different network
         for kept in files.folder.glob("expected-*"):
             kept.unlink()
         with pytest.raises(Refused, match="does not agree with torch eager"):

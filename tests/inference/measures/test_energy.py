@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from tessera.inference.measures.energy import EnergyCounters, read_energy_counters
+from tessera.inference.measures.throughput import EnergyCounters, read_energy_counters
 
 
 def write_package(root, name: str, energy: int, *, domain: str = "package-0", limit: int = 262_143_328_850) -> None:

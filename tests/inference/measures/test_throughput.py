@@ -7,12 +7,12 @@ import random
 import pytest
 
 from tessera.errors import BenchmarkFailed
-from tessera.inference.measures.energy import EnergyCounters
 from tessera.inference.measures.throughput import (
     MAX_PAIRS,
     MIN_WINDOWS,
     MIN_WINDOWS_FOR_INTERVAL,
     WARMUP_WINDOWS,
+    EnergyCounters,
     sample_windows,
 )
 from tessera.inference.replicas.windows import BatchTimes, ThroughputWindow

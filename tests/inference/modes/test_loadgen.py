@@ -13,7 +13,7 @@ pytestmark = pytest.mark.timeout(60)
 
 @pytest.mark.parametrize("batch", [1, 4])
 def test_every_query_is_answered_and_timed(batch):
-    from tessera.inference.modes.loadgen import run_loadgen
+    from tessera.inference.modes.serving_worker import run_loadgen
 
     latencies, took = run_loadgen(lambda: time.sleep(0.002), rate=100.0, queries=80, bound=0.5, batch=batch)
     assert len(latencies) == 80
@@ -22,7 +22,7 @@ def test_every_query_is_answered_and_timed(batch):
 
 
 def test_the_error_of_a_failed_batch_is_raised():
-    from tessera.inference.modes.loadgen import run_loadgen
+    from tessera.inference.modes.serving_worker import run_loadgen
 
     calls = []
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tessera.errors import BenchmarkFailed
-from tessera.inference.modes.search import MIN_CAPACITY_SHARE, RATE_RESOLUTION, RateTrial, find_highest_rate
+from tessera.inference.modes.server import MIN_CAPACITY_SHARE, RATE_RESOLUTION, RateTrial, find_highest_rate
 
 
 def make_server_trial(limit: float, bound: float = 0.1):

@@ -163,7 +163,9 @@ def test_a_target_rate_meets_the_bound_or_not(ready):
 
 
 def test_operators_are_timed_with_torch_hooks(ready):
-    for operators, timed_by in ready.pool.run("tessera.inference.attribution.worker:time_by_operator", ready.name):
+    for operators, timed_by in ready.pool.run(
+        "tessera.inference.attribution.engine_nodes:time_by_operator", ready.name
+    ):
         kinds = {operator.kind for operator in operators}
         assert {"convolution 3x3", "convolution depthwise", "addmm"} <= kinds
         assert all(operator.seconds > 0 for operator in operators)

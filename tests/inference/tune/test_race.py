@@ -9,8 +9,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tessera.errors import BenchmarkFailed, Refused, TesseraError
-from tessera.inference.tune.candidates import ReplicaSet, TuningCandidate, list_placements, list_replica_sets
-from tessera.inference.tune.race import MAX_OPEN_CANDIDATES, TUNING_GOALS, Burst, Race, TuningGoal
+from tessera.inference.tune.race import (
+    MAX_OPEN_CANDIDATES,
+    TUNING_GOALS,
+    Burst,
+    Race,
+    ReplicaSet,
+    TuningCandidate,
+    TuningGoal,
+    list_placements,
+    list_replica_sets,
+)
 
 BATCH_SIZES = (1, 2, 4, 8, 16, 32)
 

@@ -10,8 +10,7 @@ from tessera.inference.cases import get_task
 from tessera.inference.engines import ENGINES
 from tessera.inference.replicas.placement import count_cores
 from tessera.inference.settings import Settings
-from tessera.inference.tune.candidates import ReplicaSet, TuningCandidate
-from tessera.inference.tune.race import Burst, CandidateResult, TuningGoal
+from tessera.inference.tune.race import Burst, CandidateResult, ReplicaSet, TuningCandidate, TuningGoal
 from tessera.inference.tune.tuning import ReplicaRunner, TuningResult, find_usable_engines
 from tessera.launch import LaunchConfig
 from tests.inference.replicas.fragile import CALLS, VICTIM

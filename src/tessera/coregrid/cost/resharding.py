@@ -8,7 +8,7 @@ from functools import lru_cache
 import numpy as np
 
 from tessera.coregrid.config import ShardLayout
-from tessera.coregrid.cost.rates import CoreRates
+from tessera.coregrid.cost.durations import CoreRates
 from tessera.coregrid.formats import TILE_SIZE, DataType
 from tessera.coregrid.planning.halo import IntArray
 from tessera.coregrid.planning.plan import ConvPlan

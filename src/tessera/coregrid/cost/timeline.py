@@ -1,17 +1,161 @@
-"""Predicted time of a plan, and timelines of the cores that execute the plan."""
+"""Predicted time of a plan: the schedule of a core's lanes, and timelines of the cores that execute the plan.
+
+The lanes of a core (reader, writer, multicast, compute) run in parallel and wait for free buffers. The halo exchange
+runs once, before these lanes.
+
+A block is read into a free buffer. A single buffer is free when the previous block is tilized; with double buffering, a
+buffer is free when the block before the previous block is tilized. A weight buffer is free after the matmul.
+
+The schedule becomes periodic: waiting takes a maximum of times and work adds to a time. As soon as all active lanes
+advance by an equal time per block, and no idle lane is ahead of an active lane, every further block adds this time
+again. The time of the remaining blocks is then computed by one multiplication."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from tessera.coregrid.config import ShardLayout
-from tessera.coregrid.cost.durations import StepDurations, compute_durations
-from tessera.coregrid.cost.rates import CoreRates, get_core_rates
-from tessera.coregrid.cost.schedule import CoreSchedule
+from tessera.coregrid.cost.durations import CoreRates, StepDurations, compute_durations, get_core_rates
 from tessera.coregrid.formats import TILE_SIZE
 from tessera.coregrid.planning.plan import ConvPlan, PlanSlice
 from tessera.coregrid.planning.slicing import count_global_bytes
+
+SpanRecorder = Callable[[str, str, float, float], None]  # (lane, name, start, stop)
+ADVANCE_TOLERANCE = 1e-9  # relative difference of advances that count as equal
+
+
+class LaneTimes(NamedTuple):
+    """Times (s) when each lane is done, and when the last two blocks were tilized (freed) and multiplied (used)."""
+
+    read: float
+    wrote: float
+    sent: float
+    done: float
+    freed_before: float
+    freed: float
+    used_before: float
+    used: float
+
+
+class CoreSchedule:
+    """The schedule of a core over the blocks of a plan. `heights` is the core's number of height blocks."""
+
+    def __init__(self, plan: ConvPlan, steps: StepDurations, heights: int | None = None) -> None:
+        self.steps, self.blocks = steps, plan.blocks
+        self.heights = plan.blocks.height_blocks if heights is None else heights
+        self.gathers_own = plan.layout == ShardLayout.HEIGHT
+        self.two_acts = plan.config.enable_act_double_buffer
+        self.two_weights = plan.config.enable_weights_double_buffer
+        self.all_weights = self.gathers_own and plan.blocks.height_blocks > 1  # buffer holds all weights
+
+    def compute_seconds(self, record_span: SpanRecorder | None = None) -> float:
+        """Return the total seconds. `record_span` receives every span; without it, periodic blocks are skipped."""
+        halo = self.steps.halo
+        if record_span:
+            record_span("halo", "halo", 0.0, halo)
+        at = LaneTimes(*[halo] * 8)
+        first = self._schedule_height_block(at, 0, record_span)
+
+        def schedule_next_height_block(at: LaneTimes, number: int) -> LaneTimes:
+            return self._schedule_height_block(at, number + 1, record_span)
+
+        last = repeat_step(first, schedule_next_height_block, self.heights - 1, skip=record_span is None)
+        return max(last.read, last.wrote, last.sent, last.done)
+
+    def _schedule_height_block(self, at: LaneTimes, height: int, record_span: SpanRecorder | None) -> LaneTimes:
+        """Schedule one height block: all inner blocks, then the bias."""
+        if not self.gathers_own:
+            at = self._schedule_gather(at, str(height), record_span, free=at.freed_before if self.two_acts else at.used)
+        ready = at.freed
+
+        def schedule_inner_block(at: LaneTimes, number: int) -> LaneTimes:
+            name = f"{height}.{number}"
+            if self.gathers_own:
+                return self._schedule_own_block(at, name, record_span, weights=height == 0)
+            return self._schedule_shared_block(at, name, record_span, ready)
+
+        at = repeat_step(at, schedule_inner_block, self.blocks.inner_blocks, skip=record_span is None)
+        done = at.done + self.steps.bias
+        if record_span:
+            record_span("compute", f"bias {height}", at.done, done)
+        return at._replace(done=done)
+
+    def _schedule_gather(self, at: LaneTimes, name: str, record_span: SpanRecorder | None, free: float) -> LaneTimes:
+        """Schedule reading windows into a buffer, which is available at time `free`, and tilizing them."""
+        begin = max(at.read, free)
+        read = begin + self.steps.read
+        start = max(at.done, read)
+        done = start + self.steps.tilize
+        if record_span:
+            record_span("reader", f"act {name}", begin, read)
+            record_span("compute", f"tilize {name}", start, done)
+        return at._replace(read=read, done=done, freed_before=at.freed, freed=done)
+
+    def _schedule_own_block(
+        self, at: LaneTimes, name: str, record_span: SpanRecorder | None, weights: bool
+    ) -> LaneTimes:
+        """Schedule gathering, tilizing and multiplying a block (HEIGHT). With `weights`, load its weights as well."""
+        at = self._schedule_gather(at, name, record_span, free=at.freed_before if self.two_acts else at.freed)
+        if weights:
+            at = self._schedule_weight_load(
+                at, name, record_span, free=at.wrote if self.all_weights else self._get_weights_free_time(at)
+            )
+        return self._schedule_matmul(at, name, record_span, max(at.done, at.wrote))
+
+    def _schedule_shared_block(
+        self, at: LaneTimes, name: str, record_span: SpanRecorder | None, ready: float
+    ) -> LaneTimes:
+        """Schedule receiving a block by multicast, loading its weights from global memory, and multiplying."""
+        begin = max(at.sent, ready, at.used_before if self.two_acts else at.used)
+        sent = begin + self.steps.multicast
+        if record_span:
+            record_span("multicast", f"act {name}", begin, sent)
+        at = self._schedule_weight_load(at._replace(sent=sent), name, record_span, free=self._get_weights_free_time(at))
+        return self._schedule_matmul(at, name, record_span, max(at.done, at.sent, at.wrote))
+
+    def _get_weights_free_time(self, at: LaneTimes) -> float:
+        return at.used_before if self.two_weights else at.used
+
+    def _schedule_weight_load(
+        self, at: LaneTimes, name: str, record_span: SpanRecorder | None, free: float
+    ) -> LaneTimes:
+        begin = max(at.wrote, free)
+        wrote = begin + self.steps.weights
+        if record_span:
+            record_span("writer", f"weights {name}", begin, wrote)
+        return at._replace(wrote=wrote)
+
+    def _schedule_matmul(self, at: LaneTimes, name: str, record_span: SpanRecorder | None, begin: float) -> LaneTimes:
+        done = begin + self.steps.matmul
+        if record_span:
+            record_span("compute", f"matmul {name}", begin, done)
+        return at._replace(done=done, used_before=at.used, used=done)
+
+
+def repeat_step(at: LaneTimes, step: Callable[[LaneTimes, int], LaneTimes], times: int, *, skip: bool) -> LaneTimes:
+    """Apply `step` repeatedly. With `skip`, extrapolate the remaining steps as soon as the schedule is periodic."""
+    for number in range(times):
+        before, at = at, step(at, number)
+        left = times - number - 1
+        if skip and left and (growth := _compute_common_advance(before, at)):
+            return LaneTimes(
+                *(late + left * growth if late > early else late for early, late in zip(before, at, strict=True))
+            )
+    return at
+
+
+def _compute_common_advance(before: LaneTimes, after: LaneTimes) -> float:
+    """Return the common advance of all active lanes; 0 if their advances differ or an idle lane is ahead of them."""
+    growths = [late - early for early, late in zip(before, after, strict=True)]
+    going = [growth for growth in growths if growth > 0]
+    if not going or max(going) - min(going) > ADVANCE_TOLERANCE * max(going):
+        return 0.0
+    resting = [late for late, growth in zip(after, growths, strict=True) if growth == 0]
+    behind = min(late for late, growth in zip(after, growths, strict=True) if growth > 0)
+    return going[0] if not resting or max(resting) <= behind else 0.0
+
 
 LANES = ("halo", "reader", "multicast", "writer", "compute")
 

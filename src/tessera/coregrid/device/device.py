@@ -9,13 +9,14 @@ from typing import Any
 
 from tessera.coregrid.config import ComputeConfig
 from tessera.coregrid.cores import CoreCoord
-from tessera.coregrid.device.arena import ALIGNMENT_BYTES, CoreArena
-from tessera.coregrid.device.banks import MemoryBanks
-from tessera.coregrid.machines import find_machine
+from tessera.coregrid.device.arena import ALIGNMENT_BYTES, CoreArena, MemoryBanks
 from tessera.coregrid.planning.ledger import Ledger
 from tessera.errors import TesseraError
 from tessera.geometry import Mesh
+from tessera.machine import load_machine
+from tessera.machine.catalogue import HOST_MACHINE
 from tessera.machine.machine import Machine
+from tessera.measure.environment import compute_host_fingerprint, describe_environment
 
 DEFAULT_MACHINE = "wormhole-n150"
 BANK_COUNTS = {"wormhole-n150": 12, "grayskull-e150": 8, "blackhole-p150": 8}  # channels of global memory
@@ -30,9 +31,8 @@ class Device:
     """
 
     def __init__(self, machine: Machine, *, reserved: int = 0) -> None:
-        usable = (
-            (machine.local_memory - reserved) // ALIGNMENT_BYTES * ALIGNMENT_BYTES
-        )  # buffers are aligned to whole units
+        # buffers are aligned to whole units
+        usable = (machine.local_memory - reserved) // ALIGNMENT_BYTES * ALIGNMENT_BYTES
         if reserved < 0 or usable <= 0:
             raise TesseraError(
                 "the reserved bytes must be less than a core's memory",
@@ -43,27 +43,28 @@ class Device:
         self.grid: Mesh = machine.workers
         self.ledger = Ledger()
         self.programs: dict[Any, Any] = {}
-        self._arena: CoreArena | None = CoreArena(self.grid, self.machine.local_memory)
-        self._banks: MemoryBanks | None = MemoryBanks(
-            BANK_COUNTS.get(machine.name, DEFAULT_BANK_COUNT), machine.global_memory
-        )
+        banks = MemoryBanks(BANK_COUNTS.get(machine.name, DEFAULT_BANK_COUNT), machine.global_memory)
+        self._memories: tuple[CoreArena, MemoryBanks] | None = CoreArena(self.grid, usable), banks
 
     @property
     def arena(self) -> CoreArena:
         """The memories of the cores. Raises an error if the device is closed."""
-        if self._arena is None:
-            raise _build_closed_error(self)
-        return self._arena
+        return self._get_memories()[0]
 
     @property
     def banks(self) -> MemoryBanks:
-        if self._banks is None:
-            raise _build_closed_error(self)
-        return self._banks
+        """The shared memory banks. Raises an error if the device is closed."""
+        return self._get_memories()[1]
 
     @property
     def is_open(self) -> bool:
-        return self._arena is not None
+        return self._memories is not None
+
+    def _get_memories(self) -> tuple[CoreArena, MemoryBanks]:
+        if self._memories is None:
+            name = self.machine.name
+            raise TesseraError("the device is closed", got=name, do="open it again and create its tensors again")
+        return self._memories
 
     def add_moved_bytes(self, ledger: Ledger) -> None:
         """Add the bytes that an operation moved to the device's ledger."""
@@ -79,11 +80,17 @@ class Device:
 
     def close(self) -> None:
         """Free all memory. Tensors of this device can no longer be used."""
-        self._arena = self._banks = None
+        self._memories = None
         self.programs.clear()
 
     def __repr__(self) -> str:
         return f"Device({self.machine.name}, {self.grid.rows}x{self.grid.cols}{'' if self.is_open else ', closed'})"
+
+
+def find_machine(name_or_path: str) -> Machine:
+    """Load a machine description by name or from a TOML file. `host` is this computer, if it was calibrated."""
+    fingerprint = compute_host_fingerprint(describe_environment()) if name_or_path == HOST_MACHINE else None
+    return load_machine(name_or_path, fingerprint)
 
 
 def open_device(machine: str | Machine = DEFAULT_MACHINE, *, device_id: int = 0, l1_small_size: int = 0) -> Device:
@@ -113,12 +120,6 @@ def manage_device(
         yield device
     finally:
         close_device(device)
-
-
-def _build_closed_error(device: Device) -> TesseraError:
-    return TesseraError(
-        "the device is closed", got=device.machine.name, do="open it again and create its tensors again"
-    )
 
 
 def init_device_compute_kernel_config(device: Device | str, **settings: Any) -> ComputeConfig:

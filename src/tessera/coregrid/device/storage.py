@@ -2,8 +2,7 @@
 
 A tensor is stored as a matrix: the last dim is the columns, all other dims together are the rows (sticks). In tile
 layout, rows and columns are padded to multiples of 32. The model stores the values of a shard row by row even in tile
-layout, because the order within a tile does not affect the counted bytes.
-"""
+layout, because the order within a tile does not affect the counted bytes."""
 
 from __future__ import annotations
 
@@ -15,12 +14,21 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from tessera.coregrid.device.arena import Buffer, align_size
-from tessera.coregrid.device.banks import CorePages, PageStorage
+from tessera.coregrid.cores import CoreRangeSet
+from tessera.coregrid.device.arena import Buffer, CorePages, PageStorage, align_size
 from tessera.coregrid.device.device import Device
+from tessera.coregrid.device.memory_config import (
+    BufferType,
+    MemoryConfig,
+    ShardOrientation,
+    ShardSpec,
+    TensorMemoryLayout,
+)
 from tessera.coregrid.formats import TILE_SIZE, DataType, Layout, decode_rows, encode_rows
 from tessera.coregrid.planning.ledger import Ledger
-from tessera.geometry import Interval
+from tessera.coregrid.planning.sharding import choose_core_count, round_up
+from tessera.errors import TesseraError
+from tessera.geometry import Interval, Mesh
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,8 +119,7 @@ class ShardedStorage:
 
     def view_bytes(self, row: int, column: int) -> Tensor:
         """Return a view of a shard as bytes, one row of bytes per matrix row."""
-        shape = self.height, self.matrix.dtype.count_row_bytes(self.width)
-        return self.device.arena.view(self.get_core(row, column), self.buffer, torch.uint8, shape)
+        return self._view_core(self.get_core(row, column))
 
     def read_shard_values(self, row: int, column: int) -> Tensor:
         """Return the values of a shard: a view, or a decoded copy for block formats."""
@@ -130,23 +137,25 @@ class ShardedStorage:
         ]
 
     def read(self, part: StoragePart, rows: Interval, columns: Interval) -> Tensor:
-        return self._view_part(part)[(rows - part.rows.start).slice, self._get_byte_range(columns - part.columns.start)]
+        assert part.core is not None
+        return self._view_core(part.core)[
+            (rows - part.rows.start).slice, self._get_byte_range(columns - part.columns.start)
+        ]
 
     def write(self, part: StoragePart, rows: Interval, columns: Interval, raw: Tensor) -> None:
         self.read(part, rows, columns).copy_(raw)
 
     def clear(self) -> None:
         """Set all shards to zero, so that padding is initialised."""
-        for part in self.list_parts():
-            self._view_part(part).zero_()
+        for core in self.cores:
+            self._view_core(core).zero_()
 
     def free(self) -> None:
         self.device.arena.free(self.buffer)
 
-    def _view_part(self, part: StoragePart) -> Tensor:
-        assert part.core is not None
+    def _view_core(self, core: int) -> Tensor:
         shape = self.height, self.matrix.dtype.count_row_bytes(self.width)
-        return self.device.arena.view(part.core, self.buffer, torch.uint8, shape)
+        return self.device.arena.view(core, self.buffer, torch.uint8, shape)
 
     def _get_byte_range(self, columns: Interval) -> slice:
         return slice(self.matrix.dtype.count_row_bytes(columns.start), self.matrix.dtype.count_row_bytes(columns.stop))
@@ -260,3 +269,60 @@ def write_values(target: Storage, values: Tensor) -> None:
 def read_values(source: Storage) -> Tensor:
     """Copy the values of a matrix to the host: bfloat16 unchanged, all other formats as float32."""
     return decode_rows(read_matrix_bytes(source), source.matrix.dtype)[:, : source.matrix.columns]
+
+
+def allocate_storage(device: Device, matrix: MatrixSpec, config: MemoryConfig, label: str = "tensor") -> Storage:
+    """Allocate the storage of a matrix on a device. A sharded config must have a shard spec (see `complete_config`)."""
+    if not config.is_sharded():
+        return InterleavedStorage(device, matrix, in_banks=config.buffer_type is BufferType.DRAM, label=label)
+    spec = config.shard_spec
+    assert spec is not None
+    cores, down, across = _assign_cores(config, spec, device.grid)
+    height, width = spec.shape
+    if matrix.layout is Layout.TILE and (height % TILE_SIZE or width % TILE_SIZE):
+        raise TesseraError(
+            "tiled shards must be multiples of 32", got=spec.shape, do="use ROW_MAJOR_LAYOUT, or round up"
+        )
+    if height * down < matrix.rows or width * across < matrix.padded_columns:
+        raise TesseraError(
+            "the shards are too small for the tensor",
+            got=f"{down}x{across} shards of {height}x{width} for {matrix.rows}x{matrix.padded_columns}",
+            do="use larger shards or more cores",
+        )
+    return ShardedStorage(
+        device=device, matrix=matrix, cores=cores, down=down, across=across, height=height, width=width, label=label
+    )
+
+
+def complete_config(config: MemoryConfig, matrix: MatrixSpec, grid: Mesh) -> MemoryConfig:
+    """Add a shard spec to a sharded config that has none: even shards of whole tiles, and no cores without data."""
+    if not config.is_sharded() or config.shard_spec is not None:
+        return config
+    rows, columns = -(-matrix.rows // TILE_SIZE), -(-matrix.columns // TILE_SIZE)
+    down = across = 1
+    if config.memory_layout == TensorMemoryLayout.HEIGHT_SHARDED:
+        down = choose_core_count(rows, grid.size)
+        cores = CoreRangeSet.of_first(down, grid)
+    elif config.memory_layout == TensorMemoryLayout.WIDTH_SHARDED:
+        across = choose_core_count(columns, grid.size)
+        cores = CoreRangeSet.of_first(across, grid)
+    else:
+        down, across = choose_core_count(rows, grid.rows), choose_core_count(columns, grid.cols)
+        cores = CoreRangeSet.of_rectangle(down, across)
+    shape = round_up(matrix.rows, down * TILE_SIZE) // down, round_up(matrix.columns, across * TILE_SIZE) // across
+    return MemoryConfig(config.memory_layout, config.buffer_type, ShardSpec(cores, shape))
+
+
+def _assign_cores(config: MemoryConfig, spec: ShardSpec, grid: Mesh) -> tuple[tuple[int, ...], int, int]:
+    """Return the core of every shard (shards in row-major order), and the number of rows and columns of shards."""
+    by_rows = spec.orientation is ShardOrientation.ROW_MAJOR
+    bounds = spec.grid.bounds
+    if config.memory_layout == TensorMemoryLayout.BLOCK_SHARDED and bounds.size != spec.grid.size:
+        raise TesseraError("block sharding requires a rectangle of cores", got=spec.grid.ranges)
+    cores = spec.grid.list_core_numbers(grid, by_rows=by_rows)
+    if config.memory_layout == TensorMemoryLayout.HEIGHT_SHARDED:
+        return cores, len(cores), 1
+    if config.memory_layout == TensorMemoryLayout.WIDTH_SHARDED:
+        return cores, 1, len(cores)
+    # a row of shards is on a row of cores; in column-major orientation, on a column of cores
+    return (cores, bounds.rows, bounds.columns) if by_rows else (cores, bounds.columns, bounds.rows)

@@ -9,8 +9,16 @@ import torch
 
 from tessera.coregrid.device.device import Device
 from tessera.coregrid.device.memory_config import DRAM_MEMORY_CONFIG, MemoryConfig
-from tessera.coregrid.device.placement import allocate_storage, complete_config
-from tessera.coregrid.device.storage import MatrixSpec, ShardedStorage, Storage, copy_matrix, read_values, write_values
+from tessera.coregrid.device.storage import (
+    MatrixSpec,
+    ShardedStorage,
+    Storage,
+    allocate_storage,
+    complete_config,
+    copy_matrix,
+    read_values,
+    write_values,
+)
 from tessera.coregrid.formats import DTYPES, DataType, Layout, bfloat16, float32, round_values
 from tessera.coregrid.planning.ledger import Ledger
 from tessera.errors import TesseraError
@@ -207,15 +215,11 @@ def reshape(tensor: Tensor, shape: Sequence[int]) -> Tensor:
     if shape[-1] == tensor.shape[-1]:
         return tensor.with_shape(shape)
     allocation = tensor.allocation
-    result = allocate_tensor(
-        allocation.device, MatrixSpec.of(shape, tensor.dtype, tensor.layout), shape, DRAM_MEMORY_CONFIG
-    )
-    numbers = read_values(allocation.storage)
-    write_values(result.storage, numbers.reshape(result.matrix.rows, result.matrix.columns))
+    matrix = MatrixSpec.of(shape, tensor.dtype, tensor.layout)
+    result = allocate_tensor(allocation.device, matrix, shape, DRAM_MEMORY_CONFIG)
+    write_values(result.storage, read_values(allocation.storage).reshape(matrix.rows, matrix.columns))
     read = tensor.matrix.rows * tensor.matrix.row_bytes if allocation.storage.in_banks else 0
-    allocation.device.add_moved_bytes(
-        Ledger(global_read=read, global_written=result.matrix.rows * result.matrix.row_bytes)
-    )
+    allocation.device.add_moved_bytes(Ledger(global_read=read, global_written=matrix.rows * matrix.row_bytes))
     return result
 
 

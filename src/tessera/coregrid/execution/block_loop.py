@@ -1,23 +1,125 @@
-"""The main loop of a convolution: load weights and activations, multiply, accumulate, store."""
+"""The main loop of a convolution: load weights, build activation blocks, multiply, accumulate, store."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import torch
+from torch import Tensor
 
-from tessera.coregrid.activations import apply_activation
-from tessera.coregrid.config import ShardLayout
-from tessera.coregrid.device.arena import split_into_progressions
-from tessera.coregrid.device.buffer_matrix import BufferMatrix
+from tessera.coregrid.config import ShardLayout, apply_activation
+from tessera.coregrid.device.arena import Buffer, BufferMatrix, StridedCores, split_into_progressions
 from tessera.coregrid.device.storage import InterleavedStorage, ShardedStorage
-from tessera.coregrid.execution.activation_feed import ActivationFeed
-from tessera.coregrid.execution.core_groups import MAX_GROUP_BYTES, CoreGroup, group_rows, split_into_even_columns
 from tessera.coregrid.execution.matmul import MatrixEngine
-from tessera.coregrid.execution.program import ConvProgram
+from tessera.coregrid.execution.program import ConvProgram, copy_segments
+from tessera.coregrid.execution.replay import CallRecorder
+from tessera.coregrid.execution.workspace import (
+    MAX_GROUP_BYTES,
+    CoreGroup,
+    Workspace,
+    group_rows,
+    split_into_even_columns,
+)
 from tessera.coregrid.formats import TILE_SIZE, float32
 from tessera.coregrid.planning.ledger import Ledger
 from tessera.geometry import Interval
+
+
+class ActivationFeed:
+    """Producer of the activation blocks of one convolution, one block at a time."""
+
+    def __init__(
+        self, program: ConvProgram, space: Workspace, source: ShardedStorage, haloed: Buffer, calls: CallRecorder
+    ) -> None:
+        self.calls = calls
+        self.program, self.plan, self.space, self.source, self.haloed = program, program.plan, space, source, haloed
+        self.arena, self.dtype = space.arena, self.plan.output_dtype
+        self.copied = self.sent = 0  # bytes gathered within cores, and bytes multicast
+        # Sticks that need no conversion are gathered directly into the multiplied block.
+        self._in_place = self.plan.sticks_dtype is self.dtype
+        self._bytes = self.plan.blocks.act_height * self.plan.blocks.act_width * self.dtype.tile_bytes
+        self._slots = 2 if self.plan.config.enable_act_double_buffer else 1
+
+    def build_block(self, group: CoreGroup, number: int, rows: Interval) -> BufferMatrix:
+        """Build inner block `number` for output rows `rows` of a group, on the cores that hold the block's channels.
+
+        On the chip, these cores (the senders) multicast the block to all cores of their row that compute outputs. The
+        model allocates the receivers' memory and counts the bytes, but all cores read the sender's copy.
+        """
+        shard, across = number // self.program.weights.blocks, self.plan.sharding.out_columns
+        self.sent += len(group) * (across - (shard < across)) * self._bytes
+        senders = group.get_cores(self.source, Interval(shard, shard + 1))
+        if self.program.moves is None:
+            return self._get_input_block(senders, number, rows)
+        row_bytes = self.program.weights.block_rows * self.plan.sticks_dtype.torch.itemsize
+        self.copied += len(group) * len(rows) * row_bytes
+        # A block is no longer needed after its group is multiplied. All groups therefore reuse the memory of the first
+        # group, which stays in the cache of this host.
+        first = min(senders.first, self.source.get_core(0, shard))
+        return self._gather_block(group, replace(senders, first=first), number, rows)
+
+    def _gather_block(self, group: CoreGroup, cores: StridedCores, number: int, rows: Interval) -> BufferMatrix:
+        """Gather windows as rows of an activation block, and convert them to the output format if necessary."""
+        space, height, width = self.space, len(rows), self.space.act_width
+        by_rows = self.plan.layout == ShardLayout.HEIGHT
+        if self._in_place:
+            name, start = ("act", self._get_slot_offset(number)) if by_rows else ("act tilized", 0)
+            block = space.get_matrix(cores, name, self.dtype, height, width, start)
+            self._gather_windows(group, number, rows, block.typed)
+            return block
+        # The buffer for sticks may be smaller than the block: gather and convert the block strip by strip.
+        name, sticks_dtype = "act" if by_rows else "act row major", self.plan.sticks_dtype
+        most = len(space.buffers[name].place) // sticks_dtype.count_row_bytes(width)
+        real = self.program.weights.block_rows
+        for first in range(0, height, most):
+            strip = Interval(first, min(height, first + most))
+            staged = space.get_matrix(cores, name, sticks_dtype, len(strip), width).typed
+            self._gather_windows(group, number, strip + rows.start, staged)
+            self._get_tilized_block(cores, strip).store_values(staged[..., :real].float())
+        return self._get_tilized_block(cores, Interval(0, height))
+
+    def _gather_windows(self, group: CoreGroup, number: int, rows: Interval, into: Tensor) -> None:
+        """Gather the windows of output rows `rows` into a block. Every core reads its own haloed shard."""
+        moves, width = self.program.moves, self.plan.sharding.in_width
+        assert moves is not None
+        shard, within = divmod(number, self.program.weights.blocks)
+        cores = [self.source.get_core(row, shard) for row in group.rows]
+        if len(group) > 1:
+            for parts in zip(*(self.program.gathers[row][within] for row in group.rows), strict=True):
+                copy_segments(self.arena, self.haloed, cores, parts, rows, into[:, 0], self.calls)
+            return
+        (row,) = group.rows
+        sticks = self.arena.view(cores[0], self.haloed, self.plan.sticks_dtype.torch, (moves.sizes[row], width))
+        for part in self.program.gathers[row][within]:
+            part.copy_rows(sticks, rows, into[0, 0], self.calls)
+
+    def get_multiplied_columns(self, number: int) -> slice:
+        """Return the columns of block `number` that are multiplied. An input shard read in place has more columns."""
+        real = self.program.weights.block_rows
+        in_place = self.program.moves is None and self.plan.input_dtype is self.dtype
+        first = number % self.program.weights.blocks * real if in_place else 0
+        return slice(first, first + real)
+
+    def _get_input_block(self, cores: StridedCores, number: int, rows: Interval) -> BufferMatrix:
+        """Return rows of the input shards: a view if the input has the output format, else a converted copy."""
+        input_dtype, width = self.plan.input_dtype, self.source.width
+        start = rows.start * input_dtype.count_row_bytes(width)
+        shard = BufferMatrix(self.arena, cores, self.source.buffer, input_dtype, len(rows), width, start)
+        if input_dtype is self.dtype:
+            return shard
+        block, real = self._get_tilized_block(cores, Interval(0, len(rows))), self.program.weights.block_rows
+        first = number % self.program.weights.blocks * real
+        block.store_values(shard.load_values()[..., first : first + real])
+        return block
+
+    def _get_tilized_block(self, cores: StridedCores, rows: Interval) -> BufferMatrix:
+        start = rows.start * self.dtype.count_row_bytes(self.space.act_width)
+        return self.space.get_matrix(cores, "act tilized", self.dtype, len(rows), self.space.act_width, start)
+
+    def _get_slot_offset(self, number: int) -> int:
+        """Return the byte offset of a block in its buffer. With double buffering, blocks alternate between 2 slots."""
+        return number % self._slots * self._bytes
 
 
 class BlockLoop:
@@ -82,14 +184,11 @@ class BlockLoop:
         for run in split_into_progressions(tiles):
             # a view and not a copy, because a replayed call must read the current contents
             pages = storage.pages.read_pages(Interval(run[0] * tiles_across, (run[-1] + 1) * tiles_across)).view(lane)
-            block = pages.view(-1, self.output.across, tiles_per_core, TILE_SIZE, lanes)[:: run.step].permute(
-                1, 0, 3, 2, 4
-            )
+            rows_of_tiles = pages.view(-1, self.output.across, tiles_per_core, TILE_SIZE, lanes)[:: run.step]
+            block = rows_of_tiles.permute(1, 0, 3, 2, 4)
             for columns in self._columns:
-                cores, shape = (
-                    self._first.get_cores(self.output, columns),
-                    (len(run) * TILE_SIZE, tiles_per_core * lanes),
-                )
+                cores = self._first.get_cores(self.output, columns)
+                shape = len(run) * TILE_SIZE, tiles_per_core * lanes
                 target = self.space.arena.view_cores(cores, self.space.buffers[name], lane, shape, start)
                 self.calls.call(target.view(-1, len(run), TILE_SIZE, tiles_per_core, lanes).copy_, block[columns.slice])
             start += len(run) * tiles_per_core * dtype.tile_bytes
@@ -136,10 +235,8 @@ class BlockLoop:
 
     def _multiply_unpacked(self, group: CoreGroup, block: BufferMatrix, number: int, rows: Interval) -> None:
         """Convert the operands to float32 and multiply them, one column of cores at a time."""
-        real, activations = (
-            self.program.weights.block_rows,
-            block.load_values()[..., self.feed.get_multiplied_columns(number)],
-        )
+        real = self.program.weights.block_rows
+        activations = block.load_values()[..., self.feed.get_multiplied_columns(number)]
         for column in range(self.output.across):
             columns = Interval(column, column + 1)
             if (column, number) not in self._unpacked_weights:

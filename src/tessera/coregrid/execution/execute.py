@@ -17,25 +17,23 @@ from tessera.coregrid.config import SliceAxis
 from tessera.coregrid.device.arena import Buffer
 from tessera.coregrid.device.device import Device
 from tessera.coregrid.device.memory_config import DRAM_MEMORY_CONFIG
-from tessera.coregrid.device.placement import allocate_storage
 from tessera.coregrid.device.storage import (
     InterleavedStorage,
     MatrixSpec,
     ShardedStorage,
     Storage,
+    allocate_storage,
     read_matrix_bytes,
     write_matrix_bytes,
 )
 from tessera.coregrid.device.tensors import Allocation, Tensor, allocate_tensor
-from tessera.coregrid.execution.activation_feed import ActivationFeed
-from tessera.coregrid.execution.block_loop import BlockLoop
+from tessera.coregrid.execution.block_loop import ActivationFeed, BlockLoop
 from tessera.coregrid.execution.program import ConvProgram
 from tessera.coregrid.execution.replay import CallRecorder, run_or_replay
 from tessera.coregrid.execution.weights import ConvOperands
 from tessera.coregrid.execution.workspace import Workspace
 from tessera.coregrid.planning.ledger import Ledger
-from tessera.coregrid.planning.memory_savings import explain_fit
-from tessera.coregrid.planning.plan import ConvPlan
+from tessera.coregrid.planning.plan import ConvPlan, explain_fit
 from tessera.geometry import Interval
 
 

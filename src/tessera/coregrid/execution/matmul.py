@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from tessera.coregrid.config import ComputeConfig, MathFidelity
-from tessera.coregrid.device.buffer_matrix import BufferMatrix
+from tessera.coregrid.device.arena import BufferMatrix
 from tessera.coregrid.formats import TILE_SIZE, DataType, float32
 
 WEIGHT_BITS_PER_PASS, ACTIVATION_BITS_PER_PASS = 5, 7  # mantissa bits per pass, including the leading one

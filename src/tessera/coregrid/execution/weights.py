@@ -26,14 +26,9 @@ def build_weight_matrix(weight: torch.Tensor, groups: int = 1) -> torch.Tensor:
     """Return weights `(Co, Ci / groups, Kh, Kw)` as a matrix `[Kh*Kw*Ci, Co]`, block-diagonal if grouped."""
     outputs, inputs, *kernel = weight.shape
     if groups > 1:
-        outputs_per_group = outputs // groups
         dense = weight.new_zeros(outputs, inputs * groups, *kernel)
-        for group in range(groups):
-            rows, columns = (
-                slice(group * outputs_per_group, (group + 1) * outputs_per_group),
-                slice(group * inputs, (group + 1) * inputs),
-            )
-            dense[rows, columns] = weight[rows]
+        for group, (target, part) in enumerate(zip(dense.chunk(groups), weight.chunk(groups), strict=True)):
+            target[:, group * inputs : (group + 1) * inputs] = part
         weight = dense
     return weight.permute(2, 3, 1, 0).reshape(-1, outputs)
 
@@ -199,11 +194,6 @@ class ConvOperands:
     def free(self, *, except_for: WeightLayout | None = None) -> None:
         """Free the tensors that were prepared in this call, except those for the layout `except_for`."""
         for layout, tensors in self._ready.items():
-            for tensor in tensors:
-                if (
-                    layout != except_for
-                    and tensor is not None
-                    and tensor is not self._weight
-                    and tensor is not self._bias
-                ):
+            for tensor in tensors if layout != except_for else ():
+                if tensor is not None and tensor is not self._weight and tensor is not self._bias:
                     deallocate(tensor)

@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from tessera.coregrid.config import ShardLayout
-from tessera.coregrid.cost.durations import compute_durations
-from tessera.coregrid.cost.rates import CoreRates, get_core_rates
+from tessera.coregrid.cost.durations import CoreRates, compute_durations, get_core_rates
 from tessera.coregrid.cost.resharding import ShardPlacement, place_input, place_output
 from tessera.coregrid.cost.timeline import predict_time
 from tessera.coregrid.formats import TILE_SIZE, Layout
 from tessera.coregrid.networks.layers import GridLayer
-from tessera.coregrid.planning.plan import ConvPlan, ConvSetup, plan_default_layout, plan_layout
+from tessera.coregrid.planning.plan import ConvPlan, plan_default_layout, plan_layout
+from tessera.coregrid.planning.setup import ConvSetup
 from tessera.coregrid.search import search_plans
 from tessera.errors import TesseraError
 

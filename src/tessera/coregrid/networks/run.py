@@ -11,8 +11,7 @@ from tessera.coregrid.config import SliceConfig
 from tessera.coregrid.device.device import Device
 from tessera.coregrid.device.tensors import Tensor, deallocate, from_torch, reshape, to_torch
 from tessera.coregrid.formats import DataType, bfloat16
-from tessera.coregrid.networks.fusion import fold_batch_norms
-from tessera.coregrid.networks.layers import GridLayer, NetworkPart
+from tessera.coregrid.networks.layers import GridLayer, NetworkPart, fold_batch_norms
 from tessera.coregrid.networks.plan import NetworkPlan
 from tessera.coregrid.operations.add import add_
 from tessera.coregrid.operations.conv2d import conv2d
@@ -49,9 +48,8 @@ class NetworkOnDevice:
     @torch.no_grad()
     def __call__(self, images: torch.Tensor) -> torch.Tensor:
         """Run the network and return its output as a float32 host tensor."""
-        dtype = (
-            bfloat16 if self.dtype.is_block else self.dtype
-        )  # images are row-major, so they cannot have a block format
+        # images are row-major, so they cannot have a block format
+        dtype = bfloat16 if self.dtype.is_block else self.dtype
         value = from_torch(images.permute(0, 2, 3, 1), dtype)
         for part in self.plan.network.parts:
             value = self._run_part(part, value)

@@ -6,10 +6,16 @@ from collections.abc import Sequence
 
 import torch
 
-from tessera.coregrid.activations import ACTIVATIONS, apply_activation
+from tessera.coregrid.config import ACTIVATIONS, apply_activation
 from tessera.coregrid.device.memory_config import L1_HEIGHT_SHARDED_MEMORY_CONFIG
-from tessera.coregrid.device.storage import ShardedStorage
-from tessera.coregrid.device.tensors import Tensor, allocate_tensor, deallocate, move_to_config, to_memory_config
+from tessera.coregrid.device.tensors import (
+    Tensor,
+    allocate_tensor,
+    deallocate,
+    get_sharded_storage,
+    move_to_config,
+    to_memory_config,
+)
 from tessera.coregrid.operations.inputs import write_shard
 from tessera.errors import TesseraError
 
@@ -49,14 +55,10 @@ def add_(input_tensor_a: Tensor, input_tensor_b: Tensor, *, activations: Sequenc
 
 @torch.no_grad()
 def _add_shards(left: Tensor, right: Tensor, total: Tensor, activations: Sequence[str]) -> None:
-    resharded = (
-        right if right.memory_config() == left.memory_config() else to_memory_config(right, left.memory_config())
-    )
+    config = left.memory_config()
+    resharded = right if right.memory_config() == config else to_memory_config(right, config)
     try:
-        here, there, into = left.storage, resharded.storage, total.storage
-        assert isinstance(here, ShardedStorage)
-        assert isinstance(there, ShardedStorage)
-        assert isinstance(into, ShardedStorage)
+        here, there, into = (get_sharded_storage(tensor) for tensor in (left, resharded, total))
         for row in range(here.down):
             rows = slice(0, len(here.get_rows(row)))
             for column in range(here.across):

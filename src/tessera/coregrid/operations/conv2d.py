@@ -1,4 +1,7 @@
-"""`conv2d` on a device: plan the call, execute the plan, and leave the output on the cores."""
+"""`conv2d` on a device: plan the call, execute the plan, and leave the output on the cores.
+
+A transposed convolution is a convolution of zero-stuffed images with flipped weights, a linear layer a 1x1 convolution
+whose pixels are the rows of the input."""
 
 from __future__ import annotations
 
@@ -6,21 +9,33 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import torch
+
 from tessera.coregrid.config import ComputeConfig, Conv2dConfig, ShardLayout, SliceConfig
 from tessera.coregrid.convolution import Convolution
 from tessera.coregrid.device.device import Device
 from tessera.coregrid.device.memory_config import DRAM_MEMORY_CONFIG, BufferType, MemoryConfig
-from tessera.coregrid.device.placement import allocate_storage
-from tessera.coregrid.device.storage import ShardedStorage, copy_matrix, write_values
-from tessera.coregrid.device.tensors import Allocation, Tensor, deallocate, move_to_config, to_device, to_memory_config
+from tessera.coregrid.device.storage import ShardedStorage, allocate_storage, copy_matrix, write_values
+from tessera.coregrid.device.tensors import (
+    Allocation,
+    Tensor,
+    deallocate,
+    from_torch,
+    move_to_config,
+    reshape,
+    to_device,
+    to_memory_config,
+)
 from tessera.coregrid.execution.execute import execute_program, execute_slices
 from tessera.coregrid.execution.program import ConvProgram
 from tessera.coregrid.execution.weights import ConvOperands
 from tessera.coregrid.formats import DataType
-from tessera.coregrid.operations.inputs import check_images, parse_padding, parse_pair
-from tessera.coregrid.planning.memory_savings import explain_fit
-from tessera.coregrid.planning.plan import ConvPlan, ConvSetup
+from tessera.coregrid.operations.inputs import check_images, choose_device, parse_padding, parse_pair
+from tessera.coregrid.operations.resample import insert_zeros
+from tessera.coregrid.planning.plan import ConvPlan, explain_fit
+from tessera.coregrid.planning.setup import ConvSetup
 from tessera.coregrid.planning.slicing import plan_conv2d_call
+from tessera.errors import TesseraError
 
 
 def conv2d(
@@ -188,3 +203,125 @@ def _run_in_slices(
     finally:
         if source is not tensor or free_input:
             deallocate(source)
+
+
+def conv_transpose2d(
+    input_tensor: Tensor,
+    weight_tensor: Tensor,
+    in_channels: int,
+    out_channels: int,
+    device: Device,
+    bias_tensor: Tensor | None = None,
+    kernel_size: Sequence[int] = (1, 1),
+    stride: Sequence[int] = (1, 1),
+    padding: Sequence[int] = (0, 0),
+    output_padding: Sequence[int] = (0, 0),
+    dilation: Sequence[int] = (1, 1),
+    batch_size: int = 1,
+    input_height: int = 1,
+    input_width: int = 1,
+    conv_config: Conv2dConfig | None = None,
+    compute_config: ComputeConfig | None = None,
+    groups: int = 1,
+    memory_config: MemoryConfig | None = None,
+    slice_config: SliceConfig | None = None,
+    return_weights_and_bias: bool = False,
+    return_output_dim: bool = False,
+    dtype: DataType | None = None,
+) -> Any:
+    """Compute the transposed convolution of images `(N, H, W, C)` with weights `(Ci, Co / groups, Kh, Kw)`.
+
+    The other arguments and the result are described in `conv2d`.
+    """
+    sizes = batch_size, input_height, input_width, in_channels
+    check_images(input_tensor, sizes, device)
+    kernel, apart = parse_pair("kernel_size", kernel_size), parse_pair("dilation", dilation)
+    steps = parse_pair("stride", stride)
+    extra_padding = parse_pair("output_padding", output_padding)
+    sides: list[int] = []
+    for axis, (before, after) in enumerate(parse_padding(padding)):
+        reach = apart[axis] * (kernel[axis] - 1)
+        if not 0 <= extra_padding[axis] < max(steps[axis], apart[axis]):
+            raise TesseraError("output_padding must be less than the stride or the dilation", got=output_padding)
+        around = reach - before, reach - after + extra_padding[axis]
+        if min(around) < 0:
+            raise TesseraError("padding exceeds the extent of the kernel", got=padding, allowed=f"up to {reach}")
+        sides += around
+    weights = weight_tensor
+    if not weights.is_on_device:
+        weights = from_torch(transpose_weights(weights.host, groups), weights.dtype, layout=weights.layout)
+    spread = insert_zeros(input_tensor, sizes, steps, device)
+    if conv_config is not None and conv_config.deallocate_activation:
+        deallocate(input_tensor)
+    try:
+        return conv2d(
+            input_tensor=spread,
+            weight_tensor=weights,
+            in_channels=in_channels,
+            out_channels=out_channels,
+            device=device,
+            bias_tensor=bias_tensor,
+            kernel_size=kernel,
+            padding=sides,
+            dilation=apart,
+            batch_size=batch_size,
+            input_height=spread.shape[1],
+            input_width=spread.shape[2],
+            conv_config=conv_config,
+            compute_config=compute_config,
+            groups=groups,
+            memory_config=memory_config,
+            slice_config=slice_config,
+            return_weights_and_bias=return_weights_and_bias,
+            return_output_dim=return_output_dim,
+            dtype=dtype,
+        )
+    finally:
+        deallocate(spread)
+
+
+def transpose_weights(weight: torch.Tensor, groups: int = 1) -> torch.Tensor:
+    """Convert weights `(Ci, Co / groups, Kh, Kw)` to convolution weights `(Co, Ci / groups, Kh, Kw)`."""
+    inputs, outputs, *kernel = weight.shape
+    if inputs % groups:
+        raise TesseraError("in_channels must be divisible by groups", got=f"{inputs} in_channels, {groups} groups")
+    by_group = weight.reshape(groups, inputs // groups, outputs, *kernel).transpose(1, 2)
+    return by_group.reshape(groups * outputs, inputs // groups, *kernel).flip(-1, -2)
+
+
+def linear(
+    input_tensor: Tensor,
+    weight: Tensor,
+    *,
+    bias: Tensor | None = None,
+    transpose_b: bool = False,
+    device: Device | None = None,
+    conv_config: Conv2dConfig | None = None,
+    compute_config: ComputeConfig | None = None,
+    memory_config: MemoryConfig | None = None,
+) -> Tensor:
+    """Multiply the rows of the input by a matrix `(in, out)` and add a bias.
+
+    With `transpose_b`, the matrix is `(out, in)`, as in torch. `conv_config` sets sharding, formats and activation. The
+    weights must be on the host.
+    """
+    rows, features = input_tensor.matrix.rows, input_tensor.shape[-1]
+    matrix = weight.host if transpose_b else weight.host.transpose(-1, -2)
+    matrix = matrix.reshape(matrix.shape[-2:])
+    if matrix.shape[1] != features:
+        raise TesseraError(
+            "the weights do not match the input features", got=weight.shape, allowed=f"{features} inputs"
+        )
+    output: Tensor = conv2d(
+        input_tensor=reshape(input_tensor, (1, 1, rows, features)),
+        weight_tensor=from_torch(matrix[:, :, None, None], weight.dtype, layout=weight.layout),
+        in_channels=features,
+        out_channels=matrix.shape[0],
+        device=choose_device(input_tensor, device),
+        bias_tensor=bias,
+        input_height=rows,
+        conv_config=conv_config,
+        compute_config=compute_config,
+        memory_config=memory_config,
+    )
+    return reshape(output, (*input_tensor.shape[:-1], matrix.shape[0]))

@@ -7,12 +7,10 @@ from collections.abc import Sequence
 from torch import Tensor as TorchTensor
 
 from tessera.coregrid.convolution import Pair
-from tessera.coregrid.device.arena import StridedCores
-from tessera.coregrid.device.buffer_matrix import BufferMatrix
+from tessera.coregrid.device.arena import BufferMatrix, StridedCores
 from tessera.coregrid.device.device import Device
 from tessera.coregrid.device.memory_config import L1_HEIGHT_SHARDED_MEMORY_CONFIG, MemoryConfig
-from tessera.coregrid.device.placement import complete_config
-from tessera.coregrid.device.storage import MatrixSpec, ShardedStorage
+from tessera.coregrid.device.storage import MatrixSpec, ShardedStorage, complete_config
 from tessera.coregrid.device.tensors import Tensor, deallocate, to_device, to_memory_config
 from tessera.errors import TesseraError
 from tessera.geometry import Interval
@@ -96,14 +94,8 @@ def plan_height_shards(matrix: MatrixSpec, device: Device) -> tuple[MemoryConfig
 
 def write_shard(storage: ShardedStorage, row: int, column: int, values: TorchTensor) -> None:
     """Write `values` to shard (row, column), rounded to the storage's format. Missing columns are set to zero."""
-    shard = BufferMatrix(
-        arena=storage.device.arena,
-        cores=StridedCores(storage.get_core(row, column)),
-        buffer=storage.buffer,
-        dtype=storage.matrix.dtype,
-        rows=len(storage.get_rows(row)),
-        columns=storage.width,
-    )
+    cores, rows = StridedCores(storage.get_core(row, column)), len(storage.get_rows(row))
+    shard = BufferMatrix(storage.device.arena, cores, storage.buffer, storage.matrix.dtype, rows, storage.width)
     if values.shape[1] < storage.width:
         shard.raw.zero_()
     shard.store_values(values[:, : storage.width])

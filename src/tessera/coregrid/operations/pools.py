@@ -18,7 +18,7 @@ from tessera.coregrid.device.device import Device
 from tessera.coregrid.device.memory_config import BufferType, MemoryConfig, ShardOrientation, ShardSpec
 from tessera.coregrid.device.storage import MatrixSpec, ShardedStorage
 from tessera.coregrid.device.tensors import Tensor, allocate_tensor, deallocate, get_sharded_storage, move_to_config
-from tessera.coregrid.execution.halo import HaloMoves
+from tessera.coregrid.execution.program import HaloMoves
 from tessera.coregrid.execution.replay import CallRecorder
 from tessera.coregrid.formats import TILE_SIZE
 from tessera.coregrid.operations.inputs import (

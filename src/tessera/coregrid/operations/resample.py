@@ -38,10 +38,8 @@ def upsample(
     if mode not in UPSAMPLE_MODES:
         raise TesseraError("unknown upsampling mode", got=mode, allowed=UPSAMPLE_MODES)
     batch, height, width, channels = input_tensor.shape
-    rows, columns = (
-        _compute_interpolation_weights(height, down, mode),
-        _compute_interpolation_weights(width, right, mode),
-    )
+    rows = _compute_interpolation_weights(height, down, mode)
+    columns = _compute_interpolation_weights(width, right, mode)
     taps = [
         (_list_sticks(batch, (height, width), y, x), np.outer(a, b).reshape(-1)) for y, a in rows for x, b in columns
     ]

@@ -21,31 +21,22 @@ def draw_timeline(timeline: CoreTimeline, *, standalone: bool = True) -> str:
     """Draw the timeline of a core as SVG: one row per lane, one bar per span."""
     whole = timeline.seconds or 1.0
     drawn = [draw_text(16, 24, "busiest core", font_size=15, font_weight=650)]
-    busy = {lane: timeline.compute_busy_seconds(lane) for lane in LANES}
     for number, lane in enumerate(LANES):
         y = TIMELINE_TOP + number * (LANE_HEIGHT + LANE_GAP)
         drawn.append(draw_text(16, y + LANE_HEIGHT / 2 + 4, lane))
         drawn.append(draw_rect(TIMELINE_LEFT, y, TIMELINE_WIDTH, LANE_HEIGHT, fill="currentColor", fill_opacity=0.05))
         for span in _join_spans([each for each in timeline.spans if each.lane == lane], len(timeline.spans)):
-            x, wide = (
-                TIMELINE_LEFT + span.start / whole * TIMELINE_WIDTH,
-                (span.stop - span.start) / whole * TIMELINE_WIDTH,
-            )
-            title_text = f"{span.name}: {format_seconds(span.stop - span.start)} from {format_seconds(span.start)}"
-            colour = get_series_colour(number)
-            drawn.append(
-                draw_rect(x, y, max(wide, 0.4), LANE_HEIGHT, title_text, fill=colour, fill_opacity=0.7, stroke=colour)
-            )
-        share = f"{busy[lane] / whole:.0%}"
-        drawn.append(
-            draw_text(TIMELINE_LEFT + TIMELINE_WIDTH + 10, y + LANE_HEIGHT / 2 + 4, share, fill="var(--muted)")
-        )
+            x = TIMELINE_LEFT + span.start / whole * TIMELINE_WIDTH
+            wide = (span.stop - span.start) / whole * TIMELINE_WIDTH
+            words = f"{span.name}: {format_seconds(span.stop - span.start)} from {format_seconds(span.start)}"
+            look = {"fill": get_series_colour(number), "fill_opacity": 0.7, "stroke": get_series_colour(number)}
+            drawn.append(draw_rect(x, y, max(wide, 0.4), LANE_HEIGHT, words, **look))
+        share, right = f"{timeline.compute_busy_seconds(lane) / whole:.0%}", TIMELINE_LEFT + TIMELINE_WIDTH + 10
+        drawn.append(draw_text(right, y + LANE_HEIGHT / 2 + 4, share, fill="var(--muted)"))
     bottom = TIMELINE_TOP + len(LANES) * (LANE_HEIGHT + LANE_GAP)
     for part in range(5):
-        x = TIMELINE_LEFT + part / 4 * TIMELINE_WIDTH
-        drawn.append(
-            draw_text(x, bottom + 12, format_seconds(whole * part / 4), fill="var(--muted)", text_anchor="middle")
-        )
+        x, words = TIMELINE_LEFT + part / 4 * TIMELINE_WIDTH, format_seconds(whole * part / 4)
+        drawn.append(draw_text(x, bottom + 12, words, fill="var(--muted)", text_anchor="middle"))
     label = f"timeline of {format_seconds(whole)}"
     return build_svg("".join(drawn), TIMELINE_LEFT + TIMELINE_WIDTH + 60, bottom + 26, label, standalone=standalone)
 
@@ -77,16 +68,8 @@ def export_trace(timelines: Sequence[CoreTimeline], name: str = "cores") -> str:
         for number, lane in enumerate(LANES):
             events.append({"ph": "M", "pid": row, "tid": number, "name": "thread_name", "args": {"name": lane}})
         for span in timeline.spans:
-            events.append(
-                {
-                    "ph": "X",
-                    "pid": row,
-                    "tid": LANES.index(span.lane),
-                    "name": span.name,
-                    "ts": span.start * 1e6,
-                    "dur": (span.stop - span.start) * 1e6,
-                }
-            )
+            times = {"ts": span.start * 1e6, "dur": (span.stop - span.start) * 1e6}
+            events.append({"ph": "X", "pid": row, "tid": LANES.index(span.lane), "name": span.name, **times})
     return json.dumps({"traceEvents": events, "displayTimeUnit": "ns"})
 
 
@@ -101,40 +84,24 @@ def draw_memory(plan: ConvPlan, *, standalone: bool = True) -> str:
     drawn, y, label = [], MEMORY_TOP, MEMORY_TOP + 10
     for number, (name, size) in enumerate(parts.items()):
         tall = max(size * scale, MIN_BUFFER_HEIGHT)
-        colour = get_series_colour(number)
+        look = {"fill": get_series_colour(number), "fill_opacity": 0.55, "stroke": get_series_colour(number)}
         words = f"{name}: {size:,} bytes"
-        drawn.append(
-            draw_rect(MEMORY_LEFT, y, MEMORY_WIDTH, tall, words, fill=colour, fill_opacity=0.55, stroke=colour)
-        )
+        drawn.append(draw_rect(MEMORY_LEFT, y, MEMORY_WIDTH, tall, words, **look))
         label = max(label, y + tall / 2 + 4)
         drawn.append(draw_text(MEMORY_LEFT + MEMORY_WIDTH + 14, label, words))
         y, label = y + tall, label + LABEL_SPACING
     if used_bytes < plan.capacity:
         free = plan.capacity - used_bytes
-        drawn.append(
-            draw_rect(
-                MEMORY_LEFT,
-                y,
-                MEMORY_WIDTH,
-                max(free * scale, 0.0),
-                f"free: {free:,} bytes",
-                fill="none",
-                stroke="currentColor",
-            )
-        )
-        drawn.append(
-            draw_text(
-                MEMORY_LEFT + MEMORY_WIDTH + 14,
-                max(label, y + free * scale / 2 + 4),
-                f"free: {free:,} bytes",
-                fill="var(--muted)",
-            )
-        )
+        words, tall = f"free: {free:,} bytes", max(free * scale, 0.0)
+        label_y = max(label, y + free * scale / 2 + 4)
+        drawn += [
+            draw_rect(MEMORY_LEFT, y, MEMORY_WIDTH, tall, words, fill="none", stroke="currentColor"),
+            draw_text(MEMORY_LEFT + MEMORY_WIDTH + 14, label_y, words, fill="var(--muted)"),
+        ]
     else:
         edge = MEMORY_TOP + plan.capacity * scale
-        line = (
-            f'<path d="M{MEMORY_LEFT - 6:.1f} {edge:.1f}H{MEMORY_RIGHT:.1f}" stroke="currentColor" stroke-width="2"/>'
-        )
+        path = f"M{MEMORY_LEFT - 6:.1f} {edge:.1f}H{MEMORY_RIGHT:.1f}"
+        line = f'<path d="{path}" stroke="currentColor" stroke-width="2"/>'
         caption = f"end of memory: {plan.capacity:,} bytes"
         drawn += [line, draw_text(MEMORY_RIGHT, edge - 5, caption, font_weight=650, text_anchor="end")]
     head = draw_text(MEMORY_LEFT, 22, "memory of one core", font_size=15, font_weight=650)

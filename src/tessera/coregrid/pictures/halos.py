@@ -28,6 +28,7 @@ MIN_OUTLINED_CELL_SIZE = 8.0  # minimum cell size for outlines around single sti
 MAX_IMAGE_LINES = 160  # maximum number of image lines that are drawn
 PADDING_STICK, UNREAD_STICK = -1, -2
 
+PADDING_FILL = "url(#tessera-halo-padding)"
 HATCH_PATTERN = (
     '<defs><pattern id="tessera-halo-padding" width="5" height="5" patternUnits="userSpaceOnUse" '
     'patternTransform="rotate(45)"><path d="M0 0v5" stroke="currentColor" stroke-width="1.2" stroke-opacity="0.5"/>'
@@ -49,16 +50,15 @@ def draw_halos(plan: ConvPlan, cores: Sequence[int] | None = None, *, standalone
     """Draw the halos of a plan as SVG, one panel for each of `cores` (default: the first cores and the last core)."""
     halo_runs = plan.halo_runs
     if halo_runs is None:
-        raise TesseraError(
-            "a convolution without halo (matmul) or in slices has no halos to draw",
-            do="draw the memory or the timeline",
-        )
+        what = "a convolution without halo (matmul) or in slices has no halos to draw"
+        raise TesseraError(what, do="draw the memory or the timeline")
     shown = list(cores) if cores is not None else _choose_shown_cores(len(halo_runs.ranges))
     sticks = PaddedSticks((plan.conv.batch, plan.conv.height, plan.conv.width), plan.conv.window)
     cell = min(MAX_CELL_SIZE, MAX_PANEL_WIDTH / sticks.padded_width)
     step = max(sticks.padded_width * cell, MIN_PANEL_WIDTH) + PANEL_GAP
     image, lines = _draw_image(plan, sticks, cell)
-    drawn, top, bottom = [HATCH_PATTERN, _draw_title(plan), image], TOP_MARGIN, TOP_MARGIN + lines * cell
+    title = draw_text(LEFT_MARGIN, 24, describe_plan(plan), font_size=15, font_weight=650)
+    drawn, top, bottom = [HATCH_PATTERN, title, image], TOP_MARGIN, TOP_MARGIN + lines * cell
     for first in range(0, len(shown), PANELS_PER_ROW):
         tallest = 0
         for column, core in enumerate(shown[first : first + PANELS_PER_ROW], 1):
@@ -144,15 +144,10 @@ def _iter_runs(owners: IntArray, offset: int, width: int) -> Iterator[_OwnerRun]
 
 def _draw_run(run: _OwnerRun, left: float, top: float, cell: float, label: str) -> str:
     """Draw a run of sticks as a bar. If the cells are large enough, outline every stick."""
-    look: dict[str, object] = {"fill": "url(#tessera-halo-padding)", "stroke": "currentColor", "stroke_opacity": 0.25}
+    look: dict[str, object] = {"fill": PADDING_FILL, "stroke": "currentColor", "stroke_opacity": 0.25}
     if run.owner >= 0:
-        opacity = 0.85 if label.startswith("remote") else 0.4
-        look = {
-            "fill": get_series_colour(run.owner),
-            "fill_opacity": opacity,
-            "stroke": get_series_colour(run.owner),
-            "stroke_opacity": 0.8,
-        }
+        colour, opacity = get_series_colour(run.owner), 0.85 if label.startswith("remote") else 0.4
+        look = {"fill": colour, "fill_opacity": opacity, "stroke": colour, "stroke_opacity": 0.8}
     x, y, tall = left + run.column * cell, top + run.line * cell, cell * 0.94
     bar = draw_rect(x, y, run.length * cell, tall, label, **look)
     if cell < MIN_OUTLINED_CELL_SIZE or run.length == 1:
@@ -171,25 +166,16 @@ def _describe_run(run: _OwnerRun, core: int) -> str:
     return f"remote: {run.length} sticks from core {run.owner}"
 
 
-def _draw_title(plan: ConvPlan) -> str:
-    return draw_text(LEFT_MARGIN, 24, describe_plan(plan), font_size=15, font_weight=650)
-
-
 def _draw_legend(y: float) -> str:
-    own_colour, remote_colour = get_series_colour(0), get_series_colour(1)
-    items = [
-        (
-            draw_rect(0, 0, 14, 14, fill="url(#tessera-halo-padding)", stroke="currentColor", stroke_opacity=0.3),
-            "padding",
-        ),
-        (draw_rect(0, 0, 14, 14, fill=own_colour, fill_opacity=0.4, stroke=own_colour), "local: on the same core"),
-        (
-            draw_rect(0, 0, 14, 14, fill=remote_colour, fill_opacity=0.85, stroke=remote_colour),
-            "remote: from another core, in its colour",
-        ),
-    ]
+    local, remote = get_series_colour(0), get_series_colour(1)
+    looks: dict[str, dict[str, object]] = {
+        "padding": {"fill": PADDING_FILL, "stroke": "currentColor", "stroke_opacity": 0.3},
+        "local: on the same core": {"fill": local, "fill_opacity": 0.4, "stroke": local},
+        "remote: from another core, in its colour": {"fill": remote, "fill_opacity": 0.85, "stroke": remote},
+    }
     drawn, x = [], LEFT_MARGIN
-    for mark, words in items:
+    for words, look in looks.items():
+        mark = draw_rect(0, 0, 14, 14, "", **look)
         drawn.append(f'<g transform="translate({x:.1f} {y:.1f})">{mark}{draw_text(20, 11.5, words)}</g>')
         x += 42 + len(words) * 6.6
     return "".join(drawn)

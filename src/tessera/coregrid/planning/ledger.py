@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from operator import add, sub
 
-from tessera.coregrid.config import Conv2dConfig, ShardLayout
+from tessera.coregrid.config import ShardLayout
 from tessera.coregrid.convolution import Convolution
-from tessera.coregrid.formats import TILE_SIZE, DataType
-from tessera.coregrid.planning.blocks import BlockSizes
+from tessera.coregrid.formats import TILE_SIZE
 from tessera.coregrid.planning.halo import HaloCounts
 from tessera.coregrid.planning.memory import get_sticks_dtype
-from tessera.coregrid.planning.sharding import Sharding
+from tessera.coregrid.planning.setup import ConvSetup
+from tessera.coregrid.planning.sharding import BlockSizes, Sharding
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,22 +51,13 @@ class Ledger:
         return self.local + self.remote + self.multicast + self.global_bytes
 
     def __add__(self, other: Ledger) -> Ledger:
-        return Ledger(
-            local=self.local + other.local,
-            remote=self.remote + other.remote,
-            multicast=self.multicast + other.multicast,
-            global_read=self.global_read + other.global_read,
-            global_written=self.global_written + other.global_written,
-        )
+        return self._combine(other, add)
 
     def __sub__(self, other: Ledger) -> Ledger:
-        return Ledger(
-            local=self.local - other.local,
-            remote=self.remote - other.remote,
-            multicast=self.multicast - other.multicast,
-            global_read=self.global_read - other.global_read,
-            global_written=self.global_written - other.global_written,
-        )
+        return self._combine(other, sub)
+
+    def _combine(self, other: Ledger, operation: Callable[[int, int], int]) -> Ledger:
+        return Ledger(**{name: operation(getattr(self, name), getattr(other, name)) for name in self.__slots__})
 
 
 def predict_ledger(
@@ -72,28 +65,25 @@ def predict_ledger(
     sharding: Sharding,
     blocks: BlockSizes,
     halo: HaloCounts | None,
-    config: Conv2dConfig,
-    *,
-    input_dtype: DataType,
-    bias: bool,
+    setup: ConvSetup,
 ) -> Ledger:
     """Predict the bytes that a convolution moves if the input is sharded as planned and the output stays sharded."""
-    stick = sharding.in_width * get_sticks_dtype(input_dtype).torch.itemsize
+    stick = sharding.in_width * get_sticks_dtype(setup.dtype).torch.itemsize
     local = remote = 0
     if halo is not None:
         windows = conv.output_sticks * conv.kernel[0] * conv.kernel[1]
         local = (sum(halo.copied) + windows) * stick * sharding.columns
         remote = sum(halo.received) * stick * sharding.columns
     passes = [-(-len(run) // (blocks.act_height * TILE_SIZE)) for run in sharding.split_outputs(conv.output_sticks)]
-    weights = count_weight_bytes(sharding, blocks, config)
-    bias_bytes = blocks.out_width * sharding.out_columns * config.weights_dtype.tile_bytes if bias else 0
+    tile_row = blocks.out_width * sharding.out_columns * setup.config.weights_dtype.tile_bytes  # a row of weight tiles
+    weights, bias_bytes = blocks.inner_blocks * blocks.act_width * tile_row, tile_row if setup.bias else 0
     receivers = sum(count > 0 for count in passes[1:])
     if sharding.layout == ShardLayout.HEIGHT:
         delivered = (weights + bias_bytes) * receivers
         return Ledger(local=local, remote=remote, multicast=delivered, global_read=weights + bias_bytes)
     # every core of a row sends its blocks to all other cores of the row that compute outputs
     pairs = sharding.columns * sharding.out_columns - min(sharding.columns, sharding.out_columns)
-    block = blocks.act_height * blocks.act_width * config.dtype.tile_bytes
+    block = blocks.act_height * blocks.act_width * setup.config.dtype.tile_bytes
     sent = sum(passes) * (blocks.inner_blocks // sharding.columns) * pairs * block
     return Ledger(
         local=local,
@@ -101,9 +91,3 @@ def predict_ledger(
         multicast=sent + weights * sum(passes[1:]) + bias_bytes * receivers,
         global_read=weights * passes[0] + bias_bytes,
     )
-
-
-def count_weight_bytes(sharding: Sharding, blocks: BlockSizes, config: Conv2dConfig) -> int:
-    """Return the size of all weights in global memory in bytes, with padding to whole tiles."""
-    tiles = blocks.inner_blocks * blocks.act_width * blocks.out_width * sharding.out_columns
-    return tiles * config.weights_dtype.tile_bytes

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tessera.coregrid.config import ComputeConfig, Conv2dConfig, ShardLayout
+from tessera.coregrid.config import ComputeConfig, ShardLayout
 from tessera.coregrid.convolution import Convolution
 from tessera.coregrid.formats import TILE_SIZE, DataType, Layout, bfloat16, float32
-from tessera.coregrid.planning.blocks import BlockSizes
-from tessera.coregrid.planning.sharding import Sharding
+from tessera.coregrid.planning.setup import ConvSetup
+from tessera.coregrid.planning.sharding import BlockSizes, Sharding
 from tessera.errors import TesseraError
 
 SCRATCH_BYTES = 64
@@ -95,19 +95,14 @@ def compute_footprint(
     sharding: Sharding,
     blocks: BlockSizes,
     halo_sticks: int,
-    config: Conv2dConfig,
-    compute: ComputeConfig,
-    *,
-    input_dtype: DataType | None = None,
-    input_layout: Layout = Layout.TILE,
-    bias: bool = False,
+    setup: ConvSetup,
 ) -> Footprint:
     """Compute the per-core memory of a convolution with the device's own allocation formula.
 
     `halo_sticks` is the number of sticks in the largest input shard including its halo.
     """
-    dtype, input_format = config.dtype, input_dtype or config.dtype
-    stored = get_sticks_dtype(input_format)
+    config, dtype = setup.config, setup.config.dtype
+    stored = get_sticks_dtype(setup.dtype)
     act = blocks.act_height * blocks.act_width
     weights = blocks.out_width * blocks.act_width * config.weights_dtype.tile_bytes
     if sharding.layout == ShardLayout.HEIGHT and blocks.height_blocks > 1:
@@ -120,15 +115,15 @@ def compute_footprint(
         row_major = act * stored.tile_bytes
     elif sharding.layout == ShardLayout.WIDTH:
         row_major = 2 * blocks.act_width * stored.tile_bytes
-    partial = get_partials_dtype(dtype, compute)
+    partial = get_partials_dtype(dtype, setup.compute)
     aliased = config.output_layout is Layout.TILE and partial is dtype
-    shard = input_format.count_bytes(sharding.in_height, sharding.in_width, input_layout)
+    shard = setup.dtype.count_bytes(sharding.in_height, sharding.in_width, setup.input_layout)
     return Footprint(
         weights=weights,
         act=act * act_tile.tile_bytes * (2 if config.enable_act_double_buffer else 1),
         act_tilized=act * dtype.tile_bytes,
         act_row_major=row_major,
-        bias=blocks.out_width * config.weights_dtype.tile_bytes if bias else 0,
+        bias=blocks.out_width * config.weights_dtype.tile_bytes if setup.bias else 0,
         partials=0 if aliased else blocks.act_height * blocks.out_width * partial.tile_bytes,
         scratch=SCRATCH_BYTES,
         output=dtype.count_bytes(sharding.out_height, blocks.out_width * TILE_SIZE, config.output_layout),

@@ -2,73 +2,30 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields, replace
+from collections.abc import Iterator
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from tessera.coregrid.config import ComputeConfig, Conv2dConfig, ShardLayout, SliceAxis
 from tessera.coregrid.convolution import Convolution
-from tessera.coregrid.formats import TILE_SIZE, DataType, Layout
-from tessera.coregrid.planning.blocks import BlockSizes, choose_blocks, list_width_divisors
+from tessera.coregrid.formats import TILE_SIZE, DataType, Layout, bfloat8_b
 from tessera.coregrid.planning.halo import HaloCounts, HaloRuns, count_halo, plan_halo_runs
 from tessera.coregrid.planning.ledger import Ledger, predict_ledger
 from tessera.coregrid.planning.memory import Footprint, compute_footprint, get_partials_dtype, get_sticks_dtype
-from tessera.coregrid.planning.sharding import Sharding, shard_convolution
+from tessera.coregrid.planning.setup import ConvSetup
+from tessera.coregrid.planning.sharding import (
+    BlockSizes,
+    Sharding,
+    choose_blocks,
+    list_width_divisors,
+    shard_convolution,
+)
 from tessera.errors import TesseraError
 from tessera.geometry import Interval, Mesh
 from tessera.machine.machine import Machine
 from tessera.tabular import Tabular
 
 MIB = 2**20
-ROW_MAJOR_CHANNEL_ALIGNMENT = 8  # 8 channels in bfloat16 are 16 bytes, one transfer
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConvSetup:
-    """Machine and settings of a planned convolution: everything except the shape and the shard layout.
-
-    `grid` defaults to the machine's grid, `input_dtype` to the format of the config. `input_layout` is the memory
-    layout of the input.
-    """
-
-    machine: Machine
-    config: Conv2dConfig = field(default_factory=Conv2dConfig)
-    compute: ComputeConfig = field(default_factory=ComputeConfig)
-    grid: Mesh | None = None
-    input_dtype: DataType | None = None
-    input_layout: Layout = Layout.TILE
-    bias: bool = False
-
-    @property
-    def dtype(self) -> DataType:
-        """Number format of the input."""
-        return self.input_dtype or self.config.dtype
-
-    @property
-    def cores(self) -> Mesh:
-        """The available cores: the grid of the setup, else the grid that the config requires, else all cores."""
-        device, grid = self.machine.workers, self.grid or self.config.grid or self.machine.workers
-        if grid.rows > device.rows or grid.cols > device.cols:
-            raise TesseraError(
-                f"the grid is larger than {self.machine.name}",
-                got=f"{grid.rows}x{grid.cols}",
-                allowed=f"up to {device.rows}x{device.cols}",
-            )
-        return grid
-
-    def get_alignment(self, conv: Convolution, layout: ShardLayout) -> int:
-        """Return the multiple to which input channels are padded: 32 for tiles, WIDTH and matmuls, else 8 (default)."""
-        if layout == ShardLayout.WIDTH or self.input_layout is Layout.TILE:
-            return TILE_SIZE
-        if self.config.input_channels_alignment != TILE_SIZE:
-            return self.config.input_channels_alignment
-        return TILE_SIZE if conv.is_matmul else ROW_MAJOR_CHANNEL_ALIGNMENT
-
-    def with_layout(self, layout: ShardLayout) -> ConvSetup:
-        """Return a copy whose config requires the layout and the cores, so that `conv2d` makes an equal plan."""
-        config = replace(self.config, shard_layout=layout)
-        return replace(
-            self, grid=None, config=config if self.cores == self.machine.workers else config.with_grid(self.cores)
-        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -233,21 +190,18 @@ def plan_one(
 
 def plan_layout(conv: Convolution, layout: ShardLayout, setup: ConvSetup) -> ConvPlan:
     """Plan a convolution in one layout. The plan may not fit."""
-    config = setup.config
     sharding = compute_sharding(conv, layout, setup)
     blocks = compute_blocks(conv, sharding, setup)
-    halo = None if conv.is_matmul else count_halo(conv, sharding, config.halo_mode)
-    memory = compute_memory(conv, sharding, blocks, halo.largest if halo else 0, setup)
-    ledger = predict_ledger(conv, sharding, blocks, halo, config, input_dtype=setup.dtype, bias=setup.bias)
+    halo = None if conv.is_matmul else count_halo(conv, sharding, setup.config.halo_mode)
     return ConvPlan(
         conv=conv,
         setup=setup,
         grid=setup.cores,
         sharding=sharding,
         blocks=blocks,
-        footprint=memory,
+        footprint=compute_footprint(conv, sharding, blocks, halo.largest if halo else 0, setup),
         halo=halo,
-        ledger=ledger,
+        ledger=predict_ledger(conv, sharding, blocks, halo, setup),
     )
 
 
@@ -286,23 +240,6 @@ def compute_blocks(conv: Convolution, sharding: Sharding, setup: ConvSetup) -> B
     )
 
 
-def compute_memory(
-    conv: Convolution, sharding: Sharding, blocks: BlockSizes, halo_sticks: int, setup: ConvSetup
-) -> Footprint:
-    """Compute the memory of a sharded convolution with the settings of a setup."""
-    return compute_footprint(
-        conv,
-        sharding,
-        blocks,
-        halo_sticks,
-        setup.config,
-        setup.compute,
-        input_dtype=setup.dtype,
-        input_layout=setup.input_layout,
-        bias=setup.bias,
-    )
-
-
 def plan_default_layout(conv: Convolution, setup: ConvSetup) -> ConvPlan:
     """Plan a convolution in the device's default layout, which has the smallest memory. The plan may not fit.
 
@@ -316,3 +253,73 @@ def plan_default_layout(conv: Convolution, setup: ConvSetup) -> ConvPlan:
     if not conv.is_matmul and ShardLayout.WIDTH in list_layouts(conv, setup):
         plans.append(plan_layout(conv, ShardLayout.WIDTH, setup))
     return min(plans, key=lambda plan: plan.footprint.total)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemorySaving:
+    """A setting that saves memory, the bytes saved per core, and whether the convolution fits with this setting."""
+
+    setting: str
+    saves: int
+    fits: bool
+    config: Conv2dConfig
+
+    def __str__(self) -> str:
+        return f"{self.setting} saves {self.saves / MIB:.2f} MiB"
+
+
+def list_memory_savings(plan: ConvPlan) -> list[MemorySaving]:
+    """Return all settings that save memory, least costly first: buffers, then block sizes, then precision.
+
+    For a sliced convolution, the saving is the difference of the peak memory of the largest slice.
+    """
+    parts = list({part.plan.conv: part.plan for part in plan.slices}.values()) or [plan]
+    savings = []
+    for setting, config in _iter_smaller_configs(plan):
+        plans = [plan_layout(part.conv, part.layout, replace(part.setup, config=config)) for part in parts]
+        saves = plan.high_water - max(smaller.high_water for smaller in plans)
+        if saves > 0:
+            fits = all(smaller.fits for smaller in plans)
+            savings.append(MemorySaving(setting=setting, saves=saves, fits=fits, config=config))
+    return savings
+
+
+def explain_fit(plan: ConvPlan) -> str:
+    """Explain in one line whether a plan fits; if not, name a setting with which it fits, or the largest saving."""
+    if plan.fits:
+        return plan.fit_summary
+    savings = list_memory_savings(plan)
+    largest = max(savings, key=lambda saving: saving.saves, default=None)
+    best = next((saving for saving in savings if saving.fits), largest)
+    slices_hint = "; more slices need less memory" if plan.slices else ""
+    return (
+        f"{plan.fit_summary}; {best}{slices_hint}"
+        if best
+        else f"{plan.fit_summary}; no setting saves memory{slices_hint}"
+    )
+
+
+def _iter_smaller_configs(plan: ConvPlan) -> Iterator[tuple[str, Conv2dConfig]]:
+    """Yield each setting that may save memory as text, with the config that applies it."""
+    config, layout = plan.config, plan.layout
+    if not config.deallocate_activation and not plan.conv.is_matmul:
+        yield "deallocate_activation=True", replace(config, deallocate_activation=True)
+    if config.enable_weights_double_buffer:
+        yield "enable_weights_double_buffer=False", replace(config, enable_weights_double_buffer=False)
+    if config.enable_act_double_buffer:
+        yield "enable_act_double_buffer=False", replace(config, enable_act_double_buffer=False)
+    if config.full_inner_dim and layout == ShardLayout.BLOCK:
+        yield "full_inner_dim=False", replace(config, full_inner_dim=False)
+    if layout == ShardLayout.WIDTH:
+        tiles = plan.blocks.act_width * config.act_block_w_div
+        for parts in range(config.act_block_w_div + 1, tiles + 1):
+            if tiles % parts == 0:
+                yield f"act_block_w_div={parts}", replace(config, act_block_w_div=parts)
+    else:
+        height = plan.blocks.act_height
+        for tiles in range(height - 1, 0, -1):
+            if height % tiles == 0:
+                sticks = tiles * TILE_SIZE
+                yield f"act_block_h_override={sticks}", replace(config, act_block_h_override=sticks)
+    if not config.weights_dtype.is_block:
+        yield "weights_dtype=bfloat8_b", replace(config, weights_dtype=bfloat8_b)

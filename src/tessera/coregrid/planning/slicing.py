@@ -15,20 +15,19 @@ from tessera.coregrid.config import Conv2dConfig, ShardLayout, SliceAxis, SliceC
 from tessera.coregrid.convolution import Convolution
 from tessera.coregrid.formats import TILE_SIZE, DataType, Layout
 from tessera.coregrid.planning.ledger import Ledger
-from tessera.coregrid.planning.memory import OutOfMemory
-from tessera.coregrid.planning.memory_savings import explain_fit
+from tessera.coregrid.planning.memory import OutOfMemory, compute_footprint
 from tessera.coregrid.planning.plan import (
     MIB,
     ConvPlan,
-    ConvSetup,
     PlanSlice,
     compute_blocks,
-    compute_memory,
     compute_sharding,
+    explain_fit,
     list_layouts,
     plan_default_layout,
     plan_layout,
 )
+from tessera.coregrid.planning.setup import ConvSetup
 from tessera.coregrid.planning.sharding import count_max_rows, round_up
 from tessera.errors import TesseraError
 from tessera.geometry import Interval
@@ -146,7 +145,7 @@ def _compute_min_memory(
         if setup.config.act_block_h_override and candidate != ShardLayout.WIDTH:
             blocks = replace(blocks, act_height=1)
         haloed = -(-part.input_sticks // rows) if reads_all else 0
-        peaks.append(compute_memory(part, sharding, blocks, haloed, setup).high_water)
+        peaks.append(compute_footprint(part, sharding, blocks, haloed, setup).high_water)
     return min(peaks)
 
 

@@ -1,21 +1,24 @@
-"""Match the nodes of an engine's graph with the calls of the network.
+"""Replica side of `--by-operator`: time a network's operators, and match an engine's nodes with the network's calls.
 
 An engine times the graph that it runs, in which operators are fused and reordered. The name of an exported node gives
 its layer (`/layer1/layer1.0/conv1/Conv` belongs to `layer1.0.conv1`, `/layer1/layer1.0/relu_1/Relu` to the second call
 of `layer1.0.relu`), and engines keep the name of one of the nodes that they fuse. A convolution with the name of the
-activation after it is matched with the nearest earlier convolution that has no node of its own.
-"""
+activation after it is matched with the nearest earlier convolution that has no node of its own."""
 
 from __future__ import annotations
 
 import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from tessera.errors import Refused
 from tessera.inference.attribution.shares import TimedOperator
-from tessera.inference.attribution.torch_hooks import HookedCall
+from tessera.inference.attribution.torch_hooks import TIMED_PASSES, HookedCall, describe_operators, time_operators
+from tessera.inference.engines import ENGINES, format_matching_engines
 from tessera.inference.engines.engine import OperatorTime
+from tessera.inference.replicas.replica_worker import get_network
+from tessera.launch.worker import Worker
 
 # Kinds of nodes that do most of the FLOPs, in the names of all engines.
 HEAVY_NODE_KIND = re.compile("conv|gemm|matmul|fullyconnected", re.IGNORECASE)
@@ -120,3 +123,26 @@ def _get_call_index(origin: NodeOrigin, calls_by_scope: CallsByScope) -> int:
     """Return the index of the call of a node's layer among all calls of the network."""
     layer_calls = calls_by_scope[origin.scope]
     return layer_calls[min(origin.call_number, len(layer_calls) - 1)]
+
+
+def time_by_operator(worker: Worker, name: str) -> tuple[list[TimedOperator], str]:
+    """Return the operators of a forward pass with their times, and the name of the timing method."""
+    network = get_network(name)
+    opened, engine = network.opened, network.settings.engine
+    entry = ENGINES[engine]
+    if not entry.operator_times:
+        alternatives = format_matching_engines(lambda entry: bool(entry.operator_times))
+        raise Refused(f"{entry.title} does not report the time of each operator", do=f"use --engine {alternatives}")
+    batch = network.feed.next_batch()
+    if entry.operator_times == "hooks":
+        return time_operators(opened.deployment.module, batch), "hooks around every operator of torch, in place"
+    nodes = opened.session.profile(batch, TIMED_PASSES)
+    if opened.deployment.network.file is not None:  # an ONNX file has no torch layers
+        return attribute_nodes(nodes, ()), f"{engine} itself"
+    deployment, int8 = opened.deployment, network.settings.precision == "int8"
+    module = deployment.float32_module if int8 else deployment.module
+    calls = describe_operators(module, deployment.make_zeros(network.settings.batch_size))
+    operators = attribute_nodes(nodes, calls)
+    if int8:  # only the engine knows which tensors it stores in 8 bits
+        operators = [replace(operator, moved=None) for operator in operators]
+    return operators, f"{engine} itself"

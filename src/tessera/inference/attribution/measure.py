@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tessera.inference.attribution.shares import OperatorAttribution, Roofline, TimedOperator, group_operators
+from tessera.inference.cases import Task
 from tessera.inference.measures.figures import compute_rate_metrics, compute_readiness_metrics
 from tessera.inference.measures.throughput import sample_windows
 from tessera.inference.replicas.replica_pool import ReplicaPool
-from tessera.inference.task import Task
 from tessera.launch.worker import RunContext
 from tessera.machine.catalogue import load_host
 from tessera.measure.environment import compute_host_fingerprint
@@ -33,7 +33,7 @@ def measure_by_operator(
         series = sample_windows(network, sampling, batches=task.settings.device_iterations)
         if series.error is not None:
             raise series.error
-        operators, timed_by = pool.run("tessera.inference.attribution.worker:time_by_operator", network.name)[0]
+        operators, timed_by = pool.run("tessera.inference.attribution.engine_nodes:time_by_operator", network.name)[0]
         (summary,) = network.summarise()
     latencies = tuple(latency for window in series.windows for latency in window.latencies)
     whole = estimate_median(latencies).value

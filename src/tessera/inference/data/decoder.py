@@ -17,8 +17,7 @@ from pathlib import Path
 import numpy as np
 
 from tessera.errors import MissingExtra
-from tessera.inference.arrays import Array
-from tessera.inference.data.pixels import crop_and_resize
+from tessera.inference.data.images import Array, crop_and_resize
 
 REPLY_HEADER = struct.Struct("<BI")  # status, and length of the payload in bytes
 STATUS_PIXELS, STATUS_BROKEN = 1, 0  # first byte of a reply

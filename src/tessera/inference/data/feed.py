@@ -10,8 +10,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from tessera.inference.arrays import Array, Layout
-from tessera.inference.data.pixels import PixelFormat
+from tessera.inference.data.images import Array, Layout, PixelFormat
 
 
 class InputTarget(Protocol):

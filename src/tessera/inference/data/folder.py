@@ -13,8 +13,8 @@ from pathlib import Path
 import numpy as np
 
 from tessera.errors import BenchmarkFailed, TesseraError
-from tessera.inference.arrays import Array
 from tessera.inference.data.decoder import IMAGE_SUFFIXES, REPLY_HEADER, STATUS_PIXELS, check_readable
+from tessera.inference.data.images import Array
 
 MAX_LISTED_FILES = 3  # maximum number of broken files that a note lists
 MAX_PENDING_PER_DECODER = 4  # maximum number of requested files: their paths must fit into the pipe buffer

@@ -91,13 +91,12 @@ def export_module(deployment: Deployment, path: Path) -> None:
 
     The tracing exporter of torch is used, because it folds batch norms and requires no other package.
     """
-    example = torch.zeros(deployment.compute_input_shape(2), dtype=getattr(torch, deployment.pixels.dtype))
     try:
         with torch.no_grad(), warnings.catch_warnings():
             warnings.simplefilter("ignore")  # warnings about the newer exporter and about constant sizes
             torch.onnx.export(
                 deployment.float32_module,
-                (example,),
+                (deployment.make_zeros(2),),
                 str(path),
                 dynamo=False,
                 opset_version=ONNX_OPSET,

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_map_only
 
-from tessera.inference.data.pixels import PixelFormat
+from tessera.inference.data.images import PixelFormat
 from tessera.inference.networks import InferenceNetwork
 from tessera.inference.networks.random_weights import fit_random_weights
 from tessera.inference.precision import Precision
@@ -66,6 +66,10 @@ class Deployment:
     def compute_input_shape(self, batch_size: int) -> tuple[int, int, int, int]:
         return batch_size, *self.network.image_shape
 
+    def make_zeros(self, batch_size: int) -> Tensor:
+        """Return a batch of zeros in the input format."""
+        return torch.zeros(self.compute_input_shape(batch_size), dtype=getattr(torch, self.pixels.dtype))
+
     @property
     def has_fitted_weights(self) -> bool:
         """Whether the weights are random and fitted to generated images, as int8 requires (see `random_weights`)."""
@@ -81,13 +85,10 @@ class Deployment:
 
     @cached_property
     def float32_module(self) -> nn.Module:
-        """The module to export for engines other than torch: float32 arithmetic, which the engine may reduce itself."""
+        """The module with float32 arithmetic and unquantised weights: exported for engines other than torch, which may
+        reduce the arithmetic themselves, and the reference of the agreement check.
+        """
         return self._wrap(self._rounded, torch.float32)
-
-    @property
-    def reference(self) -> nn.Module:
-        """The reference module of the agreement check: the deployed weights (for int8: unquantised) in float32."""
-        return self.float32_module
 
     def _wrap(self, module: nn.Module, compute: torch.dtype) -> nn.Module:
         output = getattr(torch, self.precision.io)

@@ -24,8 +24,7 @@ from typing import Any
 import numpy as np
 import onnx
 
-from tessera.inference.arrays import Array
-from tessera.inference.data.images import generate_images
+from tessera.inference.data.images import Array, generate_images
 from tessera.inference.deployment.deployment import Deployment
 from tessera.inference.networks.onnx_files import get_image_input
 

@@ -75,7 +75,7 @@ ENGINES = {
     ),
     "torch-compile": EngineEntry(
         title="torch.compile, frozen",
-        build="tessera.inference.engines.torch_compile:build_session",
+        build="tessera.inference.engines.pytorch:build_compiled",
         precisions=(*FLOAT_PRECISIONS, "bf16"),
         slow_start=True,
     ),

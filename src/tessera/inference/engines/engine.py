@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from tessera.errors import Refused
 
 if TYPE_CHECKING:
-    from tessera.inference.arrays import Array, Layout
+    from tessera.inference.data.images import Array, Layout
     from tessera.inference.deployment.artefacts import Artefacts
     from tessera.inference.deployment.deployment import Deployment
 

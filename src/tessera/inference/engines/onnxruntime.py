@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from tessera.errors import Refused
-from tessera.inference.arrays import Array, Layout
+from tessera.inference.data.images import Array, Layout
 from tessera.inference.engines.engine import EngineRequest, OperatorTime, SequentialSession, Session
 from tessera.inference.networks.loading import BATCH_DIM
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from tessera.errors import Refused
-from tessera.inference.arrays import Array, Layout
+from tessera.inference.data.images import Array, Layout
 from tessera.inference.engines.engine import DoneCallback, EngineRequest, OperatorTime, Session
 
 # OpenVINO works without this package, which starts a thread that reports over the network and does not survive a fork.

@@ -1,4 +1,4 @@
-"""PyTorch in eager mode, with NCHW or channels-last memory."""
+"""PyTorch in eager mode, with NCHW or channels-last memory, and compiled by torch.compile."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_leaves
 
-from tessera.inference.arrays import Array, Layout
+from tessera.errors import Refused, get_first_line
+from tessera.inference.data.images import Array, Layout
 from tessera.inference.engines.engine import EngineRequest, SequentialSession, Session
 
 
@@ -24,6 +25,31 @@ def build_channels_last(request: EngineRequest) -> Session:
     torch.set_num_threads(request.threads)
     module = request.deployment.module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     return TorchSession(module, compute=request.deployment.precision.compute, layout="NHWC")
+
+
+def build_compiled(request: EngineRequest) -> Session:
+    """Compile the network for one batch size, with channels-last memory and frozen weights.
+
+    Freezing folds batch norms, reorders weights for the kernels and fuses operators.
+    """
+    import torch._dynamo
+    import torch._inductor.config
+    from torch._dynamo.exc import TorchDynamoException
+
+    # One network is compiled at a time. A pool of compiler processes would outlive the compilation and share its cores.
+    torch._inductor.config.compile_threads = 1
+    torch.set_num_threads(request.threads)  # before compiling: the number is compiled into the kernels
+    torch._dynamo.reset()
+    deployment = request.deployment
+    module = deployment.module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    compiled = torch.compile(module, dynamic=False, options={"freezing": True})
+    session = TorchSession(compiled, compute=deployment.precision.compute, layout="NHWC")
+    images = deployment.make_zeros(request.batch_size).to(memory_format=torch.channels_last)
+    try:
+        session.run(images)  # the first call compiles
+    except TorchDynamoException as error:
+        raise Refused(f"torch.compile does not compile {deployment.network.name}: {get_first_line(error)}") from error
+    return session
 
 
 class TorchSession(SequentialSession):

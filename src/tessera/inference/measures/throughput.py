@@ -3,23 +3,67 @@
 A window starts at a barrier. Its rate is the sum of the rates of all replicas over the time in which all of them
 compute (see `windows`). The rate of a run is the median over its windows, with a confidence interval from order
 statistics. Windows of all replicas are interleaved with windows of the first replica alone, so that machine noise
-affects both equally. The ratio of the two rates gives the scaling efficiency.
-"""
+affects both equally. The ratio of the two rates gives the scaling efficiency. The energy of the processor packages is
+read from the kernel's RAPL counters if this process has permission."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Protocol
 
 from tessera.errors import BenchmarkFailed
-from tessera.inference.measures.energy import EnergyCounters, read_energy_counters
 from tessera.inference.replicas.windows import ThroughputWindow
 from tessera.measure.interleave import estimate_paired_ratio
 from tessera.measure.samples import Samples, Sampling
 from tessera.measure.statistics import Estimate, estimate_median
 from tessera.measure.stopping import StoppingRule, WarmUp, sample_until, warm_up
+
+POWERCAP_FOLDER = Path("/sys/class/powercap")
+PACKAGE_DOMAIN_PREFIX = "package"  # prefix of the name of a processor package's domain, as in package-0
+
+
+@dataclass(frozen=True, slots=True)
+class EnergyCounters:
+    """A reading of the energy counters of all packages in microjoules, with the wrap-around value of each counter."""
+
+    energy: tuple[int, ...]
+    wraps_at: tuple[int, ...]
+
+    def compute_joules(self, later: EnergyCounters) -> float:
+        """Return the joules between this reading and `later`. A counter that decreased has wrapped around once.
+
+        >>> EnergyCounters((900,), (1000,)).compute_joules(EnergyCounters((100,), (1000,)))
+        0.0002
+        """
+        spent = 0
+        for before, after, limit in zip(self.energy, later.energy, self.wraps_at, strict=True):
+            spent += after - before if after >= before else after + limit - before
+        return spent / 1e6
+
+
+def read_energy_counters(root: Path = POWERCAP_FOLDER) -> EnergyCounters | None:
+    """Read the counters of all packages; return None if there are no counters or this process may not read them.
+
+    Sub-domains of a package (names with two colons) and the platform domain (`psys`) are skipped: their energy is
+    already part of, or includes, the package counters, and would be counted twice.
+    """
+    domains = sorted(path for path in root.glob("*-rapl:*") if path.name.count(":") == 1)
+    try:
+        packages = [path for path in domains if (path / "name").read_text().startswith(PACKAGE_DOMAIN_PREFIX)]
+        readings = [(_read_int(path / "energy_uj"), _read_int(path / "max_energy_range_uj")) for path in packages]
+    except (OSError, ValueError):
+        return None
+    if not readings:
+        return None
+    return EnergyCounters(tuple(energy for energy, _ in readings), tuple(limit for _, limit in readings))
+
+
+def _read_int(path: Path) -> int:
+    return int(path.read_text())
+
 
 WARMUP_WINDOWS = 2  # default number of warm-up windows, which are not counted
 MIN_WINDOWS = 3  # minimum number of windows, even if they exceed the budget

@@ -15,14 +15,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from tessera.inference.arrays import Array
-from tessera.inference.data.images import IMAGE_KINDS, generate_images, get_image_kinds
-from tessera.inference.data.pixels import PixelFormat
+from tessera.inference.data.images import IMAGE_KINDS, Array, PixelFormat, generate_images, get_image_kinds
 
 NORM_FIT_IMAGES = IMAGE_KINDS  # images for the batch-norm statistics: one of every kind
-LAST_LAYER_FIT_IMAGES = (
-    4 * IMAGE_KINDS
-)  # images for the last layer: several of a kind, so that it does not fit pixel noise
+LAST_LAYER_FIT_IMAGES = 4 * IMAGE_KINDS  # for the last layer: several of a kind, so that it does not fit pixel noise
 SWISH_CENTRE = 1.0  # mean input of a SiLU, where it is nearly linear
 RIDGE_FACTOR = 0.05  # regularisation, relative to the mean square of the features
 TARGET_SCORE = 10.0  # score of the correct kind

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tessera.inference.section.front import build_front_section
 from tessera.inference.section.operators import build_operators_section
-from tessera.inference.section.scaling import build_batch_section, build_scaling_section, select_throughput_records
+from tessera.inference.section.throughput import (
+    build_batch_section,
+    build_front_section,
+    build_scaling_section,
+    select_throughput_records,
+)
 from tessera.report.blocks import Card, Cell, Column, Heading, Row, Section, Table
 from tessera.report.cells import make_count_cell, make_value_cell
 from tessera.report.feature_section import build_feature_section

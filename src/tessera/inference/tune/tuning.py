@@ -17,9 +17,16 @@ from tessera.inference.measures.figures import compute_latency_metrics
 from tessera.inference.replicas.placement import Placement
 from tessera.inference.replicas.replica_pool import LoadedNetwork, ReplicaPool
 from tessera.inference.settings import Settings
-from tessera.inference.tune.candidates import ReplicaSet, TuningCandidate, list_replica_sets
 from tessera.inference.tune.pareto import find_pareto_front
-from tessera.inference.tune.race import Burst, CandidateResult, Race, TuningGoal
+from tessera.inference.tune.race import (
+    Burst,
+    CandidateResult,
+    Race,
+    ReplicaSet,
+    TuningCandidate,
+    TuningGoal,
+    list_replica_sets,
+)
 from tessera.launch import LaunchConfig
 from tessera.measure.memory_limits import get_available_bytes
 from tessera.measure.samples import Samples

@@ -1,0 +1,63 @@
+"""Machine and settings of a planned convolution."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+from tessera.coregrid.config import ComputeConfig, Conv2dConfig, ShardLayout
+from tessera.coregrid.convolution import Convolution
+from tessera.coregrid.formats import TILE_SIZE, DataType, Layout
+from tessera.errors import TesseraError
+from tessera.geometry import Mesh
+from tessera.machine.machine import Machine
+
+ROW_MAJOR_CHANNEL_ALIGNMENT = 8  # 8 channels in bfloat16 are 16 bytes, one transfer
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConvSetup:
+    """Machine and settings of a planned convolution: everything except the shape and the shard layout.
+
+    `grid` defaults to the machine's grid, `input_dtype` to the format of the config. `input_layout` is the memory
+    layout of the input.
+    """
+
+    machine: Machine
+    config: Conv2dConfig = field(default_factory=Conv2dConfig)
+    compute: ComputeConfig = field(default_factory=ComputeConfig)
+    grid: Mesh | None = None
+    input_dtype: DataType | None = None
+    input_layout: Layout = Layout.TILE
+    bias: bool = False
+
+    @property
+    def dtype(self) -> DataType:
+        """Number format of the input."""
+        return self.input_dtype or self.config.dtype
+
+    @property
+    def cores(self) -> Mesh:
+        """The available cores: the grid of the setup, else the grid that the config requires, else all cores."""
+        device, grid = self.machine.workers, self.grid or self.config.grid or self.machine.workers
+        if grid.rows > device.rows or grid.cols > device.cols:
+            raise TesseraError(
+                f"the grid is larger than {self.machine.name}",
+                got=f"{grid.rows}x{grid.cols}",
+                allowed=f"up to {device.rows}x{device.cols}",
+            )
+        return grid
+
+    def get_alignment(self, conv: Convolution, layout: ShardLayout) -> int:
+        """Return the multiple to which input channels are padded: 32 for tiles, WIDTH and matmuls, else 8 (default)."""
+        if layout == ShardLayout.WIDTH or self.input_layout is Layout.TILE:
+            return TILE_SIZE
+        if self.config.input_channels_alignment != TILE_SIZE:
+            return self.config.input_channels_alignment
+        return TILE_SIZE if conv.is_matmul else ROW_MAJOR_CHANNEL_ALIGNMENT
+
+    def with_layout(self, layout: ShardLayout) -> ConvSetup:
+        """Return a copy whose config requires the layout and the cores, so that `conv2d` makes an equal plan."""
+        config = replace(self.config, shard_layout=layout)
+        return replace(
+            self, grid=None, config=config if self.cores == self.machine.workers else config.with_grid(self.cores)
+        )
