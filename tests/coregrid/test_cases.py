@@ -11,9 +11,10 @@ import pytest
 
 from tessera.coregrid.cases import cases
 from tessera.coregrid.config import MathFidelity, ShardLayout
+from tessera.coregrid.convolution import parse_padding
 from tessera.coregrid.device.device import open_device
 from tessera.coregrid.formats import Layout, bfloat8_b
-from tessera.coregrid.problem import ConvProblem, parse_padding
+from tessera.coregrid.problem import ConvProblem
 from tessera.errors import TesseraError
 from tessera.geometry import Mesh
 from tessera.machine.catalogue import save_host

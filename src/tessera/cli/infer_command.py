@@ -33,7 +33,7 @@ from tessera.cli.options import (
 from tessera.errors import EXIT_OK, EXIT_REGRESSION, MissingExtra, TesseraError
 from tessera.inference.cases import AXES, cases, get_task
 from tessera.inference.configs import Config, load_config
-from tessera.inference.engines import explain_missing
+from tessera.inference.engines import get_engine_entry
 from tessera.inference.networks.loading import ONNX_SUFFIX, TIMM_PREFIX
 from tessera.inference.parsing import ALL_SIZES, parse_yes_no
 from tessera.inference.replicas.placement import parse_env_options
@@ -207,7 +207,7 @@ def make_sampling(args: argparse.Namespace, config: Config | None) -> Sampling:
 def _check_usable(selected: list[Case]) -> None:
     """Raise an error for an engine or a network that is not available; print warnings about the placement."""
     for name in dict.fromkeys(str(case.params["engine"]) for case in selected):
-        if (reason := explain_missing(name)) is not None:
+        if reason := get_engine_entry(name).find_missing():
             raise TesseraError(f"engine {name} cannot run here: {reason}")
     for name in dict.fromkeys(case.name for case in selected):
         if name.startswith(TIMM_PREFIX) and find_spec("timm") is None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -50,15 +49,6 @@ def run_case(context: RunContext, case: Case, sampling: Sampling) -> Record:
         device.close()
 
 
-@dataclass(frozen=True, slots=True)
-class _Agreement:
-    """Agreement with torch: correlation, largest absolute error, and this error relative to the largest torch value."""
-
-    pcc: float
-    max_error: float
-    relative: float
-
-
 class ConvCall:
     """A convolution that can be called repeatedly, with prepared weights and its input on the device."""
 
@@ -70,13 +60,11 @@ class ConvCall:
         fan = conv.in_channels // conv.groups * conv.kernel[0] * conv.kernel[1]
         shape = conv.out_channels, conv.in_channels // conv.groups, *conv.kernel
         self.weights = torch.randn(shape, generator=generator) / fan**0.5
-        self.bias = torch.randn(conv.out_channels, generator=generator) if plan.bias else None
-        self._host = from_torch(
-            self.images.permute(0, 2, 3, 1).contiguous(), plan.input_dtype, layout=plan.input_layout
-        )
-        self._weights: Tensor = from_torch(
-            self.weights, config.weights_dtype if not config.weights_dtype.is_block else float32
-        )
+        self.bias = torch.randn(conv.out_channels, generator=generator) if plan.setup.bias else None
+        pixels = self.images.permute(0, 2, 3, 1).contiguous()
+        self._host = from_torch(pixels, plan.input_dtype, layout=plan.setup.input_layout)
+        weights_dtype = float32 if config.weights_dtype.is_block else config.weights_dtype
+        self._weights: Tensor = from_torch(self.weights, weights_dtype)
         self._bias = None if self.bias is None else from_torch(self.bias.reshape(1, 1, 1, -1), float32)
         self._where = None if plan.slices else ConvProgram.of(plan).input
         self._input: Tensor | None = None
@@ -144,16 +132,16 @@ class ConvCall:
 
 def _measure_call(worker: Worker, case: Case, sampling: Sampling, call: ConvCall) -> Record:
     plan = call.plan
-    numbers = _compare_outputs(call.compute_output(), call.compute_reference())
+    pcc, max_error, relative_error = _compare_outputs(call.compute_output(), call.compute_reference())
     ledger, peak = call.count_bytes_and_peak_memory()
     samples = sample(call, sampling, sync=worker.sync, before=call.prepare_input)
-    good = numbers.pcc >= MIN_CORRELATION[plan.output_dtype.name]
-    if plan.output_dtype is float32 and plan.weights_dtype is float32:
-        good = good and numbers.relative <= MAX_RELATIVE_ERROR
+    good = pcc >= MIN_CORRELATION[plan.config.dtype.name]
+    if plan.config.dtype is float32 and plan.config.weights_dtype is float32:
+        good = good and relative_error <= MAX_RELATIVE_ERROR
     times = make_time_metrics(samples)
     figures = {
-        "pcc": numbers.pcc,
-        "max_error": numbers.max_error,
+        "pcc": pcc,
+        "max_error": max_error,
         "wrong": float(not good),
         "gflops": plan.conv.flops / times["time"].value / 1e9,
         "high_water": peak,
@@ -178,13 +166,13 @@ def _build_byte_metrics(ledger: Ledger) -> dict[str, Metric]:
     return make_metrics({**moved, "global": ledger.global_bytes})
 
 
-def _compare_outputs(output: torch.Tensor, truth: torch.Tensor) -> _Agreement:
-    """Return the correlation of `output` with `truth`, and the largest absolute and relative error."""
+def _compare_outputs(output: torch.Tensor, truth: torch.Tensor) -> tuple[float, float, float]:
+    """Return the correlation of `output` with `truth`, the largest error, and this error over the largest value."""
     worst = float((output - truth).abs().max())
     pair = torch.stack([output.flatten(), truth.flatten()]).double()
     constant = bool((pair.std(dim=1) == 0).any())
     pcc = float(worst == 0) if constant else float(torch.corrcoef(pair)[0, 1])
-    return _Agreement(pcc=pcc, max_error=worst, relative=worst / max(float(truth.abs().max()), 1e-30))
+    return pcc, worst, worst / max(float(truth.abs().max()), 1e-30)
 
 
 def _measure_network(case: Case, sampling: Sampling) -> Record:

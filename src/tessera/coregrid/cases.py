@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from tessera.axes import Axes, Axis, group_options, parse_bool, parse_int, parse_size, shorten_pair
@@ -45,21 +46,9 @@ def parse_padding_text(text: str) -> int | list[int]:
     return sides
 
 
-def _declare_shape_axis(name: str, default: int, help: str, **options: Any) -> Axis:
-    """Declare a benchmark axis for a dimension of the convolution's shape, such as the number of channels."""
-    fields: dict[str, Any] = {
-        "parse": parse_int,
-        "default": default,
-        "applies_to": (CONV2D_BENCHMARK,),
-        "group": GROUP_SHAPE,
-        "help": help,
-    }
-    return Axis(name=name, **(fields | options))
-
-
-def _declare_window_axis(name: str, default: int, help: str, **options: Any) -> Axis:
-    """Declare a benchmark axis for a window parameter, such as the stride: one number, or height and width."""
-    return _declare_shape_axis(name, default, help, parse=parse_size_or_pair, metavar="N|HxW", **options)
+# Axes of the convolution's shape: one number, or (window axes) one number or height and width.
+_ShapeAxis = partial(Axis, parse=parse_int, applies_to=(CONV2D_BENCHMARK,), group=GROUP_SHAPE)
+_WindowAxis = partial(_ShapeAxis, parse=parse_size_or_pair, metavar="N|HxW")
 
 
 def _declare_setting_axis(name: str, default: bool | int | str, help: str, **options: Any) -> Axis:
@@ -84,38 +73,36 @@ AXES = Axes(
             group="tables and networks",
             help="network to plan as a whole, with its predicted images/s",
         ),
-        _declare_shape_axis(
-            "batch_size",
-            1,
-            "images per batch",
+        _ShapeAxis(
+            name="batch_size",
+            default=1,
+            help="images per batch",
             defaults={NETWORK_BENCHMARK: 16},
             applies_to=(),
             default_text="1; network: 16",
         ),
-        _declare_window_axis(
-            "image_size",
-            56,
-            "height and width of the input",
+        _WindowAxis(
+            name="image_size",
+            default=56,
+            help="height and width of the input",
             defaults={NETWORK_BENCHMARK: None},
             applies_to=(),
             default_text="56; network: the image size of the model",
         ),
-        _declare_shape_axis("in_channels", 64, "input channels"),
-        _declare_shape_axis("out_channels", 64, "output channels"),
-        _declare_window_axis("kernel", 3, "kernel size"),
-        _declare_window_axis("stride", 1, "convolution stride", in_key="unless_default"),
-        Axis(
+        _ShapeAxis(name="in_channels", default=64, help="input channels"),
+        _ShapeAxis(name="out_channels", default=64, help="output channels"),
+        _WindowAxis(name="kernel", default=3, help="kernel size"),
+        _WindowAxis(name="stride", default=1, help="convolution stride", in_key="unless_default"),
+        _ShapeAxis(
             name="padding",
             parse=parse_padding_text,
             parse_list=lambda text: [parse_padding_text(text)],
             metavar="PADDING",
-            applies_to=(CONV2D_BENCHMARK,),
-            group=GROUP_SHAPE,
             help="padding: N, HxW, or TOP,BOTTOM,LEFT,RIGHT",
             default_text="preserves the image size for odd kernels",
         ),
-        _declare_window_axis("dilation", 1, "convolution dilation", in_key="unless_default"),
-        _declare_shape_axis("groups", 1, "channel groups", in_key="unless_default"),
+        _WindowAxis(name="dilation", default=1, help="convolution dilation", in_key="unless_default"),
+        _ShapeAxis(name="groups", default=1, help="channel groups", in_key="unless_default"),
         *group_options(
             GROUP_PLACEMENT,
             Axis(

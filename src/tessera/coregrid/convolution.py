@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from operator import index
 from typing import Any
 
 from tessera.errors import TesseraError
@@ -12,6 +14,30 @@ from tessera.geometry import Window
 Pair = tuple[int, int]  # (height, width), unless stated otherwise
 # Values of `shard_layout` that name no layout: search for the fastest plan that fits, or use the chip's default rule.
 SEARCH_LAYOUT, AUTO_LAYOUT = "search", "auto"
+
+
+def parse_pair(name: str, value: int | Sequence[int]) -> Pair:
+    """Parse the window parameter `name`: one number, or (height, width)."""
+    try:
+        height, width = [index(number) for number in ((value, value) if isinstance(value, int) else value)]
+    except (TypeError, ValueError):
+        raise TesseraError(f"{name} must be a number or (height, width)", got=value) from None
+    return height, width
+
+
+def parse_padding(value: int | Sequence[int]) -> tuple[Pair, Pair]:
+    """Parse a padding as ((top, bottom), (left, right)): one number, (height, width), or (top, bottom, left, right).
+
+    >>> parse_padding(1), parse_padding((1, 2)), parse_padding([0, 1, 2, 3])
+    (((1, 1), (1, 1)), ((1, 1), (2, 2)), ((0, 1), (2, 3)))
+    """
+    if isinstance(value, Sequence) and len(value) not in (2, 4):
+        allowed = "(height, width) or (top, bottom, left, right)"
+        raise TesseraError("padding must have two or four numbers", got=value, allowed=allowed)
+    if isinstance(value, Sequence) and len(value) == 4:
+        return parse_pair("padding", value[:2]), parse_pair("padding", value[2:])
+    down, right = parse_pair("padding", value)
+    return (down, down), (right, right)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

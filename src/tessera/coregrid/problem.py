@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
 from tessera.coregrid.config import ComputeConfig, Conv2dConfig, ShardLayout, SliceConfig
-from tessera.coregrid.convolution import AUTO_LAYOUT, SEARCH_LAYOUT, Convolution
+from tessera.coregrid.convolution import AUTO_LAYOUT, SEARCH_LAYOUT, Convolution, parse_padding, parse_pair
 from tessera.coregrid.device.device import find_machine
 from tessera.coregrid.formats import DTYPES, DataType, Layout
-from tessera.coregrid.planning.plan import ConvPlan, plan_default_layout, plan_layout
+from tessera.coregrid.planning.plan import ConvPlan, plan_layout_or_default
 from tessera.coregrid.planning.setup import ConvSetup
 from tessera.coregrid.planning.slicing import plan_sliced
 from tessera.coregrid.search import ConvSearch, search_plans
@@ -64,46 +64,25 @@ class ConvProblem:
 
     def _plan_layout(self, setup: ConvSetup) -> ConvPlan:
         """Plan the convolution in the setup's shard layout, or by the chip's default rule if no layout is set."""
-        layout = setup.config.shard_layout
         if self.slices is not None:
             return plan_sliced(self.conv, setup, self.slices)
-        return plan_layout(self.conv, layout, setup) if layout else plan_default_layout(self.conv, setup)
+        return plan_layout_or_default(self.conv, setup.config.shard_layout, setup)
 
 
 def _parse_convolution(params: Mapping[str, Any]) -> Convolution:
-    height, width = _parse_pair(params["image_size"], "image_size")
+    height, width = parse_pair("image_size", params["image_size"])
     return Convolution(
         batch=int(params.get("batch_size", 1)),
         height=height,
         width=width,
         in_channels=int(params["in_channels"]),
         out_channels=int(params["out_channels"]),
-        kernel=_parse_pair(params["kernel"], "kernel"),
-        stride=_parse_pair(params.get("stride", 1), "stride"),
+        kernel=parse_pair("kernel", params["kernel"]),
+        stride=parse_pair("stride", params.get("stride", 1)),
         padding=parse_padding(params.get("padding", 0)),
-        dilation=_parse_pair(params.get("dilation", 1), "dilation"),
+        dilation=parse_pair("dilation", params.get("dilation", 1)),
         groups=int(params.get("groups", 1)),
     )
-
-
-def parse_padding(value: Any) -> tuple[tuple[int, int], tuple[int, int]]:
-    """Parse a padding: one number, (height, width), or (top, bottom, left, right).
-
-    >>> parse_padding(1), parse_padding([0, 1, 2, 3])
-    (((1, 1), (1, 1)), ((0, 1), (2, 3)))
-    """
-    if isinstance(value, Sequence) and len(value) == 4:
-        top, bottom, left, right = map(int, value)
-        return (top, bottom), (left, right)
-    down, right = _parse_pair(value, "padding")
-    return (down, down), (right, right)
-
-
-def _parse_pair(value: Any, name: str) -> tuple[int, int]:
-    pair = [value, value] if isinstance(value, int) else list(value)
-    if len(pair) != 2 or not all(isinstance(number, int) for number in pair):
-        raise TesseraError(f"{name} must be a number or (height, width)", got=value)
-    return pair[0], pair[1]
 
 
 def _parse_config(params: Mapping[str, Any], layout: ShardLayout | None) -> Conv2dConfig:

@@ -16,8 +16,8 @@ from tessera.coregrid.planning.plan import (
     ConvPlan,
     explain_fit,
     list_layouts,
-    plan_default_layout,
     plan_layout,
+    plan_layout_or_default,
 )
 from tessera.coregrid.planning.setup import ConvSetup
 from tessera.coregrid.planning.slicing import plan_sliced
@@ -150,8 +150,7 @@ def plan_conv2d(
 
 def search_plans(conv: Convolution, setup: ConvSetup, slices: SliceConfig | None = None) -> ConvSearch:
     """Search for the fastest plan of a convolution with the settings of a setup (see `plan_conv2d`)."""
-    layout = setup.config.shard_layout
-    default = plan_layout(conv, layout, setup) if layout else plan_default_layout(conv, setup)
+    default = plan_layout_or_default(conv, setup.config.shard_layout, setup)
     plans: dict[object, ConvPlan] = {}
     if slices is None:
         for layout, variant in _iter_variants(conv, setup):

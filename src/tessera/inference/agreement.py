@@ -14,8 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from tessera.errors import Refused
-from tessera.inference.data.images import IMAGE_KINDS, Array, generate_images
-from tessera.inference.deployment.deployment import Deployment
+from tessera.inference.data.images import IMAGE_KINDS, Array
 from tessera.inference.engines.engine import Session
 from tessera.inference.opening import OpenedSession
 from tessera.inference.settings import Settings
@@ -59,7 +58,8 @@ def check_agreement(settings: Settings, opened: OpenedSession) -> OutputAgreemen
     """
     precision, size = opened.deployment.precision, settings.batch_size
     count = INT8_CHECK_IMAGES if precision.weights == "int8" else FLOAT_CHECK_IMAGES
-    images = _draw_images(opened.deployment, -(-count // size) * size)
+    pixels, image_shape = opened.deployment.pixels, opened.deployment.network.image_shape
+    images = pixels.generate_batch(-(-count // size) * size, image_shape, seed=CHECK_SEED)
     outputs = _join_batches(
         [_run_batch(opened.session, batch) for batch in np.split(images, len(images) // size)], count
     )
@@ -109,14 +109,6 @@ def compare_outputs(outputs: Outputs, expected: Outputs, *, tie: float = 0.0) ->
     return float(agree.mean()), error, len(np.unique(best))
 
 
-def _draw_images(deployment: Deployment, count: int) -> Array:
-    """Generate images in the engine's input format."""
-    raw = generate_images(count, deployment.network.image_shape, seed=CHECK_SEED)
-    images = np.empty(raw.shape, deployment.pixels.dtype)
-    deployment.pixels.convert(raw, images)
-    return images
-
-
 def _run_batch(session: Session, images: Array) -> Outputs:
     outputs = session.read_outputs(session.run(session.prepare_input(images)))
     return tuple(output.copy() for output in outputs)  # the next run overwrites the outputs
@@ -135,15 +127,20 @@ def _load_expected(opened: OpenedSession, images: Array, count: int, size: int) 
         against, batches = "ONNX Runtime without optimisations", np.split(images, len(images) // size)
 
     def write_outputs(path: Path) -> None:
-        run = _build_eager_reference(deployment) if deployment.network.file is None else _build_onnx_reference(opened)
-        np.savez(path, *_join_batches(map(run, batches), count))
+        np.savez(path, *_join_batches(map(_build_reference(opened), batches), count))
 
     path = opened.artefacts.make_once("expected.npz", f"{deployment.identity}|{count}", write_outputs)
     with np.load(path) as stored:
         return tuple(stored[name] for name in stored.files), against
 
 
-def _build_eager_reference(deployment: Deployment) -> Callable[[Array], Outputs]:
+def _build_reference(opened: OpenedSession) -> Callable[[Array], Outputs]:
+    """Return a function that runs the reference of the agreement check on a batch."""
+    deployment = opened.deployment
+    if deployment.network.file is not None:
+        from tessera.inference.engines.onnxruntime import build_unoptimised
+
+        return build_unoptimised(opened.artefacts.export_onnx(deployment))
     import torch
 
     from tessera.inference.engines.pytorch import to_arrays
@@ -153,9 +150,3 @@ def _build_eager_reference(deployment: Deployment) -> Callable[[Array], Outputs]
             return to_arrays(deployment.float32_module(torch.from_numpy(batch)))
 
     return run
-
-
-def _build_onnx_reference(opened: OpenedSession) -> Callable[[Array], Outputs]:
-    from tessera.inference.engines.onnxruntime import build_unoptimised
-
-    return build_unoptimised(opened.artefacts.export_onnx(opened.deployment))

@@ -6,10 +6,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from tessera.inference.cases import Task, get_task, make_case
-from tessera.inference.measures.figures import ImageWork, compute_memory_metrics, compute_readiness_metrics
+from tessera.inference.measures import compare_with_peak, compute_memory_metrics, compute_readiness_metrics
 from tessera.inference.modes.load import Load, ModeOutcome
-from tessera.inference.modes.offline import measure_offline, measure_single_stream
-from tessera.inference.modes.server import measure_server
+from tessera.inference.modes.load_modes import measure_offline, measure_server, measure_single_stream
 from tessera.inference.replicas.replica_pool import LoadedNetwork, ReplicaPool, ReplicaSummary
 from tessera.inference.settings import make_sampling_notes
 from tessera.launch.worker import RunContext
@@ -66,8 +65,8 @@ def _build_record(
         metrics |= compute_memory_metrics(summaries)
         notes += [note for summary in summaries for note in summary.notes]
         if flops := summaries[0].flops_per_image:
-            work = ImageWork(flops_per_image=flops, dtype=network.reports[0].compute_dtype)
-            shares, predicted = work.compare_with_peak(outcome.rate, task.placement.cores, summaries[0].environment)
+            dtype, cores, environment = network.reports[0].compute_dtype, task.placement.cores, summaries[0].environment
+            shares, predicted = compare_with_peak(outcome.rate, flops, dtype, cores, environment)
             metrics |= shares
             notes += [] if predicted else [NO_PEAK_NOTE]
     return Record(

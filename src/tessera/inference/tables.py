@@ -48,7 +48,7 @@ OPERATOR_COLUMNS = ("calls", "time", "share", "FLOP", "bytes", "of roofline")
 def build_choices_table() -> Table:
     """Build the table of all configs, engines and modes."""
     rows = [["config", name, load_config(name).title] for name in list_configs()]
-    rows += [["engine", name, entry.explain_missing() or entry.title] for name, entry in ENGINES.items()]
+    rows += [["engine", name, str(entry.find_missing() or entry.title)] for name, entry in ENGINES.items()]
     rows += [["mode", name, text] for name, text in MODE_DESCRIPTIONS.items()]
     return Table(["kind", "name", "what"], rows)
 

@@ -1,4 +1,4 @@
-"""The cost model: lower bounds for the time of computations and transfers on a machine.
+"""The cost model: predicted times of computations and transfers on a machine.
 
 A computation takes the longer of its arithmetic and its memory traffic (roofline model). A message takes the latency of
 the link plus its bytes divided by the bandwidth.
@@ -7,6 +7,7 @@ the link plus its bytes divided by the bandwidth.
 from __future__ import annotations
 
 import math
+from typing import Any
 
 from tessera.errors import TesseraError
 from tessera.machine.machine import Link, Machine
@@ -54,24 +55,15 @@ def transfer_time(bytes: float, link: Link, *, messages: int = 1) -> float:
 
 
 def compute_roofline_fraction(
-    machine: Machine,
-    seconds: float,
-    flops: float,
-    bytes: float,
-    dtype: str,
-    *,
-    workers: int = 1,
-    threads: int = 1,
-    memory: str = "global",
-    fidelity: str | None = None,
+    machine: Machine, seconds: float, flops: float, bytes: float, dtype: str, **options: Any
 ) -> float:
-    """Return the roofline time over the measured `seconds`: 1 at the roofline, above 1 if data came from a cache."""
+    """Return the roofline time over the measured `seconds`: 1 at the roofline, above 1 if data came from a cache.
+
+    The keywords `options` are those of `compute_time`.
+    """
     if not seconds > 0 or not math.isfinite(seconds):
         raise TesseraError("the measured time must be positive", got=seconds)
-    best = compute_time(
-        machine, flops, bytes, dtype, workers=workers, threads=threads, memory=memory, fidelity=fidelity
-    )
-    return best / seconds
+    return compute_time(machine, flops, bytes, dtype, **options) / seconds
 
 
 def compute_balance(

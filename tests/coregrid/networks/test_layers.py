@@ -1,12 +1,24 @@
-"""Tests of the layer lists of networks, compared with the modules of the models."""
+"""Tests of the layer lists of networks, compared with the modules of the models, and of all convolutions of one."""
 
 from __future__ import annotations
 
 import pytest
+import torch
+from torch import nn
 
-from tessera.coregrid.networks.layers import GridLayer, ResidualBlock, build_table, describe_network, list_convolutions
+import tessera.coregrid as ttnn
+from tessera.coregrid.networks.layers import (
+    GridLayer,
+    ResidualBlock,
+    build_table,
+    describe_network,
+    fold_batch_norms,
+    list_convolutions,
+)
 from tessera.errors import TesseraError
+from tessera.models import build
 from tessera.models.flops import model_info
+from tests.coregrid.operations.agreement import RandomConv, compute_relative_error
 
 
 def test_layers_and_residual_blocks_of_resnet_50() -> None:
@@ -96,3 +108,39 @@ def test_table_lists_every_shape_once() -> None:
     assert len({row.conv for row in rows}) == len(rows)
     assert sum(row.count for row in rows) == 53
     assert next(row for row in rows if row.name == "layer1.0.conv2").count == 3
+
+
+@pytest.mark.parametrize("name", ["resnet18", "mobilenet_v2"])
+def test_folding_keeps_the_output(name: str) -> None:
+    model, images = build(name), torch.randn(2, 3, 64, 64)
+    graph = fold_batch_norms(model)
+    used = {str(node.target) for node in graph.graph.nodes if node.op == "call_module"}
+    assert not any(isinstance(graph.get_submodule(target), nn.BatchNorm2d) for target in used)
+    with torch.no_grad():
+        torch.testing.assert_close(graph(images), model(images), atol=1e-4, rtol=1e-4)
+    assert any(isinstance(layer, nn.BatchNorm2d) for layer in model.modules())  # the given model is unchanged
+
+
+LAYOUTS = [ttnn.HEIGHT_SHARDED, ttnn.WIDTH_SHARDED, ttnn.BLOCK_SHARDED]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
+def test_every_resnet50_convolution_equals_torch() -> None:
+    device = ttnn.open_device("wormhole_n150")
+    ran = dict.fromkeys(LAYOUTS, 0)
+    distinct = {layer.conv for layer in list_convolutions("resnet50", 1)}
+    for conv in distinct:
+        problem = RandomConv(conv)
+        expected = problem.compute_reference()
+        for layout in LAYOUTS:
+            config = ttnn.Conv2dConfig(dtype=ttnn.float32, weights_dtype=ttnn.float32, shard_layout=layout)
+            try:
+                output = problem.run(device, conv_config=config)
+            except TesseraError as error:
+                if "fit" not in str(error):
+                    raise
+                continue
+            assert compute_relative_error(output, expected) < 1e-4, (conv, layout)
+            ran[layout] += 1
+    assert min(ran.values()) > len(distinct) // 2, ran

@@ -8,10 +8,13 @@ from tessera.inference.attribution.engine_nodes import NodeOrigin, attribute_nod
 from tessera.inference.attribution.measure import (
     INT8_NOTE,
     NO_ROOFLINE_NOTE,
+    OperatorAttribution,
+    Roofline,
+    TimedOperator,
     explain_missing_roofline,
     format_difference,
+    group_operators,
 )
-from tessera.inference.attribution.shares import OperatorAttribution, Roofline, TimedOperator, group_operators
 from tessera.inference.attribution.torch_hooks import HookedCall
 from tessera.inference.engines.engine import OperatorTime
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from tessera.inference.attribution.shares import group_operators
+from tessera.inference.attribution.measure import group_operators
 from tessera.inference.attribution.torch_hooks import describe_operators, time_operators
 from tessera.models import build, compute_model_info
 

@@ -14,7 +14,7 @@ import torch
 from tessera.errors import MissingExtra, Refused
 from tessera.inference.agreement import check_agreement
 from tessera.inference.deployment.artefacts import Artefacts
-from tessera.inference.engines import ENGINES, explain_missing, load_engine
+from tessera.inference.engines import ENGINES, load_engine
 from tessera.inference.settings import Settings
 from tests.inference.sessions import (
     FILE_ENGINES,
@@ -216,7 +216,7 @@ def test_replicas_share_files_and_temporary_files_are_removed():
 
 def test_the_error_for_a_missing_engine_names_its_extra(monkeypatch):
     monkeypatch.setattr("tessera.inference.engines.find_spec", lambda package: None)
-    assert explain_missing("openvino") == "openvino is not installed: pip install 'tessera[openvino]'"
+    assert str(ENGINES["openvino"].find_missing()) == "openvino is not installed: pip install 'tessera[openvino]'"
     load_engine.cache_clear()
     with pytest.raises(MissingExtra, match=r"tessera\[onnxruntime\]"):
         load_engine("onnxruntime")
@@ -226,7 +226,7 @@ def test_engines_start_no_telemetry_thread():
     code = (
         "import sys, threading, os\n"
         "from tessera.inference.engines import ENGINES, load_engine\n"
-        "[load_engine(name) for name, entry in ENGINES.items() if not entry.explain_missing()]\n"
+        "[load_engine(name) for name, entry in ENGINES.items() if not entry.find_missing()]\n"
         "assert threading.active_count() == 1, threading.enumerate()\n"
         "assert not sys.modules.get('openvino_telemetry')\n"
     )

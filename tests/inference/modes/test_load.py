@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tessera.errors import MissingExtra, TesseraError
-from tessera.inference.modes import server
+from tessera.inference.modes import load_modes
 from tessera.inference.modes.load import Load
 
 
@@ -37,16 +37,16 @@ def test_default_options_are_not_case_parameters():
 
 @pytest.mark.parametrize("installed", [False, True])
 def test_loadgen_is_used_if_it_is_installed_and_there_is_one_replica(monkeypatch, installed):
-    monkeypatch.setattr(server, "find_spec", lambda name: object() if installed else None)
+    monkeypatch.setattr(load_modes, "find_spec", lambda name: object() if installed else None)
     load = Load(mode="server", max_latency=1.0)
-    assert server.should_use_loadgen(load, 1) is installed
-    assert server.should_use_loadgen(load, 2) is False
-    assert server.should_use_loadgen(Load(mode="server", max_latency=1.0, generator="tessera"), 1) is False
+    assert load_modes.should_use_loadgen(load, 1) is installed
+    assert load_modes.should_use_loadgen(load, 2) is False
+    assert load_modes.should_use_loadgen(Load(mode="server", max_latency=1.0, generator="tessera"), 1) is False
     requested = Load(mode="server", max_latency=1.0, generator="loadgen")
     if installed:
-        assert server.should_use_loadgen(requested, 1)
+        assert load_modes.should_use_loadgen(requested, 1)
         with pytest.raises(TesseraError, match="supports only one replica"):
-            server.should_use_loadgen(requested, 2)
+            load_modes.should_use_loadgen(requested, 2)
     else:
         with pytest.raises(MissingExtra, match=r"tessera\[loadgen\]"):
-            server.should_use_loadgen(requested, 1)
+            load_modes.should_use_loadgen(requested, 1)

@@ -12,8 +12,7 @@ from tessera.errors import Refused, TesseraError
 from tessera.inference.bench import run_case
 from tessera.inference.cases import make_case
 from tessera.inference.modes.load import Load
-from tessera.inference.modes.offline import measure_single_stream
-from tessera.inference.modes.server import measure_server
+from tessera.inference.modes.load_modes import measure_server, measure_single_stream
 from tessera.inference.replicas.placement import Placement
 from tessera.inference.replicas.replica_pool import ReplicaPool
 from tessera.launch.worker import RunContext, Worker

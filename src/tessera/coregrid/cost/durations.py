@@ -130,7 +130,7 @@ def _predict_halo_seconds(plan: ConvPlan, rates: CoreRates, row: int | None) -> 
         + rates.compute_transfer_seconds(sent * stick, -(-sent // line))
         for copied, sent in (sticks if row is None else [sticks[row]])
     )
-    if plan.input_layout is Layout.ROW_MAJOR:
+    if plan.setup.input_layout is Layout.ROW_MAJOR:
         return moves
     shard = plan.sharding.in_height * plan.sharding.in_width
     return moves + rates.compute_local_seconds(shard * plan.sticks_dtype.torch.itemsize)
@@ -152,21 +152,21 @@ def _predict_read_seconds(plan: ConvPlan, rates: CoreRates) -> float:
 def _predict_tilize_seconds(plan: ConvPlan, rates: CoreRates) -> float:
     """Predict the time to convert sticks to tiles: the maximum of unpacking and packing, which overlap."""
     tiles = plan.blocks.act_height * plan.blocks.act_width
-    return rates.compute_local_seconds(tiles * max(plan.sticks_dtype.tile_bytes, plan.output_dtype.tile_bytes))
+    return rates.compute_local_seconds(tiles * max(plan.sticks_dtype.tile_bytes, plan.config.dtype.tile_bytes))
 
 
 def _predict_multicast_seconds(plan: ConvPlan, rates: CoreRates) -> float:
     """Predict the time to multicast one activation block along a row of cores. The cores send one after the other."""
     if max(plan.sharding.columns, plan.sharding.out_columns) == 1 or plan.layout == ShardLayout.HEIGHT:
         return 0.0
-    return rates.compute_transfer_seconds(plan.blocks.act_height * plan.blocks.act_width * plan.output_dtype.tile_bytes)
+    return rates.compute_transfer_seconds(plan.blocks.act_height * plan.blocks.act_width * plan.config.dtype.tile_bytes)
 
 
 def _predict_weights_seconds(plan: ConvPlan, rates: CoreRates) -> float:
     """Predict the time to read a weight block from global memory, tile by tile, and to multicast it to further rows."""
     blocks, sharding = plan.blocks, plan.sharding
     tiles = blocks.act_width * blocks.out_width
-    count = tiles * plan.weights_dtype.tile_bytes
+    count = tiles * plan.config.weights_dtype.tile_bytes
     seconds = rates.compute_global_read_seconds(count, tiles, readers=sharding.out_columns)
     return seconds + rates.compute_transfer_seconds(count) if sharding.rows > 1 else seconds
 
@@ -183,7 +183,7 @@ def _predict_matmul_seconds(plan: ConvPlan, rates: CoreRates) -> float:
     out = blocks.act_height * blocks.out_width
     arithmetic = 2 * out * blocks.act_width * TILE_SIZE**3 / rates.flops
     rows, columns = blocks.sub_height, blocks.sub_width
-    act, weights = plan.output_dtype.tile_bytes, plan.weights_dtype.tile_bytes
+    act, weights = plan.config.dtype.tile_bytes, plan.config.weights_dtype.tile_bytes
     per_step = rows * (act + columns * weights) if columns >= rows else columns * (weights + rows * act)
     unpacked = out // (rows * columns) * blocks.act_width * per_step
     packed = out * plan.partials_dtype.tile_bytes
@@ -200,8 +200,8 @@ def _predict_matmul_seconds(plan: ConvPlan, rates: CoreRates) -> float:
 
 def _predict_bias_seconds(plan: ConvPlan, rates: CoreRates) -> float:
     """Predict the time to add the bias: a separate pass in which unpacking and packing overlap."""
-    if not plan.bias:
+    if not plan.setup.bias:
         return 0.0
     out = plan.blocks.act_height * plan.blocks.out_width
-    unpacked = plan.partials_dtype.tile_bytes + plan.weights_dtype.tile_bytes
-    return rates.compute_local_seconds(out * max(unpacked, plan.output_dtype.tile_bytes))
+    unpacked = plan.partials_dtype.tile_bytes + plan.config.weights_dtype.tile_bytes
+    return rates.compute_local_seconds(out * max(unpacked, plan.config.dtype.tile_bytes))

@@ -40,97 +40,95 @@ class LaneTimes(NamedTuple):
 
 
 class CoreSchedule:
-    """The schedule of a core over the blocks of a plan. `heights` is the core's number of height blocks."""
+    """The schedule of a core over the blocks of a plan. `heights` is the core's number of height blocks.
 
-    def __init__(self, plan: ConvPlan, steps: StepDurations, heights: int | None = None) -> None:
-        self.steps, self.blocks = steps, plan.blocks
+    `record` receives every span; without it, periodic blocks are skipped.
+    """
+
+    def __init__(
+        self, plan: ConvPlan, steps: StepDurations, heights: int | None = None, record: SpanRecorder | None = None
+    ) -> None:
+        self.steps, self.blocks, self.record = steps, plan.blocks, record
         self.heights = plan.blocks.height_blocks if heights is None else heights
         self.gathers_own = plan.layout == ShardLayout.HEIGHT
         self.two_acts = plan.config.enable_act_double_buffer
         self.two_weights = plan.config.enable_weights_double_buffer
         self.all_weights = self.gathers_own and plan.blocks.height_blocks > 1  # buffer holds all weights
 
-    def compute_seconds(self, record_span: SpanRecorder | None = None) -> float:
-        """Return the total seconds. `record_span` receives every span; without it, periodic blocks are skipped."""
+    def compute_seconds(self) -> float:
+        """Return the total seconds."""
         halo = self.steps.halo
-        if record_span:
-            record_span("halo", "halo", 0.0, halo)
-        at = LaneTimes(*[halo] * 8)
-        first = self._schedule_height_block(at, 0, record_span)
+        if self.record:
+            self.record("halo", "halo", 0.0, halo)
+        first = self._schedule_height_block(LaneTimes(*[halo] * 8), 0)
 
         def schedule_next_height_block(at: LaneTimes, number: int) -> LaneTimes:
-            return self._schedule_height_block(at, number + 1, record_span)
+            return self._schedule_height_block(at, number + 1)
 
-        last = repeat_step(first, schedule_next_height_block, self.heights - 1, skip=record_span is None)
+        last = repeat_step(first, schedule_next_height_block, self.heights - 1, skip=self.record is None)
         return max(last.read, last.wrote, last.sent, last.done)
 
-    def _schedule_height_block(self, at: LaneTimes, height: int, record_span: SpanRecorder | None) -> LaneTimes:
+    def _schedule_height_block(self, at: LaneTimes, height: int) -> LaneTimes:
         """Schedule one height block: all inner blocks, then the bias."""
         if not self.gathers_own:
-            at = self._schedule_gather(at, str(height), record_span, free=at.freed_before if self.two_acts else at.used)
+            at = self._schedule_gather(at, str(height), free=at.freed_before if self.two_acts else at.used)
         ready = at.freed
 
         def schedule_inner_block(at: LaneTimes, number: int) -> LaneTimes:
             name = f"{height}.{number}"
             if self.gathers_own:
-                return self._schedule_own_block(at, name, record_span, weights=height == 0)
-            return self._schedule_shared_block(at, name, record_span, ready)
+                return self._schedule_own_block(at, name, weights=height == 0)
+            return self._schedule_shared_block(at, name, ready)
 
-        at = repeat_step(at, schedule_inner_block, self.blocks.inner_blocks, skip=record_span is None)
+        at = repeat_step(at, schedule_inner_block, self.blocks.inner_blocks, skip=self.record is None)
         done = at.done + self.steps.bias
-        if record_span:
-            record_span("compute", f"bias {height}", at.done, done)
+        if self.record:
+            self.record("compute", f"bias {height}", at.done, done)
         return at._replace(done=done)
 
-    def _schedule_gather(self, at: LaneTimes, name: str, record_span: SpanRecorder | None, free: float) -> LaneTimes:
+    def _schedule_gather(self, at: LaneTimes, name: str, free: float) -> LaneTimes:
         """Schedule reading windows into a buffer, which is available at time `free`, and tilizing them."""
         begin = max(at.read, free)
         read = begin + self.steps.read
         start = max(at.done, read)
         done = start + self.steps.tilize
-        if record_span:
-            record_span("reader", f"act {name}", begin, read)
-            record_span("compute", f"tilize {name}", start, done)
+        if self.record:
+            self.record("reader", f"act {name}", begin, read)
+            self.record("compute", f"tilize {name}", start, done)
         return at._replace(read=read, done=done, freed_before=at.freed, freed=done)
 
-    def _schedule_own_block(
-        self, at: LaneTimes, name: str, record_span: SpanRecorder | None, weights: bool
-    ) -> LaneTimes:
+    def _schedule_own_block(self, at: LaneTimes, name: str, weights: bool) -> LaneTimes:
         """Schedule gathering, tilizing and multiplying a block (HEIGHT). With `weights`, load its weights as well."""
-        at = self._schedule_gather(at, name, record_span, free=at.freed_before if self.two_acts else at.freed)
+        at = self._schedule_gather(at, name, free=at.freed_before if self.two_acts else at.freed)
         if weights:
             at = self._schedule_weight_load(
-                at, name, record_span, free=at.wrote if self.all_weights else self._get_weights_free_time(at)
+                at, name, free=at.wrote if self.all_weights else self._get_weights_free_time(at)
             )
-        return self._schedule_matmul(at, name, record_span, max(at.done, at.wrote))
+        return self._schedule_matmul(at, name, max(at.done, at.wrote))
 
-    def _schedule_shared_block(
-        self, at: LaneTimes, name: str, record_span: SpanRecorder | None, ready: float
-    ) -> LaneTimes:
+    def _schedule_shared_block(self, at: LaneTimes, name: str, ready: float) -> LaneTimes:
         """Schedule receiving a block by multicast, loading its weights from global memory, and multiplying."""
         begin = max(at.sent, ready, at.used_before if self.two_acts else at.used)
         sent = begin + self.steps.multicast
-        if record_span:
-            record_span("multicast", f"act {name}", begin, sent)
-        at = self._schedule_weight_load(at._replace(sent=sent), name, record_span, free=self._get_weights_free_time(at))
-        return self._schedule_matmul(at, name, record_span, max(at.done, at.sent, at.wrote))
+        if self.record:
+            self.record("multicast", f"act {name}", begin, sent)
+        at = self._schedule_weight_load(at._replace(sent=sent), name, free=self._get_weights_free_time(at))
+        return self._schedule_matmul(at, name, max(at.done, at.sent, at.wrote))
 
     def _get_weights_free_time(self, at: LaneTimes) -> float:
         return at.used_before if self.two_weights else at.used
 
-    def _schedule_weight_load(
-        self, at: LaneTimes, name: str, record_span: SpanRecorder | None, free: float
-    ) -> LaneTimes:
+    def _schedule_weight_load(self, at: LaneTimes, name: str, free: float) -> LaneTimes:
         begin = max(at.wrote, free)
         wrote = begin + self.steps.weights
-        if record_span:
-            record_span("writer", f"weights {name}", begin, wrote)
+        if self.record:
+            self.record("writer", f"weights {name}", begin, wrote)
         return at._replace(wrote=wrote)
 
-    def _schedule_matmul(self, at: LaneTimes, name: str, record_span: SpanRecorder | None, begin: float) -> LaneTimes:
+    def _schedule_matmul(self, at: LaneTimes, name: str, begin: float) -> LaneTimes:
         done = begin + self.steps.matmul
-        if record_span:
-            record_span("compute", f"matmul {name}", begin, done)
+        if self.record:
+            self.record("compute", f"matmul {name}", begin, done)
         return at._replace(done=done, used_before=at.used, used=done)
 
 
@@ -228,7 +226,7 @@ def build_timeline(plan: ConvPlan, row: int | None = None) -> CoreTimeline:
         heights = None if row is None else _count_height_blocks(plan, row)
         if heights == 0:
             return CoreTimeline(spans=(), seconds=0.0)
-        seconds = CoreSchedule(plan, compute_durations(plan, rates, row), heights).compute_seconds(add_span)
+        seconds = CoreSchedule(plan, compute_durations(plan, rates, row), heights, add_span).compute_seconds()
         return CoreTimeline(spans=tuple(spans), seconds=seconds)
     now = 0.0
     for number, part in enumerate(plan.slices):
@@ -256,7 +254,7 @@ def _count_height_blocks(plan: ConvPlan, row: int) -> int:
 
 
 def _get_plan_rates(plan: ConvPlan) -> CoreRates:
-    return get_core_rates(plan.machine, plan.compute, plan.output_dtype)
+    return get_core_rates(plan.machine, plan.compute, plan.config.dtype)
 
 
 def _predict_global_seconds(part: PlanSlice, rates: CoreRates) -> tuple[float, float]:

@@ -34,7 +34,7 @@ class ActivationFeed:
     ) -> None:
         self.calls = calls
         self.program, self.plan, self.space, self.source, self.haloed = program, program.plan, space, source, haloed
-        self.arena, self.dtype = space.arena, self.plan.output_dtype
+        self.arena, self.dtype = space.arena, self.plan.config.dtype
         self.copied = self.sent = 0  # bytes gathered within cores, and bytes multicast
         # Sticks that need no conversion are gathered directly into the multiplied block.
         self._in_place = self.plan.sticks_dtype is self.dtype
@@ -135,14 +135,14 @@ class BlockLoop:
     ) -> None:
         self.program, self.plan, self.feed, self.space = program, program.plan, feed, feed.space
         self.output, self.weights, self.bias, self.calls = output, weights, bias, feed.calls
-        self.engine = MatrixEngine(self.plan.compute, self.plan.output_dtype)
+        self.engine = MatrixEngine(self.plan.compute, self.plan.config.dtype)
         self.read = self.sent = 0  # bytes read from global memory, and bytes multicast
         self._unpacked_weights: dict[tuple[int, int], torch.Tensor] = {}
         self._registers = torch.empty(0)
         self._keeps_weights = self.plan.layout == ShardLayout.HEIGHT  # the buffer holds all weights
         # if all formats are float32, products are accumulated directly in the memories of the cores
-        self._in_place = self.engine.is_float32 and self.plan.weights_dtype is float32
-        block = self.plan.blocks.act_height * self.plan.blocks.act_width * self.plan.output_dtype.tile_bytes
+        self._in_place = self.engine.is_float32 and self.plan.config.weights_dtype is float32
+        block = self.plan.blocks.act_height * self.plan.blocks.act_width * self.plan.config.dtype.tile_bytes
         self._groups, self._columns = group_rows(program.outputs, output, block), split_into_even_columns(output)
         self._first = CoreGroup(range(1), len(program.outputs[0]), 1)  # the first row of cores
 

@@ -79,7 +79,7 @@ def execute_program(
             matrix = MatrixSpec(
                 rows=plan.conv.output_sticks,
                 columns=plan.conv.out_channels,
-                dtype=plan.output_dtype,
+                dtype=plan.config.dtype,
                 layout=plan.config.output_layout,
             )
             output = allocate_storage(device, matrix, program.output, "output")
@@ -145,7 +145,7 @@ def execute_slices(
     """Execute a sliced convolution and return its output in global memory."""
     conv = plan.conv
     shape = 1, 1, conv.output_sticks, conv.out_channels
-    matrix = MatrixSpec.of(shape, plan.output_dtype, plan.config.output_layout)
+    matrix = MatrixSpec.of(shape, plan.config.dtype, plan.config.output_layout)
     output = allocate_tensor(device, matrix, shape, DRAM_MEMORY_CONFIG, "output")
     ledger, advice = Ledger(), f"free other tensors; {explain_fit(plan)}"
     try:

@@ -221,7 +221,7 @@ class ConvProgram:
     @property
     def is_fixed(self) -> bool:
         """Whether all formats are float32. Such a program converts nothing and is a fixed sequence of torch calls."""
-        return self.plan.input_dtype is self.plan.output_dtype is self.plan.weights_dtype is float32
+        return self.plan.input_dtype is self.plan.config.dtype is self.plan.config.weights_dtype is float32
 
     @classmethod
     def of(cls, plan: ConvPlan) -> ConvProgram:

@@ -36,7 +36,7 @@ class Workspace:
         self.act_height, self.act_width = blocks.act_height * TILE_SIZE, blocks.act_width * TILE_SIZE
         self.out_width = blocks.out_width * TILE_SIZE
         # slots for weight blocks: one (single buffer), two (double buffer), or one per inner block (all weights stay)
-        self.weights_block = blocks.act_width * blocks.out_width * plan.weights_dtype.tile_bytes
+        self.weights_block = blocks.act_width * blocks.out_width * plan.config.weights_dtype.tile_bytes
         self.weights_slots = parts["weights"] // self.weights_block
 
     def get_addresses(self) -> tuple[Interval, ...]:
@@ -61,11 +61,11 @@ class Workspace:
     def get_weights(self, cores: StridedCores, block: int) -> BufferMatrix:
         """Return the weights of inner block `block` on the given cores."""
         start = self.get_weights_start(block)
-        return self.get_matrix(cores, "weights", self.plan.weights_dtype, self.act_width, self.out_width, start)
+        return self.get_matrix(cores, "weights", self.plan.config.weights_dtype, self.act_width, self.out_width, start)
 
     def get_bias(self, cores: StridedCores) -> BufferMatrix:
         """Return the bias on the given cores: the first row of its tiles."""
-        return self.get_matrix(cores, "bias", self.plan.weights_dtype, 1, self.out_width)
+        return self.get_matrix(cores, "bias", self.plan.config.weights_dtype, 1, self.out_width)
 
     def get_sums(self, cores: StridedCores, output: ShardedStorage, rows: Interval) -> BufferMatrix:
         """Return the partial sums of output rows `rows`: in the buffer for partial sums, else in the output shard."""
@@ -75,7 +75,7 @@ class Workspace:
 
     def get_output(self, cores: StridedCores, output: ShardedStorage, rows: Interval) -> BufferMatrix:
         """Return the rows `rows` of the output shards on the given cores."""
-        dtype = self.plan.output_dtype
+        dtype = self.plan.config.dtype
         start = rows.start * dtype.count_row_bytes(self.out_width)
         return BufferMatrix(self.arena, cores, output.buffer, dtype, len(rows), self.out_width, start)
 

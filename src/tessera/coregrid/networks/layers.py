@@ -15,7 +15,7 @@ from torch import fx, nn
 from torch.fx.passes.shape_prop import ShapeProp
 from torch.nn.utils.fusion import fuse_conv_bn_eval
 
-from tessera.coregrid.convolution import Convolution
+from tessera.coregrid.convolution import Convolution, parse_padding, parse_pair
 from tessera.errors import TesseraError, get_first_line
 from tessera.models.registry import build_layers, get_image_size
 
@@ -293,18 +293,19 @@ def _build_convolution(node: fx.Node, module: nn.Conv2d | nn.MaxPool2d) -> Convo
     batch, channels, *image = _get_shape(node.args[0])
     if isinstance(module, nn.Conv2d) and module.padding_mode != "zeros":
         raise TesseraError(f"unsupported padding mode of layer {node.target}", got=module.padding_mode, allowed="zeros")
+    if isinstance(module.padding, str):
+        raise TesseraError(f"the padding of layer {node.target} must be numeric", got=module.padding)
     groups = module.groups if isinstance(module, nn.Conv2d) else channels
     outputs = module.out_channels if isinstance(module, nn.Conv2d) else channels
-    down, right = _parse_pair(module.padding)
     return _make_convolution(
         batch,
         image,
         channels,
         outputs,
-        kernel=_parse_pair(module.kernel_size),
-        stride=_parse_pair(module.stride),
-        padding=((down, down), (right, right)),
-        dilation=_parse_pair(module.dilation),
+        kernel=parse_pair("kernel_size", module.kernel_size),
+        stride=parse_pair("stride", module.stride),
+        padding=parse_padding(module.padding),
+        dilation=parse_pair("dilation", module.dilation),
         groups=groups,
     )
 
@@ -316,12 +317,6 @@ def _make_convolution(batch: int, image: Sequence[int], inputs: int, outputs: in
 
 def _get_shape(node: Any) -> tuple[int, ...]:
     return tuple(int(size) for size in node.meta["tensor_meta"].shape)
-
-
-def _parse_pair(value: Any) -> tuple[int, int]:
-    if isinstance(value, str):
-        raise TesseraError("padding must be numeric", got=value)
-    return (int(value), int(value)) if isinstance(value, int) else (int(value[0]), int(value[1]))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from tessera.coregrid.config import ComputeConfig, Conv2dConfig, ShardLayout, SliceConfig
-from tessera.coregrid.convolution import Convolution
+from tessera.coregrid.convolution import Convolution, parse_padding, parse_pair
 from tessera.coregrid.device.device import Device
 from tessera.coregrid.device.memory_config import DRAM_MEMORY_CONFIG, BufferType, MemoryConfig
 from tessera.coregrid.device.storage import ShardedStorage, allocate_storage, copy_matrix, write_values
@@ -30,7 +30,7 @@ from tessera.coregrid.execution.execute import execute_program, execute_slices
 from tessera.coregrid.execution.program import ConvProgram
 from tessera.coregrid.execution.weights import ConvOperands
 from tessera.coregrid.formats import DataType
-from tessera.coregrid.operations.inputs import check_images, choose_device, parse_padding, parse_pair
+from tessera.coregrid.operations.inputs import check_images, choose_device
 from tessera.coregrid.operations.resample import insert_zeros
 from tessera.coregrid.planning.plan import ConvPlan, explain_fit
 from tessera.coregrid.planning.setup import ConvSetup
@@ -155,22 +155,17 @@ def _run_on_cores(
     plan, released = program.plan, program.plan.config.deallocate_activation
     weights, bias = operands.get_pages(program.weights)
     advice = f"free other tensors; {explain_fit(plan)}"
-    if tensor.is_on_device and tensor.memory_config() == program.input and free_input == released:
-        source = tensor.storage
-        assert isinstance(source, ShardedStorage)
-        release = (lambda: deallocate(tensor)) if free_input else None
-        shards_out = execute_program(program, device, source, weights, bias, release=release, do=advice)
-    else:
-        copied = _shard_input(program, device, tensor)
-        try:
-            if free_input:
-                deallocate(tensor)
-            release = copied.free if released else None
-            shards = copied.storage
-            assert isinstance(shards, ShardedStorage)
-            shards_out = execute_program(program, device, shards, weights, bias, release=release, do=advice)
-        finally:
-            copied.free()
+    in_place = tensor.is_on_device and tensor.memory_config() == program.input and free_input == released
+    source = tensor.allocation if in_place else _shard_input(program, device, tensor)
+    try:
+        if free_input and not in_place:
+            deallocate(tensor)
+        shards, release = source.storage, source.free if released else None
+        assert isinstance(shards, ShardedStorage)
+        shards_out = execute_program(program, device, shards, weights, bias, release=release, do=advice)
+    finally:
+        if not in_place:
+            source.free()
     shape = 1, 1, plan.conv.output_sticks, plan.conv.out_channels
     allocation = Allocation(device, program.output, shards_out)
     return Tensor(shape, shards_out.matrix.dtype, shards_out.matrix.layout, allocation=allocation)

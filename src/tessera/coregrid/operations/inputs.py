@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from torch import Tensor as TorchTensor
 
-from tessera.coregrid.convolution import Pair
 from tessera.coregrid.device.arena import BufferMatrix, StridedCores
 from tessera.coregrid.device.device import Device
 from tessera.coregrid.device.memory_config import L1_HEIGHT_SHARDED_MEMORY_CONFIG, MemoryConfig
@@ -38,28 +35,6 @@ def choose_device(tensor: Tensor, device: Device | None) -> Device:
     if device is None:
         raise TesseraError("a host tensor requires a device", got=tensor, do="pass device=")
     return device
-
-
-def parse_pair(name: str, value: Sequence[int]) -> Pair:
-    """Parse the window parameter `name`, which must be (height, width)."""
-    if len(value) != 2:
-        raise TesseraError(f"{name} must have two numbers", got=value, allowed="(height, width)")
-    return int(value[0]), int(value[1])
-
-
-def parse_padding(value: Sequence[int]) -> tuple[Pair, Pair]:
-    """Parse a padding of two or four numbers as ((top, bottom), (left, right)).
-
-    >>> parse_padding((1, 2)), parse_padding((1, 2, 3, 4))
-    (((1, 1), (2, 2)), ((1, 2), (3, 4)))
-    """
-    if len(value) == 2:
-        return (value[0], value[0]), (value[1], value[1])
-    if len(value) != 4:
-        raise TesseraError(
-            "padding must have two or four numbers", got=value, allowed="(height, width) or (top, bottom, left, right)"
-        )
-    return (value[0], value[1]), (value[2], value[3])
 
 
 def ensure_height_sharded(

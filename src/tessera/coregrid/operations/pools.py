@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from math import prod
 
@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor as TorchTensor
 
-from tessera.coregrid.convolution import Pair
+from tessera.coregrid.convolution import Pair, parse_padding, parse_pair
 from tessera.coregrid.cores import CoreRangeSet
 from tessera.coregrid.device.device import Device
 from tessera.coregrid.device.memory_config import BufferType, MemoryConfig, ShardOrientation, ShardSpec
@@ -25,8 +25,6 @@ from tessera.coregrid.operations.inputs import (
     check_images,
     choose_device,
     ensure_height_sharded,
-    parse_padding,
-    parse_pair,
     plan_height_shards,
     write_shard,
 )
@@ -131,16 +129,27 @@ def _pool_windows(
     if key not in device.programs:
         device.programs[key] = WindowMoves.of((batch, height, width), window, inputs, outputs)
     moves: WindowMoves = device.programs[key]
-    try:
-        with fill_haloed_shards(device, source, moves, padding=padding, free_input=free_input) as sticks:
-            output = allocate_tensor(device, matrix, result, config, "output of a pool")
-            storage = get_sharded_storage(output)
-            for core, run in enumerate(outputs):
-                if len(run):
-                    write_shard(storage, core, 0, reduce(sticks(core), moves.taps[core], run))
-    finally:
-        if source is not tensor:  # free the copy if the haloed shards did not fit
+    arena, dtype, sizes = device.arena, get_sticks_dtype(tensor.dtype).torch, moves.halo.sizes
+    with ExitStack() as undo:
+        if source is not tensor:  # free the copy if the haloed shards do not fit
+            undo.callback(deallocate, source)
+        haloed = arena.allocate(max(sizes) * shards.width * dtype.itemsize, "haloed input of a pool")
+        undo.callback(arena.free, haloed)
+
+        def view_sticks(core: int) -> TorchTensor:
+            return arena.view(core, haloed, dtype, (sizes[core], shards.width))
+
+        def read_shard(row: int) -> TorchTensor:
+            return shards.read_shard_values(row, 0).to(dtype)
+
+        device.add_moved_bytes(moves.halo.exchange(read_shard, view_sticks, padding, CallRecorder(keep=False)))
+        if free_input:
             deallocate(source)
+        output = allocate_tensor(device, matrix, result, config, "output of a pool")
+        storage = get_sharded_storage(output)
+        for core, run in enumerate(outputs):
+            if len(run):
+                write_shard(storage, core, 0, reduce(view_sticks(core), moves.taps[core], run))
     return move_to_config(output, memory_config)
 
 
@@ -174,9 +183,8 @@ def _count_averaged_pixels(size: Pair, window: Window, with_padding: bool) -> ND
     for axis, length in enumerate(size):
         before, after = window.padding[axis]
         first = np.arange(window.compute_output_size(size)[axis]) * window.stride[axis] - before
-        last = np.minimum(
-            first + window.kernel[axis], length + after
-        )  # in ceil mode a window may extend beyond the padding
+        # in ceil mode a window may extend beyond the padding
+        last = np.minimum(first + window.kernel[axis], length + after)
         if not with_padding:
             first, last = np.maximum(first, 0), np.minimum(last, length)
         lengths.append(last - first)
@@ -202,35 +210,6 @@ class WindowMoves:
             for run, span in zip(outputs, halo_runs.ranges, strict=True)
         ]
         return cls(HaloMoves.of(halo_runs), taps)
-
-
-@contextmanager
-def fill_haloed_shards(
-    device: Device, tensor: Tensor, moves: WindowMoves, *, padding: float, free_input: bool
-) -> Iterator[Callable[[int], TorchTensor]]:
-    """Fill the haloed shards for a `with` block; yield a function that returns the haloed shard of a core.
-
-    `free_input` deallocates the input once the haloed shards are filled.
-    """
-    source, arena = tensor.storage, device.arena
-    assert isinstance(source, ShardedStorage)
-    dtype, width = get_sticks_dtype(tensor.dtype).torch, source.width
-    buffer = arena.allocate(max(moves.halo.sizes) * width * dtype.itemsize, "haloed input of a pool")
-    try:
-
-        def view_sticks(core: int) -> TorchTensor:
-            return arena.view(core, buffer, dtype, (moves.halo.sizes[core], width))
-
-        device.add_moved_bytes(
-            moves.halo.exchange(
-                lambda row: source.read_shard_values(row, 0).to(dtype), view_sticks, padding, CallRecorder(keep=False)
-            )
-        )
-        if free_input:
-            deallocate(tensor)
-        yield view_sticks
-    finally:
-        arena.free(buffer)
 
 
 @torch.no_grad()

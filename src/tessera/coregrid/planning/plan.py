@@ -70,10 +70,6 @@ class ConvPlan(Tabular):
         return self.setup.compute
 
     @property
-    def bias(self) -> bool:
-        return self.setup.bias
-
-    @property
     def layout(self) -> ShardLayout:
         return self.sharding.layout
 
@@ -87,18 +83,6 @@ class ConvPlan(Tabular):
     @property
     def input_dtype(self) -> DataType:
         return self.setup.dtype
-
-    @property
-    def input_layout(self) -> Layout:
-        return self.setup.input_layout
-
-    @property
-    def weights_dtype(self) -> DataType:
-        return self.config.weights_dtype
-
-    @property
-    def output_dtype(self) -> DataType:
-        return self.config.dtype
 
     @property
     def sticks_dtype(self) -> DataType:
@@ -238,6 +222,11 @@ def compute_blocks(conv: Convolution, sharding: Sharding, setup: ConvSetup) -> B
         full_inner=config.full_inner_dim,
         fp32_accumulation=setup.compute.fp32_dest_acc_en,
     )
+
+
+def plan_layout_or_default(conv: Convolution, layout: ShardLayout | None, setup: ConvSetup) -> ConvPlan:
+    """Plan a convolution in one layout, or in the device's default layout (None). The plan may not fit."""
+    return plan_layout(conv, layout, setup) if layout else plan_default_layout(conv, setup)
 
 
 def plan_default_layout(conv: Convolution, setup: ConvSetup) -> ConvPlan:

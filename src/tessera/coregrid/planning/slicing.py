@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
-from tessera.coregrid.config import Conv2dConfig, ShardLayout, SliceAxis, SliceConfig
+from tessera.coregrid.config import ShardLayout, SliceAxis, SliceConfig
 from tessera.coregrid.convolution import Convolution
 from tessera.coregrid.formats import TILE_SIZE, DataType, Layout
 from tessera.coregrid.planning.ledger import Ledger
@@ -24,8 +24,7 @@ from tessera.coregrid.planning.plan import (
     compute_sharding,
     explain_fit,
     list_layouts,
-    plan_default_layout,
-    plan_layout,
+    plan_layout_or_default,
 )
 from tessera.coregrid.planning.setup import ConvSetup
 from tessera.coregrid.planning.sharding import count_max_rows, round_up
@@ -86,24 +85,23 @@ def plan_sliced(
     # the input shard of a slice is temporary and is freed once the haloed shard is filled
     config = replace(setup.config, deallocate_activation=True)
     setup, slices = replace(setup, config=config), slices or SliceConfig()
-    layout = layout or config.shard_layout
     guessed = choose_slice_axis(conv.height, conv.width, config.output_layout)
     axes = [slices.axis] if slices.axis else [guessed, *(axis for axis in SliceAxis if axis is not guessed)]
+    slicers = [_Slicer(conv, axis, setup, layout or config.shard_layout) for axis in axes]
     if slices.num_slices:
-        return _join_slices(conv, list(_iter_slices(conv, axes[0], slices.num_slices, setup, layout)))
+        return _join_slices(conv, list(slicers[0].iter_slices(slices.num_slices)))
     min_memory = []
-    for axis in axes:
-        most = _count_max_slices(conv, axis, config)
-        for count in range(_find_min_slices(conv, axis, setup, layout), most + 1):
+    for slicer in slicers:
+        for count in range(slicer.find_min_slices(), slicer.max_slices + 1):
             parts = []
-            for part in _iter_slices(conv, axis, count, setup, layout):
+            for part in slicer.iter_slices(count):
                 parts.append(part)
                 if not part.plan.fits:  # if one slice does not fit, this number of slices is too small
                     min_memory.append(part.plan.high_water)
                     break
             else:
                 return _join_slices(conv, parts)
-        min_memory.append(_compute_min_memory(conv, axis, most, setup, layout))
+        min_memory.append(slicer.compute_min_memory(slicer.max_slices))
     raise OutOfMemory(
         "no slice of this convolution fits the memory of a core",
         got=f"{min(min_memory) / MIB:.2f} MiB per core at least",
@@ -112,66 +110,69 @@ def plan_sliced(
     )
 
 
-def _find_min_slices(conv: Convolution, axis: SliceAxis, setup: ConvSetup, layout: ShardLayout | None) -> int:
-    """Return a lower bound of the number of slices that fit, by bisection over `_compute_min_memory`.
+@dataclass(frozen=True, slots=True)
+class _Slicer:
+    """Slices of a convolution along one axis, in `layout` or the device's default layout (None)."""
 
-    Bisection is possible because this memory, which omits the halo between cores, decreases with the number of slices.
-    """
-    counts = range(1, _count_max_slices(conv, axis, setup.config) + 1)
-    capacity = setup.machine.local_memory
-    return 1 + bisect_left(
-        counts, True, key=lambda count: _compute_min_memory(conv, axis, count, setup, layout) <= capacity
-    )
+    conv: Convolution
+    axis: SliceAxis
+    setup: ConvSetup
+    layout: ShardLayout | None
 
+    @property
+    def size(self) -> int:
+        """Size of the output along the axis."""
+        return self.conv.output_size[0 if self.axis is SliceAxis.HEIGHT else 1]
 
-def _compute_min_memory(
-    conv: Convolution, axis: SliceAxis, count: int, setup: ConvSetup, layout: ShardLayout | None
-) -> int:
-    """Return a lower bound of the memory of the first of `count` slices, if all cores are used and share no sticks."""
-    size = _get_output_size(conv, axis)
-    part, _ = slice_convolution(conv, axis, split_into_slices(size, count, _get_unit(axis, setup.config))[0])
-    whole = replace(setup, config=replace(setup.config, act_block_h_override=0))
-    reads_all = all(step <= extent for step, extent in zip(part.stride, part.window.extent, strict=True))
-    peaks = []
-    for candidate in [layout] if layout else list_layouts(part, whole):
-        rows = count_max_rows(candidate, setup.cores, transpose_shards=setup.config.transpose_shards)
-        sharding = replace(
-            compute_sharding(part, candidate, whole),
-            rows=rows,
-            in_height=round_up(part.input_sticks, rows * TILE_SIZE) // rows,
-            out_height=round_up(part.output_sticks, rows * TILE_SIZE) // rows,
-        )
-        blocks = compute_blocks(part, sharding, whole)
-        if setup.config.act_block_h_override and candidate != ShardLayout.WIDTH:
-            blocks = replace(blocks, act_height=1)
-        haloed = -(-part.input_sticks // rows) if reads_all else 0
-        peaks.append(compute_footprint(part, sharding, blocks, haloed, setup).high_water)
-    return min(peaks)
+    @property
+    def unit(self) -> int:
+        """Unit of the slice size: 32 columns (a tile) of a tiled output, else one row or column."""
+        tiled = self.setup.config.output_layout is Layout.TILE
+        return TILE_SIZE if self.axis is SliceAxis.WIDTH and tiled else 1
 
+    @property
+    def max_slices(self) -> int:
+        return -(-self.size // self.unit)
 
-def _count_max_slices(conv: Convolution, axis: SliceAxis, config: Conv2dConfig) -> int:
-    return -(-_get_output_size(conv, axis) // _get_unit(axis, config))
+    def find_min_slices(self) -> int:
+        """Return a lower bound of the number of slices that fit, by bisection over `compute_min_memory`.
 
+        Bisection is possible because this memory, which omits the halo between cores, decreases with the number of
+        slices.
+        """
+        counts, capacity = range(1, self.max_slices + 1), self.setup.machine.local_memory
+        return 1 + bisect_left(counts, True, key=lambda count: self.compute_min_memory(count) <= capacity)
 
-def _get_output_size(conv: Convolution, axis: SliceAxis) -> int:
-    return conv.output_size[0 if axis is SliceAxis.HEIGHT else 1]
+    def compute_min_memory(self, count: int) -> int:
+        """Return a lower bound of the memory of the first of `count` slices: all cores are used and share no sticks."""
+        part, _ = slice_convolution(self.conv, self.axis, split_into_slices(self.size, count, self.unit)[0])
+        setup, config = self.setup, self.setup.config
+        whole = replace(setup, config=replace(config, act_block_h_override=0))
+        reads_all = all(step <= extent for step, extent in zip(part.stride, part.window.extent, strict=True))
+        peaks = []
+        for candidate in [self.layout] if self.layout else list_layouts(part, whole):
+            rows = count_max_rows(candidate, setup.cores, transpose_shards=config.transpose_shards)
+            sharding = replace(
+                compute_sharding(part, candidate, whole),
+                rows=rows,
+                in_height=round_up(part.input_sticks, rows * TILE_SIZE) // rows,
+                out_height=round_up(part.output_sticks, rows * TILE_SIZE) // rows,
+            )
+            blocks = compute_blocks(part, sharding, whole)
+            if config.act_block_h_override and candidate != ShardLayout.WIDTH:
+                blocks = replace(blocks, act_height=1)
+            haloed = -(-part.input_sticks // rows) if reads_all else 0
+            peaks.append(compute_footprint(part, sharding, blocks, haloed, setup).high_water)
+        return min(peaks)
 
-
-def _get_unit(axis: SliceAxis, config: Conv2dConfig) -> int:
-    """Return the unit of the slice size: 32 columns (a tile) of a tiled output, else one row or column."""
-    return TILE_SIZE if axis is SliceAxis.WIDTH and config.output_layout is Layout.TILE else 1
-
-
-def _iter_slices(
-    conv: Convolution, axis: SliceAxis, count: int, setup: ConvSetup, layout: ShardLayout | None
-) -> Iterator[PlanSlice]:
-    size = _get_output_size(conv, axis)
-    plans: dict[Convolution, ConvPlan] = {}  # slices of equal shape share a plan
-    for output in split_into_slices(size, count, _get_unit(axis, setup.config)):
-        part, input_range = slice_convolution(conv, axis, output)
-        if part not in plans:
-            plans[part] = plan_layout(part, layout, setup) if layout else plan_default_layout(part, setup)
-        yield PlanSlice(axis=axis, output=output, input=input_range, plan=plans[part])
+    def iter_slices(self, count: int) -> Iterator[PlanSlice]:
+        """Yield `count` planned slices. Slices of equal shape share a plan."""
+        plans: dict[Convolution, ConvPlan] = {}
+        for output in split_into_slices(self.size, count, self.unit):
+            part, input_range = slice_convolution(self.conv, self.axis, output)
+            if part not in plans:
+                plans[part] = plan_layout_or_default(part, self.layout, self.setup)
+            yield PlanSlice(axis=self.axis, output=output, input=input_range, plan=plans[part])
 
 
 def _join_slices(conv: Convolution, parts: list[PlanSlice]) -> ConvPlan:
@@ -189,9 +190,9 @@ def count_global_bytes(plan: ConvPlan) -> Ledger:
     """Return the bytes that a slice reads from and writes to global memory."""
     conv = plan.conv
     return Ledger(
-        global_read=conv.input_sticks * _count_stick_bytes(plan.input_dtype, conv.in_channels, plan.input_layout),
+        global_read=conv.input_sticks * _count_stick_bytes(plan.input_dtype, conv.in_channels, plan.setup.input_layout),
         global_written=conv.output_sticks
-        * _count_stick_bytes(plan.output_dtype, conv.out_channels, plan.config.output_layout),
+        * _count_stick_bytes(plan.config.dtype, conv.out_channels, plan.config.output_layout),
     )
 
 
@@ -217,7 +218,7 @@ def plan_conv2d_call(
     if slices is not None:
         plan = plan_sliced(conv, setup, slices, layout=layout)
     else:
-        plan = plan_layout(conv, layout, setup) if layout else plan_default_layout(conv, setup)
+        plan = plan_layout_or_default(conv, layout, setup)
         if not plan.fits and in_global_memory:
             plan = plan_sliced(conv, setup, layout=layout)
     if not plan.fits:

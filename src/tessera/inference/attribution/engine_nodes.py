@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from tessera.errors import Refused
-from tessera.inference.attribution.shares import TimedOperator
+from tessera.inference.attribution.measure import TimedOperator
 from tessera.inference.attribution.torch_hooks import TIMED_PASSES, HookedCall, describe_operators, time_operators
 from tessera.inference.engines import ENGINES, format_matching_engines
 from tessera.inference.engines.engine import OperatorTime

@@ -19,7 +19,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import flop_registry
 
-from tessera.inference.attribution.shares import TimedOperator
+from tessera.inference.attribution.measure import TimedOperator
 
 TIMED_PASSES = 5  # forward passes over which the median time of each operator is taken
 

@@ -20,7 +20,6 @@ class InputTarget(Protocol):
 
     def prepare_input(self, batch: Array) -> Any:
         """Return the batch as the engine's own input tensor."""
-        ...
 
 
 class ImageSource(Protocol):
@@ -28,23 +27,18 @@ class ImageSource(Protocol):
 
     def read_batch(self) -> Array:
         """Return the next batch: uint8, shape N x C x H x W. The source does not modify the returned array."""
-        ...
 
     def notes(self) -> tuple[str, ...]:
         """Return notes for the record, such as the number of broken files."""
-        ...
 
     def close(self) -> None: ...
 
 
 class InputFeed(Protocol):
-    """The input of the timed loop. `resident` is True if one batch stays in the engine's memory and is reused."""
-
-    resident: bool
+    """The input of the timed loop."""
 
     def next_batch(self) -> Any:
         """Return the next batch as the input of `Session.run`."""
-        ...
 
     def notes(self) -> tuple[str, ...]: ...
 
@@ -53,8 +47,6 @@ class InputFeed(Protocol):
 
 class ResidentFeed:
     """A feed that always returns one fixed batch, so that input preparation is not timed."""
-
-    resident = True
 
     def __init__(self, session: InputTarget, source: ImageSource, pixels: PixelFormat) -> None:
         raw = source.read_batch()
@@ -79,8 +71,6 @@ class PipelineFeed:
     `threads` threads prefetch batches. With `threads` 0 a batch is prepared on request: lower throughput, but the
     shortest latency from image to result. A batch stays valid until `in_use` further batches were requested.
     """
-
-    resident = False
 
     def __init__(
         self,

@@ -54,6 +54,13 @@ class PixelFormat:
         np.multiply(raw, scale, out=wide, dtype=np.float32, casting="unsafe")
         np.add(wide, shift, out=out, casting="unsafe")
 
+    def generate_batch(self, count: int, image_shape: tuple[int, int, int], *, seed: int) -> Array:
+        """Generate images (see `generate_images`) in the input format."""
+        raw = generate_images(count, image_shape, seed=seed)
+        out = np.empty(raw.shape, self.dtype)
+        self.convert(raw, out)
+        return out
+
 
 CENTRE_CROP_FRACTION = 224 / 256  # side of the crop over the shorter side of the image, as in ImageNet evaluation
 

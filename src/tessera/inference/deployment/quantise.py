@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 import onnx
 
-from tessera.inference.data.images import Array, generate_images
+from tessera.inference.data.images import Array
 from tessera.inference.deployment.deployment import Deployment
 from tessera.inference.networks.onnx_files import get_image_input
 
@@ -84,9 +84,8 @@ class _CalibrationReader:
     def __init__(self, images: onnx.ValueInfoProto, deployment: Deployment) -> None:
         batch = images.type.tensor_type.shape.dim[0].dim_value or CALIBRATION_BATCH_SIZE
         count = -(-CALIBRATION_IMAGES // batch) * batch
-        raw = generate_images(count, deployment.network.image_shape, seed=CALIBRATION_SEED)
-        converted = np.empty(raw.shape, deployment.pixels.dtype)
-        deployment.pixels.convert(raw, converted)
+        shape = deployment.network.image_shape
+        converted = deployment.pixels.generate_batch(count, shape, seed=CALIBRATION_SEED)
         self._name = images.name
         self._batches: list[Array] = np.split(converted, count // batch)
         self.set_range(0, len(self))

@@ -44,9 +44,9 @@ class EngineEntry:
     slow_start: bool = False
     tuning_order: int = 100
 
-    def explain_missing(self) -> str:
-        """Return why the engine cannot run here, with the extra that installs it; empty if it can run."""
-        return next((str(MissingExtra(name, self.extra)) for name in self.packages if find_spec(name) is None), "")
+    def find_missing(self) -> MissingExtra | None:
+        """Return the error for a package that the engine requires and that is not installed; None if it can run."""
+        return next((MissingExtra(name, self.extra) for name in self.packages if find_spec(name) is None), None)
 
     def check(self, *, precision: str, hint: str, streams: int) -> None:
         """Raise an error for a precision, hint or number of streams that this engine does not support."""
@@ -109,11 +109,6 @@ def format_matching_engines(matches: Callable[[EngineEntry], bool]) -> str:
     return " or ".join(name for name, entry in ENGINES.items() if matches(entry))
 
 
-def explain_missing(name: str) -> str | None:
-    """Return why an engine cannot run here, with the extra that installs it; None if it can run."""
-    return get_engine_entry(name).explain_missing() or None
-
-
 def get_engine_entry(name: str) -> EngineEntry:
     """Return the entry of an engine; the error for an unknown name suggests similar ones."""
     if name not in ENGINES:
@@ -129,8 +124,7 @@ def load_engine(name: str) -> SessionBuilder:
         MissingExtra: a package of the engine is not installed.
     """
     entry = get_engine_entry(name)
-    for package in entry.packages:
-        if find_spec(package) is None:
-            raise MissingExtra(package, entry.extra)
+    if missing := entry.find_missing():
+        raise missing
     build: SessionBuilder = load_object(entry.build)
     return build

@@ -58,31 +58,24 @@ class Session(Protocol):
 
         The tensor can be passed to `run` any number of times as long as the array `batch` is alive.
         """
-        ...
 
     def run(self, inputs: Any) -> Any:
         """Compute one batch and wait for the result. This call is timed, so it contains only the engine's own call."""
-        ...
 
     def read_outputs(self, result: Any) -> tuple[Array, ...]:
         """Return the outputs of a run as float32 arrays; the next run may overwrite them."""
-        ...
 
     def submit(self, inputs: Any, done: DoneCallback) -> None:
         """Wait until fewer than `depth` batches are in flight, start a batch, and call `done` when it is computed."""
-        ...
 
     def drain(self) -> None:
         """Wait for all submitted batches."""
-        ...
 
     def profile(self, inputs: Any, repeats: int) -> list[OperatorTime]:
         """Return the mean seconds of every operator over `repeats` runs, measured by the engine's own profiler."""
-        ...
 
     def close(self) -> None:
         """Free the network."""
-        ...
 
 
 class SequentialSession(ABC):

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from tessera.inference.modes.server import LATENCY_QUANTILE, LOADGEN_MODULE
+from tessera.inference.modes.load_modes import LATENCY_QUANTILE, LOADGEN_MODULE
 from tessera.inference.replicas.replica_worker import get_network
 from tessera.launch.worker import Worker
 from tessera.measure.sampler import disable_garbage_collection

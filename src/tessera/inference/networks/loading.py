@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cache, cached_property, partial
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from tessera.errors import MissingExtra, TesseraError, get_first_line, suggest_similar
 from tessera.models import MODELS, ModelInfo, build, compute_model_info, get_image_size
@@ -16,11 +16,30 @@ from tessera.models import MODELS, ModelInfo, build, compute_model_info, get_ima
 if TYPE_CHECKING:
     from torch import nn
 
-    from tessera.inference.settings import Settings
-
 TIMM_PREFIX, ONNX_SUFFIX = "timm/", ".onnx"  # mark model names outside the registry: `timm/NAME`, `FILE.onnx`
 DEFAULT_CHANNELS = 3  # input channels of every registered network
 BATCH_DIM = "batch"  # name of the dynamic batch dimension in every exported ONNX file
+
+
+class NetworkSettings(Protocol):
+    """The settings that choose a network (see `inference.settings.Settings`)."""
+
+    @property
+    def model(self) -> str: ...
+    @property
+    def weights(self) -> str: ...
+    @property
+    def seed(self) -> int: ...
+    @property
+    def image_size(self) -> int: ...
+    @property
+    def norm_type(self) -> str: ...
+    @property
+    def group_dim(self) -> int: ...
+    @property
+    def expand_ratio(self) -> int: ...
+    @property
+    def batch_size(self) -> int: ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,7 +68,7 @@ class InferenceNetwork:
         return self.build().eval()
 
 
-def load_network(settings: Settings) -> InferenceNetwork:
+def load_network(settings: NetworkSettings) -> InferenceNetwork:
     """Return the network that the settings name, with its image size; its module is not built yet."""
     if settings.model.endswith(ONNX_SUFFIX):
         from tessera.inference.networks.onnx_files import load_onnx_network
@@ -76,7 +95,7 @@ def load_network(settings: Settings) -> InferenceNetwork:
     )
 
 
-def build_network(settings: Settings) -> nn.Module:
+def build_network(settings: NetworkSettings) -> nn.Module:
     """Build the torch module of the settings in evaluation mode, with its weights."""
     if settings.model.startswith(TIMM_PREFIX):
         module = _build_timm(settings)
@@ -87,7 +106,7 @@ def build_network(settings: Settings) -> nn.Module:
     return module.eval()
 
 
-def compute_network_info(settings: Settings) -> ModelInfo | None:
+def compute_network_info(settings: NetworkSettings) -> ModelInfo | None:
     """Count the parameters of the network, and the FLOPs and bytes of a batch.
 
     Returns None for an ONNX file, and for a network that cannot run on the meta device.
@@ -124,7 +143,7 @@ def _check_input_shape(module: nn.Module, input_shape: tuple[int, ...]) -> None:
         ) from None
 
 
-def _collect_model_options(settings: Settings) -> dict[str, Any]:
+def _collect_model_options(settings: NetworkSettings) -> dict[str, Any]:
     """Return the keyword arguments for the function that builds the network, from the settings."""
     options: dict[str, Any] = {
         name: value for name in ("group_dim", "expand_ratio") if (value := getattr(settings, name))
@@ -135,7 +154,7 @@ def _collect_model_options(settings: Settings) -> dict[str, Any]:
     return options
 
 
-def _check_norm(settings: Settings, module: nn.Module) -> None:
+def _check_norm(settings: NetworkSettings, module: nn.Module) -> None:
     """Raise an error if the norm layers of the network are not of the type of `--norm-type`."""
     from torch import nn
 
@@ -151,7 +170,7 @@ def _check_norm(settings: Settings, module: nn.Module) -> None:
         )
 
 
-def _build_timm(settings: Settings) -> nn.Module:
+def _build_timm(settings: NetworkSettings) -> nn.Module:
     """Build a timm network; its weights are random unless `--weights` names a file."""
     if find_spec("timm") is None:
         raise MissingExtra("timm", "timm")

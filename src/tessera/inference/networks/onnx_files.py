@@ -9,13 +9,12 @@ import onnx
 from onnx import TensorProto
 
 from tessera.errors import Refused, TesseraError, get_first_line
-from tessera.inference.networks.loading import BATCH_DIM, DEFAULT_CHANNELS, InferenceNetwork
-from tessera.inference.settings import Settings
+from tessera.inference.networks.loading import BATCH_DIM, DEFAULT_CHANNELS, InferenceNetwork, NetworkSettings
 
 IMAGE_DTYPES = {TensorProto.FLOAT: "float32", TensorProto.FLOAT16: "float16", TensorProto.UINT8: "uint8"}
 
 
-def load_onnx_network(settings: Settings) -> InferenceNetwork:
+def load_onnx_network(settings: NetworkSettings) -> InferenceNetwork:
     """Load the network of an ONNX file; dynamic dimensions come from the settings.
 
     Raises:

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from tessera.inference.data.images import IMAGE_KINDS, Array, PixelFormat, generate_images, get_image_kinds
+from tessera.inference.data.images import IMAGE_KINDS, Array, PixelFormat, get_image_kinds
 
 NORM_FIT_IMAGES = IMAGE_KINDS  # images for the batch-norm statistics: one of every kind
 LAST_LAYER_FIT_IMAGES = 4 * IMAGE_KINDS  # for the last layer: several of a kind, so that it does not fit pixel noise
@@ -44,10 +44,8 @@ def fit_random_weights(module: nn.Module, image_shape: tuple[int, int, int], *, 
 
 
 def _draw_images(count: int, image_shape: tuple[int, int, int], *, seed: int) -> Tensor:
-    raw = generate_images(count, image_shape, seed=seed)
-    out = np.empty(raw.shape, np.float32)
-    PixelFormat(channels=image_shape[0], dtype="float32", normalised_on="host").convert(raw, out)
-    return torch.from_numpy(out)
+    pixels = PixelFormat(channels=image_shape[0], dtype="float32", normalised_on="host")
+    return torch.from_numpy(pixels.generate_batch(count, image_shape, seed=seed))
 
 
 def _shift_swishes(module: nn.Module, seed: int) -> None:

@@ -12,8 +12,8 @@ from typing import Any
 from tessera.errors import Refused, TesseraError
 from tessera.inference.bench import BENCHMARK_VERSION
 from tessera.inference.cases import make_case
-from tessera.inference.engines import ENGINES, explain_missing
-from tessera.inference.measures.figures import compute_latency_metrics
+from tessera.inference.engines import ENGINES, get_engine_entry
+from tessera.inference.measures import compute_latency_metrics
 from tessera.inference.replicas.placement import Placement
 from tessera.inference.replicas.replica_pool import LoadedNetwork, ReplicaPool
 from tessera.inference.settings import Settings
@@ -74,8 +74,7 @@ def find_usable_engines(
     """
     usable = []
     for name in requested or ENGINES:
-        reason = explain_missing(name)
-        if reason is not None:
+        if reason := get_engine_entry(name).find_missing():
             if requested:
                 raise TesseraError(f"engine {name} cannot run here: {reason}")
             say(f"{name} is omitted: {reason}")

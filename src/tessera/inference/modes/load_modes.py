@@ -1,24 +1,69 @@
-"""The load mode server: images arrive at random times, and 99 % must be answered within a latency bound.
+"""The load modes: offline (throughput), single-stream (latency of sequential batches), and server (random arrivals).
 
-The highest rate that meets the bound is found by bisection."""
+In mode server 99 % of the images must be answered within a latency bound. The highest rate that meets the bound is
+found by bisection."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.metadata import version
 from importlib.util import find_spec
 
 import numpy as np
 
 from tessera.errors import BenchmarkFailed, MissingExtra, TesseraError
-from tessera.inference.measures.figures import compute_latency_metrics
-from tessera.inference.measures.throughput import sample_windows
+from tessera.inference.measures import WindowSeries, compute_latency_metrics, compute_rate_metrics, sample_windows
 from tessera.inference.modes.load import Load, ModeOutcome
 from tessera.inference.replicas.replica_pool import LoadedNetwork
 from tessera.measure.samples import Samples, Sampling
+from tessera.measure.statistics import estimate_median
 from tessera.report.figures import format_rate, format_seconds
 from tessera.results.metrics import make_metrics
+
+
+def measure_offline(network: LoadedNetwork, load: Load, sampling: Sampling) -> ModeOutcome:
+    """Measure the throughput in images/s, in windows that all replicas start together."""
+    return _measure_windows(network, sampling)[1]
+
+
+def measure_single_stream(network: LoadedNetwork, load: Load, sampling: Sampling) -> ModeOutcome:
+    """Measure the latency of every batch in seconds; a batch starts when the batch before it has ended."""
+    series, outcome = _measure_windows(network, sampling)
+    latencies = tuple(latency for window in series.windows for latency in window.latencies)
+    median = estimate_median(latencies)
+    samples = replace(
+        outcome.samples,
+        values=latencies,
+        cpu=(),
+        warmups=tuple(latency for window in series.warmups for latency in window.latencies),
+        interval=median.relative if len(latencies) > 5 else None,
+        ranks=(),
+        joined_by="",
+    )
+    metrics = {**make_metrics({"time": median.value}), **outcome.metrics}
+    return replace(outcome, samples=samples, unit="s", direction="lower", metrics=metrics)
+
+
+def _measure_windows(network: LoadedNetwork, sampling: Sampling) -> tuple[WindowSeries, ModeOutcome]:
+    series = sample_windows(network, sampling, batches=network.settings.device_iterations)
+    outcome = ModeOutcome(
+        samples=series.samples(),
+        unit="images/s",
+        direction="higher",
+        rate=series.rate,
+        metrics=compute_rate_metrics(series, network.pool.placement.cores),
+        notes=_format_failure(series.error, len(series.windows), "window", " of all replicas"),
+        error=series.error,
+    )
+    return series, outcome
+
+
+def _format_failure(error: BenchmarkFailed | None, count: int, what: str, which: str = "") -> tuple[str, ...]:
+    """Return notes about the error that ended a run early after `count` windows or trials; empty without an error."""
+    note = f"ended early: only the {count} {what}{'s' * (count > 1)}{which} before the failure count"
+    return (note,) if error else ()
+
 
 LATENCY_QUANTILE = 0.99  # fraction of the queries that must be answered within the latency bound
 RATE_RESOLUTION = 1.03  # the search ends when the lowest failing rate is this close to the highest passing rate
@@ -137,7 +182,11 @@ def measure_server(network: LoadedNetwork, load: Load, sampling: Sampling) -> Mo
         metrics=metrics | compute_latency_metrics(shown.latencies),
         chosen={"load_generator": generator},
         details={"trials": [_trial_to_json(trial) for trial in search.trials]},
-        notes=(f"load generator: {generator}", _format_verdict(shown), *_format_failure(search)),
+        notes=(
+            f"load generator: {generator}",
+            _format_verdict(shown),
+            *_format_failure(search.error, len(search.trials), "trial"),
+        ),
         error=search.error,
     )
 
@@ -183,14 +232,6 @@ def _trial_to_json(trial: RateTrial) -> dict[str, float | int | bool]:
         "latency_p99": trial.latency,
         "held": trial.meets_bound,
     }
-
-
-def _format_failure(search: RateSearch) -> tuple[str, ...]:
-    """Return notes about the error that ended the search early; empty if there was none."""
-    if search.error is None:
-        return ()
-    count = len(search.trials)
-    return (f"ended early: only the {count} trial{'s' if count > 1 else ''} before the failure count",)
 
 
 def _format_verdict(trial: RateTrial) -> str:

@@ -1,4 +1,4 @@
-"""Sample the throughput of replicas in windows.
+"""Sample the throughput of replicas in windows, and compute the metrics of an inference record.
 
 A window starts at a barrier. Its rate is the sum of the rates of all replicas over the time in which all of them
 compute (see `windows`). The rate of a run is the median over its windows, with a confidence interval from order
@@ -8,18 +8,25 @@ read from the kernel's RAPL counters if this process has permission."""
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
+
+import numpy as np
 
 from tessera.errors import BenchmarkFailed
+from tessera.inference.replicas.replica_pool import LoadReport, ReplicaSummary
 from tessera.inference.replicas.windows import ThroughputWindow
+from tessera.machine.catalogue import load_host
+from tessera.measure.environment import compute_host_fingerprint
 from tessera.measure.interleave import estimate_paired_ratio
 from tessera.measure.samples import Samples, Sampling
 from tessera.measure.statistics import Estimate, estimate_median
 from tessera.measure.stopping import StoppingRule, WarmUp, sample_until, warm_up
+from tessera.results.metrics import Metric, make_metrics
 
 POWERCAP_FOLDER = Path("/sys/class/powercap")
 PACKAGE_DOMAIN_PREFIX = "package"  # prefix of the name of a processor package's domain, as in package-0
@@ -214,3 +221,69 @@ def _run_overlapping_window(
         f"in {MAX_EMPTY_WINDOWS} windows in a row the replicas never computed at the same time",
         do="make iterations longer with --device-iterations, or use fewer replicas",
     )
+
+
+LATENCY_STATISTICS = ("min", "mean", "p50", "p90", "p99", "max")
+
+
+def compute_latency_metrics(seconds: Sequence[float]) -> dict[str, Metric]:
+    """Return minimum, mean, percentiles and maximum of latencies in seconds, one per batch or query."""
+    values = np.asarray(seconds)
+    p50, p90, p99 = np.quantile(values, [0.5, 0.9, 0.99])
+    statistics = (values.min(), values.mean(), p50, p90, p99, values.max())
+    return make_metrics(
+        {f"latency_{name}": float(value) for name, value in zip(LATENCY_STATISTICS, statistics, strict=True)}
+    )
+
+
+def compute_rate_metrics(series: WindowSeries, cores: int) -> dict[str, Metric]:
+    """Return throughput, latencies, scaling efficiency, CPU utilisation and energy of a series of windows."""
+    latencies = [latency for window in series.windows for latency in window.latencies]
+    busy = float(np.median([window.utilisation for window in series.windows])) / cores
+    metrics = make_metrics({"throughput": series.rate, "cpu_utilisation": busy}) | compute_latency_metrics(latencies)
+    if series.efficiency is not None:
+        metrics |= build_interval_metrics("efficiency", series.efficiency)
+    if series.joules:
+        metrics |= make_metrics({"energy_per_image": series.joules / series.images})
+    return metrics
+
+
+def build_interval_metrics(name: str, interval: Estimate) -> dict[str, Metric]:
+    """Return a metric and the bounds of its confidence interval, if the bounds are finite."""
+    values = {name: interval.value}
+    if math.isfinite(interval.low) and math.isfinite(interval.high):
+        values |= {f"{name}_low": interval.low, f"{name}_high": interval.high}
+    return make_metrics(values)
+
+
+def compute_readiness_metrics(reports: Sequence[LoadReport]) -> dict[str, Metric]:
+    """Return the time to the first answer and its steps, for the slowest replica, and the agreement with torch."""
+    slowest = max(reports, key=lambda report: report.first_batch)
+    values = {"first_batch": slowest.first_batch}
+    values |= {f"first_batch_{step}": took for step, took in slowest.first_batch_steps.items()}
+    for agreement in (report.agreement for report in reports):
+        if agreement is not None:
+            values |= {"top1_agreement": float(agreement["top1"]), "output_error": float(agreement["error"])}
+    return make_metrics(values)
+
+
+def compute_memory_metrics(summaries: Sequence[ReplicaSummary]) -> dict[str, Metric]:
+    """Return the sum of the peak memory of all replicas in bytes."""
+    return make_metrics({"peak_memory": sum(summary.peak_rss for summary in summaries)})
+
+
+def compare_with_peak(
+    rate: float, flops_per_image: float, dtype: str, cores: int, environment: Mapping[str, Any]
+) -> tuple[dict[str, Metric], dict[str, Metric]]:
+    """Return metrics and predictions for a measured rate in images/s.
+
+    The metrics are GFLOP/s and the fraction of the peak, which is the calibrated FLOP/s of a matrix product on `cores`
+    cores in the dtype of the arithmetic. The prediction is the rate at that peak. If this host is not calibrated for
+    the dtype, only GFLOP/s are returned.
+    """
+    metrics = make_metrics({"gflops": flops_per_image * rate / 1e9})
+    host = load_host(compute_host_fingerprint(environment))
+    if host is None or dtype not in host.flops:
+        return metrics, {}
+    most = host.get_rate(dtype, workers=cores) / flops_per_image
+    return metrics | make_metrics({"peak_fraction": rate / most}), make_metrics({"throughput": most})

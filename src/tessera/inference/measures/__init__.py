@@ -1,1 +1,0 @@
-"""Measurements of replicas: throughput windows, metrics, energy."""
