@@ -7,11 +7,12 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from tessera.coregrid.cases import cases
 from tessera.coregrid.config import MathFidelity, ShardLayout
-from tessera.coregrid.convolution import parse_padding
+from tessera.coregrid.convolution import parse_padding, parse_pair
 from tessera.coregrid.device.device import open_device
 from tessera.coregrid.formats import Layout, bfloat8_b
 from tessera.coregrid.problem import ConvProblem
@@ -118,8 +119,12 @@ def test_calibrated_host_is_a_machine(tmp_path: Path, monkeypatch: pytest.Monkey
     assert open_device("host").grid == Mesh(3, 4)
 
 
-def test_parse_padding() -> None:
+def test_parse_window_parameters() -> None:
     assert parse_padding([1, 2]) == ((1, 1), (2, 2))
+    assert parse_pair("stride", 2) == parse_pair("stride", [2, 2]) == parse_pair("stride", np.array([2, 2])) == (2, 2)
+    for wrong in ("same", 1.5, (1.5, 2), (1, 2, 3), None):
+        with pytest.raises(TesseraError, match=r"stride must be a number or \(height, width\)"):
+            parse_pair("stride", wrong)
 
 
 def test_listing_cases_needs_no_torch() -> None:

@@ -216,17 +216,12 @@ def conv_transpose2d(
     input_height: int = 1,
     input_width: int = 1,
     conv_config: Conv2dConfig | None = None,
-    compute_config: ComputeConfig | None = None,
     groups: int = 1,
-    memory_config: MemoryConfig | None = None,
-    slice_config: SliceConfig | None = None,
-    return_weights_and_bias: bool = False,
-    return_output_dim: bool = False,
-    dtype: DataType | None = None,
+    **options: Any,
 ) -> Any:
     """Compute the transposed convolution of images `(N, H, W, C)` with weights `(Ci, Co / groups, Kh, Kw)`.
 
-    The other arguments and the result are described in `conv2d`.
+    The other arguments, the further keywords `options` and the result are described in `conv2d`.
     """
     sizes = batch_size, input_height, input_width, in_channels
     check_images(input_tensor, sizes, device)
@@ -263,13 +258,8 @@ def conv_transpose2d(
             input_height=spread.shape[1],
             input_width=spread.shape[2],
             conv_config=conv_config,
-            compute_config=compute_config,
             groups=groups,
-            memory_config=memory_config,
-            slice_config=slice_config,
-            return_weights_and_bias=return_weights_and_bias,
-            return_output_dim=return_output_dim,
-            dtype=dtype,
+            **options,
         )
     finally:
         deallocate(spread)

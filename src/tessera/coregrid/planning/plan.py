@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, fields, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from tessera.coregrid.config import ComputeConfig, Conv2dConfig, ShardLayout, SliceAxis
@@ -122,7 +122,7 @@ class ConvPlan(Tabular):
             "bytes_per_core": self.high_water,
             "capacity": self.capacity,
             "fits": self.fits,
-            **{field.name: getattr(self.ledger, field.name) for field in fields(self.ledger)},
+            **asdict(self.ledger),
         }
 
     @property
