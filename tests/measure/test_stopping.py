@@ -17,7 +17,7 @@ LOOPS = (
     "measure/sampler.py",
     "measure/interleave.py",
     "spatial/bench/rounds.py",
-    "inference/measures/throughput.py",
+    "inference/measures.py",
     "ab/runner.py",
     "ab/worker.py",
 )

@@ -7,7 +7,7 @@ Five loops use this module. Each defines the unit of a sample and the estimate t
 | `measure.sampler` | one call, or an inner loop of calls | median of the samples |
 | `measure.interleave` | one call of every callable | ratio of each callable to the first |
 | `spatial.bench.rounds` | one call of every callable, on all ranks | median of the first callable |
-| `inference.measures.throughput` | a window of batches on all replicas | median rate of the windows |
+| `inference.measures` | a window of batches on all replicas | median rate of the windows |
 | `ab.runner` | a pair of launches, one per side | ratio of side B to side A |
 
 Warm-up takes a fixed number of samples, or a share of the budget, or lasts until the samples stop getting faster.
