@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any
 from tessera.axes import Option, parse_int
 from tessera.cli.options import OUTPUT_OPTIONS, check_given_options
 from tessera.cli.progress import StatusLine
-from tessera.errors import EXIT_OK, TesseraError
+from tessera.device import parse_device
+from tessera.errors import EXIT_OK, EXIT_REGRESSION, TesseraError
 from tessera.report.blocks import Column, Columns, Heading, Table, tabulate
 from tessera.report.figures import format_bytes, format_percent, format_rate, format_seconds
 from tessera.report.tables import print_result, print_table
@@ -31,6 +32,7 @@ EPILOG = """\
 examples:
   tessera doctor                   environment, noise and advice
   tessera doctor --self-test       identical work compared with itself: false alarms, and the smallest detectable change
+  tessera doctor --device cuda:0   checks of an accelerator: run this first on a new device
   tessera doctor --calibrate       rates of this host (about a minute), for predictions beside measured times
 """
 
@@ -40,8 +42,9 @@ TASK_ROWS = (
     ("environment, noise and advice", ""),
     ("false alarms, and the smallest detectable change", "--self-test"),
     ("this host's rates, for predictions", "--calibrate"),
+    ("checks of a device", "--device"),
 )
-TASK_EXAMINE, TASK_SELF_TEST, TASK_CALIBRATE = "the default task", "--self-test", "--calibrate"
+TASK_EXAMINE, TASK_SELF_TEST, TASK_CALIBRATE, TASK_DEVICE = "the default task", "--self-test", "--calibrate", "--device"
 
 
 OPTIONS = (
@@ -57,8 +60,19 @@ OPTIONS = (
         exclusive="task",
         help="measurement of the compute and transfer rates of this host, stored for predictions",
     ),
+    Option(
+        name="device",
+        parse=parse_device,
+        exclusive="task",
+        help="device to check: times, results, copies, overlap and memory figures; exit code 1 if a check fails",
+    ),
     Option(name="list", action="flag", exclusive="task", help="list of the tasks"),
-    Option(name="quick", action="flag", help="quick, less precise run"),
+    Option(
+        name="quick",
+        action="flag",
+        applies_to=(TASK_EXAMINE, TASK_SELF_TEST, TASK_CALIBRATE),
+        help="quick, less precise run",
+    ),
     Option(
         name="seconds",
         parse=parse_duration,
@@ -94,13 +108,16 @@ OPTIONS = (
 
 
 def run(args: argparse.Namespace) -> int:
-    task = TASK_SELF_TEST if args.self_test else TASK_CALIBRATE if args.calibrate else TASK_EXAMINE
+    chosen = {TASK_SELF_TEST: args.self_test, TASK_CALIBRATE: args.calibrate, TASK_DEVICE: args.device}
+    task = next((name for name, value in chosen.items() if value), TASK_EXAMINE)
     check_given_options(args, [task])
     if args.list:
         print_table(Table(["what", "option"], TASK_ROWS), args.output_format, args.output)
         return EXIT_OK
     if args.self_test:
         return _run_self_test(args)
+    if args.device:
+        return _check_device(args)
     return _run_calibration(args) if args.calibrate else _print_examination(args)
 
 
@@ -176,6 +193,37 @@ def _run_self_test(args: argparse.Namespace) -> int:
         blocks=[tabulate(columns, tests, title)],
     )
     return EXIT_OK
+
+
+def _check_device(args: argparse.Namespace) -> int:
+    from tessera.device import open_device
+    from tessera.device.checks import check_device
+    from tessera.measure.environment import describe_environment
+
+    device = open_device(args.device)
+    description = device.describe()
+    checks = []
+    with StatusLine() as say:
+        for check in check_device(device):
+            say(f"{check.name}: {check.status}")
+            checks.append(check)
+    passed = not any(check.status == "fail" for check in checks)
+    environment = describe_environment(device=f"{description.name} {description.model}")
+    rows = [(check.name, check.status, check.reason) for check in checks]
+    table = Table(["check", "result", "reason"], rows, f"{description.name}: {description.model}")
+    print_result(
+        args.output_format,
+        args.output,
+        data={
+            "device": asdict(description),
+            "passed": passed,
+            "checks": [asdict(check) for check in checks],
+            "environment": environment,
+        },
+        rows=table,
+        blocks=[table],
+    )
+    return EXIT_OK if passed else EXIT_REGRESSION
 
 
 def _run_calibration(args: argparse.Namespace) -> int:

@@ -42,10 +42,14 @@ class AcceleratorDevice:
         try:
             if dtype not in torch.accelerator.get_device_capability(self.torch_device)["supported_dtypes"]:
                 return False
+        except torch.AcceleratorError:  # the device is lost
+            raise
         except (RuntimeError, NotImplementedError):
             pass  # the backend does not list its dtypes: try one
         try:
             torch.zeros(1, device=self.torch_device, dtype=dtype)
+        except torch.AcceleratorError:
+            raise
         except (TypeError, RuntimeError):
             return False
         return True
@@ -85,6 +89,8 @@ class AcceleratorDevice:
     def read_memory(self) -> DeviceMemory | None:
         try:
             stats = torch.accelerator.memory_stats(self.torch_device)
+        except torch.AcceleratorError:
+            raise
         except RuntimeError:  # the backend has no allocator with statistics
             return None
         if "allocated_bytes.all.current" not in stats:
@@ -111,6 +117,8 @@ class AcceleratorDevice:
         """Return free and total bytes of the device; None if the backend does not report them."""
         try:
             free, total = torch.accelerator.get_memory_info(self.torch_device)
+        except torch.AcceleratorError:
+            raise
         except (RuntimeError, NotImplementedError):
             return None, None
         return int(free), int(total)
@@ -120,5 +128,7 @@ def _try_call(module: Any, name: str, device: torch.device) -> Any:
     """Call a function that not every kind of accelerator has; None if it is missing or fails."""
     try:
         return getattr(module, name)(device)
+    except torch.AcceleratorError:
+        raise
     except (AttributeError, RuntimeError, TypeError, AssertionError):
         return None

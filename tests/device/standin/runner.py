@@ -30,9 +30,14 @@ def on_standin(test: Test) -> Test:
     def run(*args: Any, **kwargs: Any) -> None:
         if missing := find_missing():
             pytest.skip(missing)
-        pipe = _start_server()
-        pipe.send((test.__module__, test.__qualname__, args, kwargs))
-        text = pipe.recv()
+        pipe, process = _start_server()
+        try:
+            pipe.send((test.__module__, test.__qualname__, args, kwargs))
+            text = pipe.recv()
+        except BaseException:  # also pytest's time limit: the next test must not receive the result of this one
+            process.kill()
+            _start_server.cache_clear()
+            raise
         if text:
             pytest.fail(text, pytrace=False)
 
@@ -40,7 +45,7 @@ def on_standin(test: Test) -> Test:
 
 
 @functools.cache
-def _start_server() -> Connection:
+def _start_server() -> tuple[Connection, subprocess.Popen[bytes]]:
     ours, theirs = Pipe()
     command = [sys.executable, "-c", f"from tests.device.standin.runner import serve; serve({theirs.fileno()})"]
     process = subprocess.Popen(command, env=make_environment(), pass_fds=[theirs.fileno()])
@@ -51,7 +56,7 @@ def _start_server() -> Connection:
         process.wait()
 
     atexit.register(stop)
-    return ours
+    return ours, process
 
 
 def serve(file: int) -> None:
