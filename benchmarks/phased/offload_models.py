@@ -46,7 +46,7 @@ class Stack:
         """Budget in bytes: three layers of the stack; for a model, a quarter of its weights or its minimum budget."""
         if not self.model:
             return 3 * (4 * (self.size**2 + self.size) + (1 << 16))
-        least = PhasedModel.compute_min_budget(build_layers(self.model).eval(), schedule="overlapped")
+        least = PhasedModel.compute_min_budget(build_layers(self.model).eval(), schedule="overlapped", prefetch=True)
         return max(least, model_info(self.model).weight_bytes // 4)
 
 

@@ -40,13 +40,15 @@ from tessera.phased.paging.pager import Pager
 from tessera.phased.paging.phasing import (
     PagingPlan,
     compute_network_min_budget,
+    cut_to_budget,
     match_tensors,
     plan_phases,
     plan_unit_file,
 )
 from tessera.phased.paging.rehearsal import rehearse
+from tessera.phased.paging.turn import PassTurn
 from tessera.phased.paging.weight_store import open_network_store
-from tessera.phased.paging.weight_table import StreamedModule
+from tessera.phased.paging.weight_table import StreamedModule, build_state
 from tessera.phased.plan import Phase, PhasingRequest
 from tessera.phased.store.reader import PhaseReader, ReadConfig
 from tessera.phased.store.stores import WeightStore
@@ -151,7 +153,7 @@ class PhasedModel(StreamedModule):
             )
         self._independent_samples = independent_samples
         self._timeline = EventTimeline()
-        self._one_call = threading.RLock()
+        self._turn = PassTurn(self._list_threads)
         self.events: list[Event] = []
         self._threads = _choose_threads(threads, self.devices)
         self._request = PhasingRequest(
@@ -179,7 +181,7 @@ class PhasedModel(StreamedModule):
                 pin=pin,
                 verify=verify,
             )
-            self._closing = weakref.finalize(self, resources.pop_all().close)
+            self._closing = weakref.finalize(self, _close_resources, resources.pop_all(), self._process)
 
     def _open_network(
         self,
@@ -196,7 +198,8 @@ class PhasedModel(StreamedModule):
         request = self._request
         network = copy_network(model)
         rehearsed = None if request.shapes is None else rehearse(model, request.shapes)
-        self._flops = None if rehearsed is None else rehearsed.flops
+        self._flops: Sequence[int] | None = None if rehearsed is None else rehearsed.flops
+        order: Sequence[int] | None
         order = None if rehearsed is None or request.starts is not None else rehearsed.order
         if not any(value.is_meta for value in network.values.values()):
             planned = match_tensors(network, plan_unit_file(network, request.dtype), request.dtype)
@@ -211,8 +214,15 @@ class PhasedModel(StreamedModule):
             weights=weights,
         )
         resources.callback(self._store.close)
-        self._tensors = match_tensors(network, self._store.file.tensors, request.dtype, self._store.file.unsupported)
+        self._tensors: Mapping[str, StoredTensor] = match_tensors(
+            network, self._store.file.tensors, request.dtype, self._store.file.unsupported
+        )
         request = self._fit_memory_limit(network, self._tensors)
+        cut = cut_to_budget(network, self._tensors, request, cuts=not checksums)  # a checksum is of a whole tensor
+        cut.install(network.slots)
+        self._whole = network.slots
+        network, self._tensors, order = cut.network, cut.tensors, cut.map_order(order)
+        self._flops = cut.map_flops(self._flops)
         plan = plan_phases(network, self._tensors, request, order=order, flops=self._flops)
         self.encoding_errors = {name: t.error for name, t in self._tensors.items() if t.encoding}
         if self.encoding_errors and request.store.mapped:
@@ -298,12 +308,14 @@ class PhasedModel(StreamedModule):
     def _run_pass(self, calls: list[Call]) -> list[Any]:
         if not calls:
             return []
-        with self._one_call:
+        with self._turn.take() as in_turn:
             self._check_open()
+            if not in_turn:
+                return [self._call(call) for call in calls]
             if self._reference is not None:
                 reference, self.__dict__["_reference"] = self._reference, None
                 return [
-                    compare_with_reference(self.__dict__["network"], reference, self._copy.slots, *calls[0]),
+                    compare_with_reference(self.__dict__["network"], reference, self._whole, *calls[0]),
                     *(self._run_pass(calls[1:]) if calls[1:] else ()),
                 ]
             with self._pass_scope():
@@ -389,8 +401,12 @@ class PhasedModel(StreamedModule):
     @contextmanager
     def _pass_scope(self) -> Iterator[None]:
         """Mark the beginning and the end of a pass; nested calls belong to the outermost pass."""
-        with self._one_call:
+        self._check_open()
+        with self._turn.take() as in_turn:
             self._check_open()
+            if not in_turn:
+                yield
+                return
             self._depth += 1
             before = torch.get_num_threads()
             if self._depth == 1 and not self.traits.several_devices and before != self._threads:
@@ -435,6 +451,10 @@ class PhasedModel(StreamedModule):
         pager.free()  # before the next pager allocates its working memory
         self._pager = self._pagers[0] = self._lockstep.pager = self._open_pager(plan)
         self._times = MeasuredTimes()
+
+    def _list_threads(self) -> list[threading.Thread] | None:
+        """Return the threads of the mini-batches that run now; None if they wait for weights."""
+        return None if self._pager.is_loading else self._lockstep.threads
 
     def _check_open(self) -> None:
         if self._closed:
@@ -518,10 +538,12 @@ class PhasedModel(StreamedModule):
         devices: int | None = None,
         dtype: str | None = None,
         path: Path | str | None = None,
+        prefetch: bool = False,
     ) -> int:
-        """Return the minimum budget in bytes for the buffers of a schedule, prefetching included.
+        """Return the minimum budget in bytes: with one byte less, a `PhasedModel` raises an error.
 
-        The model may be on the meta device. `path` names an existing file of its weights: a file written by another
+        With `prefetch`, return the minimum budget with which phases are loaded ahead, which takes less time. The model
+        may be on the meta device. `path` names an existing file of its weights: a file written by another
         program may need a larger budget.
         """
         traits, devices = choose_schedule(schedule, devices)
@@ -530,7 +552,7 @@ class PhasedModel(StreamedModule):
         )
         network = copy_network(model)
         table = plan_unit_file(network, dtype) if path is None else read_tensor_table(Path(path))
-        return compute_network_min_budget(network, match_tensors(network, table, dtype), request)
+        return compute_network_min_budget(network, match_tensors(network, table, dtype), request, prefetch=prefetch)
 
     @classmethod
     def from_pretrained(
@@ -594,7 +616,10 @@ class PhasedModel(StreamedModule):
     def state_dict(self, *args: Any, **kwargs: Any) -> Any:
         """Return the weights by name; a weight is loaded by the first operation on it."""
         network = self.__dict__.get("network")
-        return super().state_dict(*args, **kwargs) if network is None else network.state_dict(*args, **kwargs)
+        if network is None:
+            return super().state_dict(*args, **kwargs)
+        state = network.state_dict(*args, **kwargs)
+        return state if args or "destination" in kwargs else build_state(state)
 
     def load_state_dict(self, *args: Any, **kwargs: Any) -> Any:
         raise TesseraError("the weights of a PhasedModel cannot be replaced", do="create a new PhasedModel")
@@ -628,11 +653,14 @@ class PhasedModel(StreamedModule):
 
     def close(self) -> None:
         """End threads, free the memory, and remove unnamed files."""
-        with self._one_call:
+        if os.getpid() != self._process:  # the resources belong to the parent process
+            self._closed = True
+            return
+        with self._turn.take():
             self._closed = True
             self._closing()
             if "_pagers" in self.__dict__:
-                for slot in self._copy.slots.values():
+                for slot in (*self._copy.slots.values(), *self._whole.values()):
                     slot.tensor = None
                     slot.owner = None
                 self._pager.free()
@@ -652,6 +680,12 @@ def parse_budget(budget: str | int | None, guard: MemoryGuard | None = None) -> 
         return parse_bytes(DEFAULT_BUDGET) if guard is None else guard.first_budget
     nbytes = get_available_bytes() // AUTO_BUDGET_DIVISOR if budget == "auto" else parse_bytes(budget)
     return nbytes if guard is None else min(nbytes, guard.first_budget)
+
+
+def _close_resources(resources: ExitStack, process: int) -> None:
+    """Close files and threads, unless this is a forked process: they belong to its parent."""
+    if os.getpid() == process:
+        resources.close()
 
 
 def _has_attribute(network: nn.Module, name: str) -> bool:

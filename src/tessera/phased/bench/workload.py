@@ -168,6 +168,7 @@ def get_default_budget(workload: Workload, params: Mapping[str, Any], path: Path
         schedule=params["schedule"],
         devices=params["devices"],
         path=path,
+        prefetch=True,
     )
     return max(least, everything // DEFAULT_BUDGET_DIVISOR)
 

@@ -69,6 +69,7 @@ class Lockstep:
         self._changed = threading.Condition()
         self._own = threading.local()
         self._lanes: list[_Lane] = []
+        self.threads: list[threading.Thread] = []  # of the mini-batches that run now
         self._aborted = False
         self._turn = -1
 
@@ -87,6 +88,7 @@ class Lockstep:
             )
             for lane in self._lanes
         ]
+        self.threads = threads
         try:
             for thread in threads:
                 thread.daemon = True
@@ -101,6 +103,7 @@ class Lockstep:
             for thread in threads:
                 if thread.ident is not None:
                     thread.join()
+            self.threads = []
             pager.leave()
             pager.coordinator = None
         errors = [lane.error for lane in self._lanes if lane.error is not None]
@@ -115,6 +118,8 @@ class Lockstep:
 
     def arrive(self, phase: PagedPhase) -> None:
         lane: _Lane = self._own.lane
+        if self._aborted:
+            raise PassAborted
         if lane.phase is phase and (self._by_phase or self.pager.active is phase):
             return
         self._record_compute(lane)

@@ -22,10 +22,14 @@ COMPOSITE_MODULES = (nn.MultiheadAttention, nn.TransformerEncoderLayer, nn.Trans
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WeightUnit:
-    """The weights of one module, which are loaded together; `weights` has their names in the store."""
+    """The weights of one module, which are loaded together; `weights` has their names in the store.
+
+    `rows` is the range of rows if the unit is a part of a large layer.
+    """
 
     module: str
     weights: tuple[str, ...]
+    rows: tuple[int, int] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

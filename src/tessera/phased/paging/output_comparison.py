@@ -109,7 +109,9 @@ def compare_with_reference(
     state = torch.get_rng_state()
     with torch.no_grad():
         if any(value.is_meta for value in plain.state_dict(keep_vars=True).values() if isinstance(value, Tensor)):
-            loaded = {name: slot.fetch().detach().clone() for slot in slots.values() for name in slot.names}
+            loaded: dict[str, Tensor] = {}
+            for slot in slots.values():  # all names of a tied weight have the same tensor
+                loaded |= dict.fromkeys(slot.names, slot.fetch().detach().clone())
             expected = torch.func.functional_call(plain, loaded, copied[0], copied[1])
         else:
             expected = plain(*copied[0], **copied[1])

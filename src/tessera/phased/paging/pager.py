@@ -128,6 +128,7 @@ class Pager:
         self.learning = False
         self.unit_order: dict[int, None] = {}  # units in the order of their first use, while `learning`
         self.counts = PagerCounts()
+        self.is_loading = False  # whether the network waits for a load
         self.device = 0
         self.coordinator: BatchCoordinator | None = None
         self.observer: Callable[[], None] | None = None  # called before every switch to another phase
@@ -366,6 +367,7 @@ class Pager:
         loading = phase.loading
         assert loading is not None
         assert phase.block is not None
+        self.is_loading = True
         try:
             loading.wait()
             self._take_hold()
@@ -373,6 +375,8 @@ class Pager:
             loading.cancel()
             self._drop(phase)
             raise
+        finally:
+            self.is_loading = False
         if not phase.recorded:
             phase.recorded = True
             self._timeline.add(
@@ -491,6 +495,17 @@ class Pager:
 
     def _keep_modified(self, phase: PagedPhase) -> None:
         """Keep modified weights of a phase in memory (buffers, embeddings with `max_norm`)."""
+        try:
+            hold = self._reader.hold()
+            hold.__enter__()
+        except TesseraError:  # a mapped file has changed: its pages must not be read, and every later load is an error
+            return
+        try:
+            self._copy_modified(phase)
+        finally:
+            hold.__exit__(None, None, None)
+
+    def _copy_modified(self, phase: PagedPhase) -> None:
         for slot, _, _ in phase.places:
             if slot.owner is self and (slot.is_written or slot.compare_checksum()):
                 assert slot.tensor is not None

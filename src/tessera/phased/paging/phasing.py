@@ -9,6 +9,7 @@ import torch
 
 from tessera.errors import TesseraError, suggest_similar
 from tessera.phased.memory.budget import ALIGNMENT_BYTES, PhaseNeed, choose_resident, compute_max_phase_bytes
+from tessera.phased.paging.cutting import MIN_PART_BYTES, CutNetwork, choose_cut, cut_layers
 from tessera.phased.paging.network_copy import NetworkCopy, WeightUnit
 from tessera.phased.paging.phase_starts import TARGET_PHASE_BYTES, UnitCost, choose_phase_starts, find_phase_starts
 from tessera.phased.paging.weight_table import WeightSlot
@@ -153,6 +154,7 @@ def plan_phases(
     alone = [_measure_units(network, tensors, [unit], request) for unit in units]
     if request.starts is not None:
         starts = find_phase_starts([unit.module for unit in units], request.starts)
+        starts = sorted({*starts, *(number for number, unit in enumerate(units) if unit.rows is not None)})
     else:
         largest = max(need.buffer for need in alone)
         widening = max((need.wide / need.buffer for need in alone if need.buffer), default=0.0)
@@ -203,13 +205,34 @@ def plan_unit_file(network: NetworkCopy, dtype: str | None) -> dict[str, StoredT
 def compute_network_min_budget(
     network: NetworkCopy, tensors: Mapping[str, StoredTensor], request: PhasingRequest, *, prefetch: bool = True
 ) -> int:
-    """Return the minimum budget in bytes for the buffers of a schedule; every unit is a phase."""
+    """Return the minimum budget in bytes for a schedule: every unit is a phase, and large layers are cut.
+
+    With `prefetch`, it holds the consecutive phases that the schedule needs for loading ahead.
+    """
+    if not request.schedule.holds_all_weights:
+        cut = cut_layers(network, tensors, MIN_PART_BYTES)
+        network, tensors = cut.network, cut.tensors
     needs = [_measure_units(network, tensors, [unit], request) for unit in network.units]
     if request.schedule.holds_all_weights:
         return sum(need.resident for need in needs) + network.pinned_bytes
     least = request.schedule.limit_buffers(request.schedule.count_buffers(request.devices)[0], len(needs))
     least = least if prefetch else 1
     return compute_peak_buffer_bytes(needs, least) + max(need.wide for need in needs) + network.pinned_bytes
+
+
+def cut_to_budget(
+    network: NetworkCopy, tensors: Mapping[str, StoredTensor], request: PhasingRequest, *, cuts: bool = True
+) -> CutNetwork:
+    """Cut the large layers of a network if the budget of the request does not hold them."""
+
+    def fits(cut: CutNetwork, count: int) -> bool:
+        if request.schedule.holds_all_weights or not cuts:
+            return True
+        needs = [_measure_units(cut.network, cut.tensors, [unit], request) for unit in cut.network.units]
+        wide = max(need.wide for need in needs)
+        return compute_peak_buffer_bytes(needs, count) + wide + network.pinned_bytes <= request.budget
+
+    return choose_cut(network, tensors, fits)
 
 
 def compute_peak_buffer_bytes(needs: Sequence[PhaseNeed], count: int) -> int:

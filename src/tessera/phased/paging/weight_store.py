@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from tessera.errors import TesseraError, suggest_similar
 from tessera.phased.paging.meta_copy import BATCH_COUNTER
 from tessera.phased.paging.network_copy import NetworkCopy
-from tessera.phased.paging.phasing import build_entries, match_tensors, plan_phases
+from tessera.phased.paging.phasing import build_entries, cut_to_budget, match_tensors, plan_phases
 from tessera.phased.paging.weight_table import StreamedModule
 from tessera.phased.plan import PhasingRequest
 from tessera.phased.store.encoding import decode_into
@@ -48,7 +48,9 @@ def open_network_store(
         units += [unit for unit in range(len(network.units)) if unit not in set(units)]
         groups = [build_entries(network, network.units[unit].weights, request.dtype) for unit in units]
         # raises an error before writing if phases do not fit
-        plan_phases(network, match_tensors(network, plan_file(groups), request.dtype), request, order=order)
+        planned = match_tensors(network, plan_file(groups), request.dtype)
+        cut = cut_to_budget(network, planned, request, cuts=not checksums)
+        plan_phases(cut.network, cut.tensors, request, order=cut.map_order(order))
         return write_store(
             groups,
             network.values.__getitem__,
