@@ -29,7 +29,7 @@ def run_network(network: nn.Module, call: Call, schedule: str) -> dict[str, Any]
     plain = copy.deepcopy(network)
     size = sum(value.nbytes for value in network.state_dict().values())
     budget = max(size // 4, 1)
-    least = PhasedModel.compute_min_budget(network, schedule=schedule, prefetch=True)
+    least = PhasedModel.compute_min_budget(network, schedule=schedule)
     quarter = least <= budget
     with PhasedModel(network, schedule=schedule, budget=max(budget, least), threads=1) as phased, torch.no_grad():
         worst = 0.0
