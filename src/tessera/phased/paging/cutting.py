@@ -115,7 +115,7 @@ def _count_rows(network: NetworkCopy, tensors: Mapping[str, StoredTensor], unit:
         slot, tensor = network.slots[weight], tensors[weight]
         if slot.strides is not None or tensor.shape != slot.shape or not slot.is_parameter:
             return 0
-        if tensor.nbytes != tensor.dtype.itemsize * torch.Size(slot.shape).numel():
+        if tensor.encoding or tensor.nbytes != tensor.dtype.itemsize * torch.Size(slot.shape).numel():
             return 0
         for name in slot.names:
             if not _is_cut_layer(network.model, name.rpartition(".")[0], unit.module if name == weight else None):
