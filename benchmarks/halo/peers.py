@@ -23,7 +23,7 @@ from zoo_run import make_worker_env
 from halo.peers_worker import NETWORKS, SPLITS
 
 WORKER = Path(__file__).with_name("peers_worker.py")
-STEPS, TOLERANCE, TIME_LIMIT_SECONDS = 20, 1e-4, 90
+STEPS, TOLERANCE, TIME_LIMIT_SECONDS = 20, 1e-4, 180
 
 
 def run(say: Callable[[str], None], *, networks: Sequence[str] = (), small: bool = False) -> Iterator[dict[str, Any]]:
