@@ -56,6 +56,7 @@ from tessera.phased.store.weights_file import StoredTensor, read_tensor_table
 
 Shape = Sequence[int] | Sequence[Sequence[int]]
 DEFAULT_BUDGET = "256MB"
+MEASURED_PASSES = 3  # passes after which resident phases are chosen by their measured benefit
 MOST_LISTED_ERRORS = 5  # tensors in the text of encoding errors
 AUTO_BUDGET_DIVISOR = 2  # budget="auto" is the available memory divided by this number
 Call = tuple[tuple[Any, ...], Mapping[str, Any]]
@@ -249,6 +250,7 @@ class PhasedModel(StreamedModule):
         self._pager.learning = request.starts is None and not self.traits.holds_all_weights
         self._depth = 0
         self._times = MeasuredTimes()
+        self._measured = False
         self._stateless: dict[str, bool] = {}  # by kind of call
         self.__dict__["network"] = network.model  # not registered: names of weights stay as they are
         self.training = network.model.training
@@ -439,17 +441,27 @@ class PhasedModel(StreamedModule):
             self._guard.check()
             left = min(self._guard.compute_budget(pager.loaded_bytes), self._max_budget or sys.maxsize)
             request = replace(request, budget=left if evicted else max(left, request.budget))
-        if order == planned[: len(order)] and not evicted and not pager.plan.permits_more(request.budget):
+        times = None
+        if pager.counts.passes >= MEASURED_PASSES and not self._measured and pager.plan.shares.stream:
+            self._measured = True
+            times = self._times.build_phase_times(pager.plan.phases)
+        grown = request.budget > self._request.budget and pager.plan.permits_more(request.budget)
+        unchanged = order == planned[: len(order)] and not evicted and not grown
+        if unchanged and times is None:
             return
         try:
-            plan = plan_phases(self._copy, self._tensors, request, order=order, flops=self._flops)
+            plan = plan_phases(self._copy, self._tensors, request, order=order, flops=self._flops, times=times)
         except TesseraError:  # the budget is too small for phases in this order
+            return
+        if times is not None and unchanged and plan.shares.resident == pager.plan.shares.resident:
             return
         self._request, self.budget = request, request.budget
         pager.keep_modified_weights()
         pager.close()
         pager.free()  # before the next pager allocates its working memory
         self._pager = self._pagers[0] = self._lockstep.pager = self._open_pager(plan)
+        if times is not None:  # after the first passes, counts continue
+            self._pager.counts.add(pager.counts)
         self._times = MeasuredTimes()
 
     def _list_threads(self) -> list[threading.Thread] | None:

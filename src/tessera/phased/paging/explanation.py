@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from tessera.phased.events import Event
 from tessera.phased.paging.pager import PagerCounts
+from tessera.phased.paging.residents import PhaseTimes
 from tessera.phased.plan import Phase
 from tessera.report.figures import format_bytes, format_seconds
 
@@ -24,6 +25,21 @@ class MeasuredTimes:
         for phase in {event.phase for event in events}:
             for kind in ("load", "compute", "wait"):
                 self._seconds[phase, kind] = sums.get((phase, kind), 0.0)
+
+    def build_phase_times(self, phases: Sequence[Phase]) -> list[PhaseTimes] | None:
+        """Return the times of all phases; None if no load was measured.
+
+        The load time of a phase that was not loaded follows from its bytes and the measured rate.
+        """
+        loads = [self.get(phase.index, "load") for phase in phases]
+        nbytes = sum(phase.bytes for phase, load in zip(phases, loads, strict=True) if load)
+        if not nbytes:
+            return None
+        rate = sum(loads) / nbytes
+        return [
+            PhaseTimes(load=load or phase.bytes * rate, compute=self.get(phase.index, "compute"))
+            for phase, load in zip(phases, loads, strict=True)
+        ]
 
     def get(self, phase: int, kind: str) -> float:
         """Return the seconds of one kind of event of a phase."""

@@ -82,6 +82,14 @@ class PagerCounts:
     passes: int = 0
     evictions: int = 0
 
+    def add(self, other: PagerCounts) -> None:
+        """Add the misses, loads and passes of another pager."""
+        self.misses, self.loads, self.passes = (
+            self.misses + other.misses,
+            self.loads + other.loads,
+            self.passes + other.passes,
+        )
+
 
 class BatchCoordinator(Protocol):
     """Protocol of an object that runs several mini-batches and decides which mini-batch enters a phase."""

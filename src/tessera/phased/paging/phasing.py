@@ -12,6 +12,7 @@ from tessera.phased.memory.budget import ALIGNMENT_BYTES, PhaseNeed, choose_resi
 from tessera.phased.paging.cutting import MIN_PART_BYTES, CutNetwork, choose_cut, cut_layers
 from tessera.phased.paging.network_copy import NetworkCopy, WeightUnit
 from tessera.phased.paging.phase_starts import TARGET_PHASE_BYTES, UnitCost, choose_phase_starts, find_phase_starts
+from tessera.phased.paging.residents import PhaseTimes, choose_by_benefit
 from tessera.phased.paging.weight_table import WeightSlot
 from tessera.phased.plan import MIN_PHASES, Phase, PhaseTable, PhasingRequest, get_host_balance
 from tessera.phased.store.encoding import ENCODINGS, is_encodable
@@ -146,8 +147,12 @@ def plan_phases(
     *,
     order: Sequence[int] | None = None,
     flops: Sequence[int] | None = None,
+    times: Sequence[PhaseTimes] | None = None,
 ) -> PagingPlan:
-    """Group the units of a network into phases, in execution order, and divide the budget among the phases."""
+    """Group the units of a network into phases, in execution order, and divide the budget among the phases.
+
+    `times` are the measured times of the same phases, by which resident phases are chosen.
+    """
     order = list(range(len(network.units))) if order is None else list(order)
     order += [unit for unit in range(len(network.units)) if unit not in set(order)]
     units = [network.units[number] for number in order]
@@ -179,8 +184,9 @@ def plan_phases(
     groups = [units[start:stop] for start, stop in spans]
     needs = [_measure_units(network, tensors, group, request) for group in groups]
     if request.starts is None and not request.fine and not _fits(needs, request, network.pinned_bytes):
-        return plan_phases(network, tensors, replace(request, fine=True), order=order, flops=flops)
-    shares = divide_memory(needs, request, network.pinned_bytes)
+        return plan_phases(network, tensors, replace(request, fine=True), order=order, flops=flops, times=times)
+    measured = times if times is not None and len(times) == len(needs) else None
+    shares = divide_memory(needs, request, network.pinned_bytes, measured)
     layouts = [
         lay_out_phase([tensors[name] for unit in group for name in unit.weights], mapped=request.store.mapped)
         for group in groups
@@ -255,7 +261,9 @@ def _fits(needs: Sequence[PhaseNeed], request: PhasingRequest, pinned: int) -> b
     return compute_peak_buffer_bytes(needs, least) + max(need.wide for need in needs) + pinned <= request.budget
 
 
-def divide_memory(needs: Sequence[PhaseNeed], request: PhasingRequest, pinned: int) -> MemoryShares:
+def divide_memory(
+    needs: Sequence[PhaseNeed], request: PhasingRequest, pinned: int, times: Sequence[PhaseTimes] | None = None
+) -> MemoryShares:
     """Divide the budget among phases, or raise an error that names the phase that is too large.
 
     Memory for the largest phase suffices, without prefetching. Prefetching needs memory for two consecutive phases.
@@ -281,7 +289,13 @@ def divide_memory(needs: Sequence[PhaseNeed], request: PhasingRequest, pinned: i
     fitting = [count for count, size in windows.items() if size + converted <= budget]
     if not fitting:
         raise _build_budget_error(needs, windows[1], windows[least], converted, pinned, request.budget)
-    resident = choose_resident(needs, budget - windows[fitting[-1]] - converted) if keep else ()
+    free = budget - windows[fitting[-1]] - converted
+    if not keep:
+        resident: tuple[int, ...] = ()
+    elif times is None:
+        resident = choose_resident(needs, free)
+    else:
+        resident = choose_by_benefit(needs, times, free, fitting[-1])
     streamed = [need for index, need in enumerate(needs) if index not in resident]
     regions = min(fitting[-1], len(streamed))
     # Without the resident phases, other streamed phases become consecutive.
