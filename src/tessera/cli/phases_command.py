@@ -37,6 +37,7 @@ from tessera.phased.choices import STORES, parse_bytes
 from tessera.phased.profile.directory import prepare_directory, write_profile
 from tessera.phased.profile.pass_profile import get_profile
 from tessera.phased.tables import write_phases
+from tessera.report.figures import format_bytes
 from tessera.results.record import Record, compute_exit_code
 from tessera.suites.suite import parse_duration
 
@@ -75,6 +76,12 @@ OPTIONS = (
         default_text="the chain",
     ),
     *AXES,
+    Option(
+        name="rewrite",
+        metavar="CHECKPOINT",
+        group=GROUP_NETWORK,
+        help="checkpoint to write to the file of -o in an order and alignment for streaming; nothing is measured",
+    ),
     SHARDED_EXECUTION,
     SWEEP_OPTION,
     LIST_CASES_OPTION,
@@ -108,6 +115,7 @@ examples:
   tessera phases --sharded-execution                     split over two devices, no weights streamed
   tessera phases --model resnet50 --weight-budget 32MB --schedule overlapped,sequential,resident
   tessera phases --model resnet50 --weights mine.safetensors --profile --profile-dir out
+  tessera phases --rewrite folder -o streamed.safetensors --dtype int8
   tessera phases --batch-size 1,4,16,64 --advise         balance of I/O and compute
 
 An iteration is a step: --batches-per-step mini-batches, which all pass through each phase while its weights are loaded.
@@ -115,6 +123,8 @@ An iteration is a step: --batches-per-step mini-batches, which all pass through 
 
 
 def run(args: argparse.Namespace) -> int:
+    if args.rewrite is not None:
+        return _rewrite(args)
     values = AXES.read_values(vars(args), args.sweep)
     selected = cases(args.model or [CHAIN], **values)
     if args.advise:
@@ -136,6 +146,26 @@ def run(args: argparse.Namespace) -> int:
         if folder is not None:
             write_profile_pages(records, folder, quiet=not args.show_summary)
     return compute_exit_code(records)
+
+
+def _rewrite(args: argparse.Namespace) -> int:
+    """Rewrite a checkpoint for streaming."""
+    from tessera.models import build_layers
+    from tessera.phased.paging.rewriting import rewrite_checkpoint
+
+    if args.output is None:
+        raise TesseraError("--rewrite requires -o FILE, the file to write")
+    for name, values in (("--model", args.model), ("--dtype", args.dtype)):
+        if values and len(values) > 1:
+            raise TesseraError(f"--rewrite takes one {name}", got=",".join(values))
+    source = Path(args.rewrite)
+    if not source.exists():
+        raise TesseraError("the checkpoint does not exist", got=args.rewrite)
+    model = None if not args.model else partial(build_layers, args.model[0])
+    dtype = None if not args.dtype else args.dtype[0]
+    nbytes = rewrite_checkpoint(source, Path(args.output), model=model, dtype=dtype)
+    print(f"{args.output}: {format_bytes(nbytes)} of weights", file=sys.stderr)
+    return 0
 
 
 def _make_notes(args: argparse.Namespace) -> list[str]:

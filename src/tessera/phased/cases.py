@@ -17,7 +17,7 @@ CHAIN = "chain"
 ANY_MODEL = "--model"  # key of the axes and defaults of every network except the chain
 MIN_LAUNCH_DEVICES = 2  # every case gets cores for at least this many devices, to compare schedules fairly
 GROUP_NETWORK, GROUP_STREAMING = "network", "streaming"
-STREAMING_AXES = ("budget", "cold", "store")  # not applicable if all weights stay in memory
+STREAMING_AXES = ("budget", "memory_limit", "cold", "store")  # not applicable if all weights stay in memory
 
 
 def parse_schedules(text: str) -> list[str]:
@@ -130,6 +130,15 @@ AXES = Axes(
             group=GROUP_STREAMING,
             help="working memory for weights, for example 256MB",
             default_text="a quarter of the weights, at least two layers",
+        ),
+        Axis(
+            name="memory_limit",
+            several=True,
+            metavar="SIZE",
+            check=parse_bytes,
+            group=GROUP_STREAMING,
+            help="memory of the whole process, for example 1GB; the weights get what it leaves",
+            default_text="none",
         ),
         _declare_count(
             "threads", "threads per device", several=False, default=1, in_key="unless_default", group="workers"

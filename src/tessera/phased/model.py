@@ -45,6 +45,7 @@ from tessera.phased.paging.phasing import (
     plan_phases,
     plan_unit_file,
 )
+from tessera.phased.paging.progress import ProgressCallback, ProgressPrinter
 from tessera.phased.paging.rehearsal import rehearse
 from tessera.phased.paging.turn import PassTurn
 from tessera.phased.paging.weight_store import open_network_store
@@ -106,6 +107,9 @@ class PhasedModel(StreamedModule):
             the other samples, so that a mini-batch can be split over the devices. By default, it is split only if an
             analysis of the operators of the first mini-batch shows this.
 
+        progress: True to print bytes, phase and pass to standard error: as one line on a terminal, otherwise as a line
+            every five seconds. Or a function that is called with a `PhasedProgress` at every phase.
+
     Close a model with `close()` or a `with` block.
     """
 
@@ -131,6 +135,7 @@ class PhasedModel(StreamedModule):
         verify: bool = False,
         weights: WeightStore | None = None,
         independent_samples: bool = False,
+        progress: bool | ProgressCallback = False,
         **removed: Never,
     ) -> None:
         super().__init__()
@@ -153,6 +158,9 @@ class PhasedModel(StreamedModule):
                 "`independent_samples` requires schedule 'data-parallel'", do="leave `independent_samples` out"
             )
         self._independent_samples = independent_samples
+        self._progress: ProgressCallback | None = None
+        if progress:
+            self._progress = ProgressPrinter() if progress is True else progress
         self._timeline = EventTimeline()
         self._turn = PassTurn(self._list_threads)
         self.events: list[Event] = []
@@ -213,6 +221,7 @@ class PhasedModel(StreamedModule):
             checksums=checksums,
             order=order,
             weights=weights,
+            progress=self._progress,
         )
         resources.callback(self._store.close)
         self._tensors: Mapping[str, StoredTensor] = match_tensors(
@@ -274,7 +283,9 @@ class PhasedModel(StreamedModule):
     def _open_pager(self, plan: PagingPlan) -> Pager:
         keep = self._request.keep and self.traits.keeps_phases
         ahead = self.traits.overlaps_loads
-        return Pager(self._copy, plan, self._reader, self._timeline, ahead=ahead, reload=not keep, guard=self._guard)
+        pager = Pager(self._copy, plan, self._reader, self._timeline, ahead=ahead, reload=not keep, guard=self._guard)
+        pager.progress = self._progress
+        return pager
 
     def _fit_memory_limit(self, network: NetworkCopy, tensors: Mapping[str, StoredTensor]) -> PhasingRequest:
         """Raise the budget to the least one of the schedule, or an error if the memory limit does not permit it."""
@@ -492,6 +503,11 @@ class PhasedModel(StreamedModule):
     def phases(self) -> tuple[Phase, ...]:
         """The phases in execution order."""
         return self._pager.plan.phases
+
+    @property
+    def memory_limit(self) -> int | None:
+        """Limit of the memory of the process in bytes; None if there is none."""
+        return None if self._guard is None else self._guard.limit
 
     @property
     def working_bytes(self) -> int:

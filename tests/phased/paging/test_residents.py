@@ -11,7 +11,7 @@ from torch import nn
 from tessera.phased import PhasedModel
 from tessera.phased.memory.budget import PhaseNeed, choose_resident
 from tessera.phased.paging.explanation import MeasuredTimes
-from tessera.phased.paging.residents import PhaseTimes, choose_by_benefit, simulate_pass
+from tessera.phased.paging.residents import LoadComputeTimes, choose_by_benefit, simulate_pass
 
 
 def make_needs(sizes):
@@ -19,7 +19,7 @@ def make_needs(sizes):
 
 
 def test_phases_whose_loads_are_not_hidden_become_resident():
-    times = [PhaseTimes(load=1, compute=10)] * 8 + [PhaseTimes(load=40, compute=1)] * 4
+    times = [LoadComputeTimes(load=1, compute=10)] * 8 + [LoadComputeTimes(load=40, compute=1)] * 4
     needs = make_needs([10] * 12)
     chosen = choose_by_benefit(needs, times, 40, 2)
     assert chosen == (8, 9, 10, 11)
@@ -28,14 +28,14 @@ def test_phases_whose_loads_are_not_hidden_become_resident():
 
 def test_equal_phases_stay_evenly_spread_and_the_choice_is_never_worse():
     needs = make_needs([10] * 12)
-    equal = [PhaseTimes(load=5, compute=1)] * 12
+    equal = [LoadComputeTimes(load=5, compute=1)] * 12
     assert choose_by_benefit(needs, equal, 40, 2) == choose_resident(needs, 40)
     seed = random.randrange(1 << 30)
     print("seed", seed)
     draw = random.Random(seed)
     for _ in range(50):
         sizes = [draw.randint(1, 30) for _ in range(draw.randint(2, 20))]
-        times = [PhaseTimes(load=draw.random(), compute=draw.random()) for _ in sizes]
+        times = [LoadComputeTimes(load=draw.random(), compute=draw.random()) for _ in sizes]
         free, buffers = draw.randint(0, sum(sizes)), draw.choice((1, 2, 3))
         needs = make_needs(sizes)
         chosen = choose_by_benefit(needs, times, free, buffers)
@@ -47,7 +47,7 @@ def test_equal_phases_stay_evenly_spread_and_the_choice_is_never_worse():
 def test_measured_times_decide_which_phases_stay(monkeypatch):
     """Real passes; the times are given, because those of a shared machine vary."""
     network, x = nn.Sequential(*(nn.Linear(128, 128) for _ in range(12))).eval(), torch.randn(3, 128)
-    times = [PhaseTimes(load=1, compute=10)] * 8 + [PhaseTimes(load=40, compute=1)] * 4
+    times = [LoadComputeTimes(load=1, compute=10)] * 8 + [LoadComputeTimes(load=40, compute=1)] * 4
     layer = 4 * 128 * 129 + 8192
     options = {"budget": 6 * layer, "threads": 1, "phases": [str(number) for number in range(12)]}
     with torch.no_grad(), PhasedModel(network, **options) as phased:

@@ -34,6 +34,8 @@ def check_output(workload: Workload, model: PhasedModel, inputs: Sequence[Tensor
     """Compare the first mini-batch of a step with plain torch, unless the weights do not fit into memory."""
     if PLAIN_MEMORY_FACTOR * model.weight_bytes > get_available_bytes():
         return OutputCheck(error=None, note="not compared with plain torch: its weights do not fit into memory")
+    if model.memory_limit is not None:
+        return OutputCheck(error=None, note="not compared with plain torch, which would exceed the memory limit")
     first = inputs[0]
     with torch.no_grad():
         expected = collect_members(

@@ -6,13 +6,14 @@ import time
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from tessera.launch.worker import RunContext
 from tessera.measure.environment import describe_environment
-from tessera.measure.memory import measure_resident_growth
+from tessera.measure.memory import measure_resident_growth, reset_peak_memory, trim_allocator
 from tessera.measure.sampler import sample
 from tessera.measure.samples import Samples, Sampling
 from tessera.measure.statistics import summarize
@@ -45,7 +46,9 @@ def run_case(context: RunContext, case: Case, sampling: Sampling) -> Record:
 
         def open_baseline(starts: Sequence[int]) -> PhasedModel:
             baseline = next(name for name, traits in SCHEDULES.items() if traits.is_baseline)
-            changes = {"schedule": baseline, "devices": 1, "phases": starts}
+            changes: dict[str, Any] = {"schedule": baseline, "devices": 1, "phases": starts}
+            if opened[0].memory_limit is not None:  # the limit is that of the measured model
+                changes |= {"memory_limit": None, "budget": opened[0].budget}
             return open_model(context.worker, case, workload, path, **changes)
 
         warm_up(case)
@@ -55,6 +58,8 @@ def run_case(context: RunContext, case: Case, sampling: Sampling) -> Record:
         step = TimedStep(model=model, inputs=inputs)
         samples = sample(step, sampling)
         times = measure_isolated_times(model, inputs, open_baseline)
+        trim_allocator()
+        reset_peak_memory()  # a memory limit does not apply to the second model
         profile = step.build_typical_profile(samples, build_phase_costs(model, times, workload.batches))
         host = describe_environment()
         metrics = make_time_metrics(samples) | build_metrics(profile, model, workload, summarize(samples.values).median)

@@ -135,6 +135,7 @@ class Workload:
 def open_model(worker: Worker, case: Case, workload: Workload, path: Path, **changes: Any) -> PhasedModel:
     """Open the model of a case from a file of weights; `changes` override the arguments of `PhasedModel`."""
     params = case.params
+    limit = params.get("memory_limit")
     options: dict[str, Any] = {
         "schedule": params["schedule"],
         "devices": params["devices"],
@@ -142,7 +143,8 @@ def open_model(worker: Worker, case: Case, workload: Workload, path: Path, **cha
         "store": params.get("store", "disk"),
         "cold": params.get("cold", False),
         "pin": bool(worker.cpus) or worker.spawn == "inline",
-        "budget": params.get("budget") or get_default_budget(workload, params, path),
+        "budget": params.get("budget") or (None if limit else get_default_budget(workload, params, path)),
+        "memory_limit": limit,
         "phases": workload.list_phase_starts(),
         "keep": case.name != CHAIN,  # the chain measures streaming, so all of its phases are streamed
     } | changes

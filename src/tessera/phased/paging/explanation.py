@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from tessera.phased.events import Event
 from tessera.phased.paging.pager import PagerCounts
-from tessera.phased.paging.residents import PhaseTimes
+from tessera.phased.paging.residents import LoadComputeTimes
 from tessera.phased.plan import Phase
 from tessera.report.figures import format_bytes, format_seconds
 
@@ -26,7 +26,7 @@ class MeasuredTimes:
             for kind in ("load", "compute", "wait"):
                 self._seconds[phase, kind] = sums.get((phase, kind), 0.0)
 
-    def build_phase_times(self, phases: Sequence[Phase]) -> list[PhaseTimes] | None:
+    def build_phase_times(self, phases: Sequence[Phase]) -> list[LoadComputeTimes] | None:
         """Return the times of all phases; None if no load was measured.
 
         The load time of a phase that was not loaded follows from its bytes and the measured rate.
@@ -37,7 +37,7 @@ class MeasuredTimes:
             return None
         rate = sum(loads) / nbytes
         return [
-            PhaseTimes(load=load or phase.bytes * rate, compute=self.get(phase.index, "compute"))
+            LoadComputeTimes(load=load or phase.bytes * rate, compute=self.get(phase.index, "compute"))
             for phase, load in zip(phases, loads, strict=True)
         ]
 

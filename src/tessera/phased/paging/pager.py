@@ -29,6 +29,7 @@ from tessera.phased.memory.stream_area import AreaBlock, StreamArea, view_as
 from tessera.phased.paging.memory_guard import MemoryGuard
 from tessera.phased.paging.network_copy import NetworkCopy
 from tessera.phased.paging.phasing import PagingPlan, get_converted_bytes, needs_conversion
+from tessera.phased.paging.progress import PhasedProgress, ProgressCallback
 from tessera.phased.paging.weight_table import WeightSlot, compute_checksum
 from tessera.phased.store.encoding import decode_into
 from tessera.phased.store.layout import PhaseLayout
@@ -81,9 +82,11 @@ class PagerCounts:
     loads: int = 0
     passes: int = 0
     evictions: int = 0
+    loaded_bytes: int = 0
 
     def add(self, other: PagerCounts) -> None:
-        """Add the misses, loads and passes of another pager."""
+        """Add the misses, loads, bytes and passes of another pager."""
+        self.loaded_bytes += other.loaded_bytes
         self.misses, self.loads, self.passes = (
             self.misses + other.misses,
             self.loads + other.loads,
@@ -125,6 +128,7 @@ class Pager:
     ) -> None:
         self._reader, self._timeline, self._ahead, self._reload = reader, timeline, ahead, reload
         self._guard = guard
+        self.progress: ProgressCallback | None = None
         self.plan = plan
         mapped = reader if isinstance(reader, MappedReader) else None
         self._mapped = mapped
@@ -211,6 +215,18 @@ class Pager:
             self.current = None if self.learning or self.coordinator is not None else phase
             if self._ahead:
                 self._load_ahead(self._predict(phase.index))
+            if self.progress is not None:
+                self.progress(self._describe_progress(phase))
+
+    def _describe_progress(self, phase: PagedPhase) -> PhasedProgress:
+        return PhasedProgress(
+            stage="run",
+            done=self.counts.loaded_bytes,
+            total=sum(other.layout.stored_bytes for other in self.phases if not other.resident),
+            phase=phase.index,
+            phases=len(self.phases),
+            number=self.counts.passes + 1,
+        )
 
     def leave(self, now: float | None = None) -> None:
         """Leave the active phase, if any."""
@@ -357,6 +373,7 @@ class Pager:
     def _read_into(self, phase: PagedPhase, block: AreaBlock) -> None:
         phase.block, phase.recorded, phase.loaded = block, False, False
         self.counts.loads += 1
+        self.counts.loaded_bytes += phase.layout.stored_bytes
         try:
             finish = functools.partial(self._decode, phase, block.region, None) if phase.decoded else None
             phase.loading = self._reader.start_read(phase.layout, block.region.memory, finish)

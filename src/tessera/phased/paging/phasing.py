@@ -12,7 +12,7 @@ from tessera.phased.memory.budget import ALIGNMENT_BYTES, PhaseNeed, choose_resi
 from tessera.phased.paging.cutting import MIN_PART_BYTES, CutNetwork, choose_cut, cut_layers
 from tessera.phased.paging.network_copy import NetworkCopy, WeightUnit
 from tessera.phased.paging.phase_starts import TARGET_PHASE_BYTES, UnitCost, choose_phase_starts, find_phase_starts
-from tessera.phased.paging.residents import PhaseTimes, choose_by_benefit
+from tessera.phased.paging.residents import LoadComputeTimes, choose_by_benefit
 from tessera.phased.paging.weight_table import WeightSlot
 from tessera.phased.plan import MIN_PHASES, Phase, PhaseTable, PhasingRequest, get_host_balance
 from tessera.phased.store.encoding import ENCODINGS, is_encodable
@@ -147,7 +147,7 @@ def plan_phases(
     *,
     order: Sequence[int] | None = None,
     flops: Sequence[int] | None = None,
-    times: Sequence[PhaseTimes] | None = None,
+    times: Sequence[LoadComputeTimes] | None = None,
 ) -> PagingPlan:
     """Group the units of a network into phases, in execution order, and divide the budget among the phases.
 
@@ -262,7 +262,7 @@ def _fits(needs: Sequence[PhaseNeed], request: PhasingRequest, pinned: int) -> b
 
 
 def divide_memory(
-    needs: Sequence[PhaseNeed], request: PhasingRequest, pinned: int, times: Sequence[PhaseTimes] | None = None
+    needs: Sequence[PhaseNeed], request: PhasingRequest, pinned: int, times: Sequence[LoadComputeTimes] | None = None
 ) -> MemoryShares:
     """Divide the budget among phases, or raise an error that names the phase that is too large.
 

@@ -11,7 +11,7 @@ MIN_GAIN = 0.02  # of the time of a pass; a smaller gain than that over evenly s
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PhaseTimes:
+class LoadComputeTimes:
     """Measured seconds of one phase: to load and to compute it."""
 
     load: float
@@ -19,7 +19,7 @@ class PhaseTimes:
 
 
 def choose_by_benefit(
-    needs: Sequence[PhaseNeed], times: Sequence[PhaseTimes], free: int, buffers: int
+    needs: Sequence[PhaseNeed], times: Sequence[LoadComputeTimes], free: int, buffers: int
 ) -> tuple[int, ...]:
     """Choose resident phases of at most `free` bytes, with which a simulated pass takes the least time.
 
@@ -35,10 +35,10 @@ def choose_by_benefit(
     return best if simulate_pass(times, best, buffers) < limit else spread
 
 
-def simulate_pass(times: Sequence[PhaseTimes], resident: Collection[int], buffers: int) -> float:
+def simulate_pass(times: Sequence[LoadComputeTimes], resident: Collection[int], buffers: int) -> float:
     """Return the seconds of a pass after another one, with one stream that loads at most `buffers` phases ahead.
 
-    >>> times = [PhaseTimes(load=1, compute=1), PhaseTimes(load=5, compute=1)]
+    >>> times = [LoadComputeTimes(load=1, compute=1), LoadComputeTimes(load=5, compute=1)]
     >>> simulate_pass(times, (), 2), simulate_pass(times, (0,), 2), simulate_pass(times, (1,), 2)
     (6.0, 5.0, 2.0)
     """

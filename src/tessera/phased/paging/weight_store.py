@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +14,7 @@ from tessera.errors import TesseraError, suggest_similar
 from tessera.phased.paging.meta_copy import BATCH_COUNTER
 from tessera.phased.paging.network_copy import NetworkCopy
 from tessera.phased.paging.phasing import build_entries, cut_to_budget, match_tensors, plan_phases
+from tessera.phased.paging.progress import PhasedProgress, ProgressCallback
 from tessera.phased.paging.weight_table import StreamedModule
 from tessera.phased.plan import PhasingRequest
 from tessera.phased.store.encoding import decode_into
@@ -30,6 +31,7 @@ def open_network_store(
     checksums: bool,
     order: Sequence[int] | None,
     weights: WeightStore | None,
+    progress: ProgressCallback | None = None,
 ) -> WeightStore:
     """Open the weight store of a network.
 
@@ -53,7 +55,7 @@ def open_network_store(
         plan_phases(cut.network, cut.tensors, request, order=cut.map_order(order))
         return write_store(
             groups,
-            network.values.__getitem__,
+            network.values.__getitem__ if progress is None else _report_writes(network, progress),
             path=path,
             directory=directory,
             checksums=checksums,
@@ -74,6 +76,19 @@ def open_network_store(
     except BaseException:
         store.close()
         raise
+
+
+def _report_writes(network: NetworkCopy, progress: ProgressCallback) -> Callable[[str], Tensor]:
+    """Return a function that returns a weight by its name, and reports the bytes of the weights before it."""
+    total, done = sum(value.nbytes for value in network.values.values()), 0
+
+    def get_weight(name: str) -> Tensor:
+        nonlocal done
+        progress(PhasedProgress(stage="write", done=done, total=total))
+        done += network.values[name].nbytes
+        return network.values[name]
+
+    return get_weight
 
 
 def _add_unstored(network: NetworkCopy, store: WeightStore, directory: Path | None) -> WeightStore:
@@ -99,7 +114,7 @@ def fill_unstreamed(network: NetworkCopy, store: WeightStore) -> None:
             continue
         stored = next((alias for alias in (name, *aliases[id(value)]) if alias in tensors), None)
         if stored is not None:
-            _fill_tensor(network.model, name, value, _read_tensor(store, stored))
+            _fill_tensor(network.model, name, value, read_tensor(store, stored))
         elif not name.endswith(BATCH_COUNTER):
             missing.append(name)
     if missing:
@@ -133,7 +148,8 @@ def _fill_tensor(model: nn.Module, name: str, value: Tensor, stored: Tensor) -> 
         )
 
 
-def _read_tensor(store: WeightStore, name: str) -> Tensor:
+def read_tensor(store: WeightStore, name: str) -> Tensor:
+    """Return a tensor of a store, decoded if it is encoded."""
     tensor = store.file.tensors[name]
     base, file = next(part for part in reversed(store.file.list_parts()) if part[0] <= tensor.start)
     content = bytearray()
