@@ -20,6 +20,7 @@ EXPECTED = {
     "spatial_training.py": "on two ranks",
     "volume_training.py": "on two replicas of two ranks",
     "generate_text.py": "32 tokens with",
+    "tiled_decode.py": "from 4 tiles",
     "vae_decode.py": "largest difference between unsplit and two ranks",
     "core_grid.py": "core grid: PCC 0.9",
     "larger_than_memory.py": "correct output, with weights of 4 times the memory limit",
