@@ -74,6 +74,18 @@ def test_results_whose_shape_depends_on_values():
 
 
 @on_standin
+def test_conjugated_and_negated_views_are_copied_with_their_values():
+    values = torch.randn(5, dtype=torch.complex64)
+    there = values.to("standin")
+    for view in (torch.conj, torch.imag, lambda tensor: tensor.conj().imag):
+        want = view(values).resolve_conj().resolve_neg()
+        assert torch.equal(view(there).clone().cpu().resolve_conj().resolve_neg(), want)
+        assert torch.equal(view(there).cpu().resolve_conj().resolve_neg(), want)
+        assert torch.equal((view(there) * 2).cpu(), want * 2)
+    torch.testing.assert_close(torch.fft.hfft(there).cpu(), torch.fft.hfft(values))
+
+
+@on_standin
 def test_wrong_arguments_raise_the_errors_of_the_cpu():
     one, other = torch.ones(2, 3, device="standin"), torch.ones(4, 5, device="standin")
     with pytest.raises(RuntimeError, match="cannot be multiplied"):

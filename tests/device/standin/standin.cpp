@@ -1083,7 +1083,12 @@ int64_t compute_copy_ns(const Tensor& tensor) {
 Tensor copy_from(const Tensor& source, const Tensor& target, bool non_blocking) {
   TORCH_CHECK(is_ours(source) || is_ours(target), "standin: no tensor of the device");
   if (target.numel() == 0) return target;
-  auto prepare = [](const Tensor& tensor) { return is_ours(tensor) ? view_in_queue(tensor) : hold_host_memory(tensor); };
+  auto prepare = [](const Tensor& tensor) {
+    Tensor view = is_ours(tensor) ? view_in_queue(tensor) : hold_host_memory(tensor);
+    if (tensor.is_conj()) view._set_conj(true);
+    if (tensor.is_neg()) view._set_neg(true);
+    return view;
+  };
   Tensor from = prepare(source), to = prepare(target);
   auto body = [from, to](Queue&) {
     at::AutoDispatchBelowADInplaceOrView guard;
@@ -1154,6 +1159,10 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("convolution", torch::CppFunction::makeFromBoxedFunction<&run_operator>());
   m.impl("convolution_backward", torch::CppFunction::makeFromBoxedFunction<&run_operator>());
 }
+
+// Copies resolve conjugated and negated views themselves; torch would resolve them with a copy.
+TORCH_LIBRARY_IMPL(aten, Conjugate, m) { m.impl("_copy_from", torch::CppFunction::makeFallthrough()); }
+TORCH_LIBRARY_IMPL(aten, Negative, m) { m.impl("_copy_from", torch::CppFunction::makeFallthrough()); }
 
 TORCH_LIBRARY_IMPL(_, PrivateUse1, m) { m.fallback(torch::CppFunction::makeFromBoxedFunction<&run_operator>()); }
 
