@@ -1,7 +1,6 @@
 """Define your own operators: `tessera ops --operators own_operators.py swiglu`, or run this file to measure one."""
 
-from tessera.operators.operator import Input, Operator, make_sizes
-from tessera.operators.work import count_per_output
+from tessera.operators.operator import Input, Operator, count_per_output, make_sizes
 
 OPERATORS = (
     Operator(
