@@ -95,7 +95,7 @@ def test_models_are_in_evaluation_mode() -> None:
         ("torch.nn:Conv2", {}, "has no attribute Conv2.*Conv2d"),
         ("torch.nn:Conv2d", {"channels": 1}, "torch.nn:Conv2d.*allowed: in_channels"),
         ("torch:pi", {}, "is not callable"),
-        ("builtins:dict", {}, "does not return a torch.nn.Module: got 'dict'"),
+        ("builtins:dict", {}, "does not return a torch.nn.Module, alone or with its inputs: got 'dict'"),
     ],
 )
 def test_user_errors_are_one_line(name: str, options: dict[str, int], word: str) -> None:

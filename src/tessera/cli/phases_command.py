@@ -72,7 +72,7 @@ OPTIONS = (
         several=True,
         metavar="NAME",
         group=GROUP_NETWORK,
-        help="model, or module:callable, in place of the chain",
+        help="model, or module:callable (returns a model, or a model and its inputs), in place of the chain",
         default_text="the chain",
     ),
     *AXES,

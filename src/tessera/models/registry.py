@@ -106,6 +106,15 @@ def build_layers(name_or_spec: str, *, seed: int = 0, **options: Any) -> nn.Modu
 
     Registered models are built on the meta device; `module:callable` chooses the device itself.
     """
+    return _build_with_inputs(name_or_spec, seed, options)[0]
+
+
+def build_example_inputs(name_or_spec: str, *, seed: int = 0) -> Any:
+    """Return the inputs that `module:callable` returns beside its model; None if it returns the model only."""
+    return _build_with_inputs(name_or_spec, seed, {})[1] if ":" in name_or_spec else None
+
+
+def _build_with_inputs(name_or_spec: str, seed: int, options: dict[str, Any]) -> tuple[nn.Module, Any]:
     import torch
 
     if ":" in name_or_spec:
@@ -114,15 +123,18 @@ def build_layers(name_or_spec: str, *, seed: int = 0, **options: Any) -> nn.Modu
             _check_options(name_or_spec, factory, options)
             with torch.random.fork_rng(devices=[]):
                 torch.default_generator.manual_seed(seed)
-                module = _call_factory(name_or_spec, factory, options)
+                result: Any = _call_factory(name_or_spec, factory, options)
     else:
         factory = _get_entry(name_or_spec).factory
         _check_options(name_or_spec, factory, options)
         with torch.device("meta"):
-            module = factory(**options)
+            result = factory(**options)
+    module, inputs = result if isinstance(result, tuple) and len(result) == 2 else (result, None)
     if not isinstance(module, torch.nn.Module):
-        raise TesseraError(f"{name_or_spec} does not return a torch.nn.Module", got=type(module).__name__)
-    return module
+        raise TesseraError(
+            f"{name_or_spec} does not return a torch.nn.Module, alone or with its inputs", got=type(result).__name__
+        )
+    return module, inputs
 
 
 def _get_entry(name: str) -> ModelEntry:

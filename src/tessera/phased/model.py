@@ -314,7 +314,7 @@ class PhasedModel(StreamedModule):
         it keeps on its modules, or random numbers) computes one mini-batch after the other.
         """
         self._check_open()
-        return self._run_pass([_as_call(batch) for batch in batches])
+        return self._run_pass([as_call(batch) for batch in batches])
 
     run_many = run
 
@@ -733,7 +733,8 @@ def _wrap_forward(network: nn.Module, run: Callable[..., Any]) -> None:
     network.__dict__["forward"] = run_forward
 
 
-def _as_call(batch: Any) -> Call:
+def as_call(batch: Any) -> Call:
+    """Return a mini-batch (one input, a tuple of inputs, or a dict of keyword arguments) as arguments of a call."""
     if isinstance(batch, tuple):
         return batch, {}
     return ((), batch) if isinstance(batch, dict) else ((batch,), {})

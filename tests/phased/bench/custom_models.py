@@ -76,3 +76,29 @@ class Looks(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return self.layer(x).new_tensor([len(os.sched_getaffinity(0))])
+
+
+class Text(nn.Module):
+    """A small causal language model with keyword arguments."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed, self.head = nn.Embedding(50, 16), nn.Linear(16, 50)
+        self.layers = nn.ModuleList(nn.TransformerEncoderLayer(16, 2, 32, batch_first=True) for _ in range(3))
+
+    def forward(self, tokens: Tensor, *, scale: Tensor) -> dict[str, Tensor]:
+        x = self.embed(tokens) * scale
+        mask = nn.Transformer.generate_square_subsequent_mask(tokens.shape[1])
+        for layer in self.layers:
+            x = layer(x, src_mask=mask.to(x.dtype), is_causal=True)
+        return {"logits": self.head(x)}
+
+
+def build_text() -> tuple[nn.Module, dict[str, Tensor]]:
+    """Return the language model and one mini-batch of 4 sequences."""
+    return Text().eval(), {"tokens": torch.randint(50, (4, 7)), "scale": torch.rand(1)}
+
+
+def build_pair() -> tuple[nn.Module, str, str]:
+    """Return neither a model nor a model with its inputs."""
+    return nn.Linear(2, 2), "a", "b"

@@ -6,6 +6,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
+from tessera.errors import TesseraError
 from tessera.models import build
 from tessera.phased.profile.pass_profile import get_profile
 from tests.phased.bench import custom_models
@@ -44,6 +45,21 @@ def test_custom_models_can_use_weights_files(tmp_path):
         name_model(custom_models.Tied), schedule="overlapped", weights=str(tmp_path / "w.safetensors"), **SMALL
     )
     assert record.metrics["error"].value <= 1e-5
+
+
+@pytest.mark.parametrize("schedule", ["overlapped", "data-parallel", "resident"])
+def test_a_network_may_bring_its_inputs(schedule):
+    record = measure_case(f"{custom_models.__name__}:build_text", schedule=schedule, batches_per_step=3)
+    assert record.metrics["error"].value <= 1e-5
+    time = record.metrics["time"].value
+    assert record.metrics["items"].value == pytest.approx(4 * 3 / time, rel=0.5)
+    assert "flops" not in record.metrics  # not counted, so not stated
+    assert any("those of the model's function" in note for note in record.notes)
+
+
+def test_a_function_that_returns_no_model_is_an_error():
+    with pytest.raises(TesseraError, match=r"does not return a torch\.nn\.Module, alone or with its inputs: got 'tuple'"):
+        build(f"{custom_models.__name__}:build_pair")
 
 
 def test_mini_batches_are_split_if_samples_cannot_be():

@@ -6,8 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
-
-from torch import Tensor
+from typing import Any
 
 from tessera.phased.events import Event
 from tessera.phased.model import PhasedModel
@@ -28,7 +27,7 @@ class IsolatedTimes:
 
 
 def measure_isolated_times(
-    model: PhasedModel, inputs: Sequence[Tensor], open_baseline: Callable[[Sequence[int]], PhasedModel]
+    model: PhasedModel, inputs: Sequence[Any], open_baseline: Callable[[Sequence[int]], PhasedModel]
 ) -> list[IsolatedTimes]:
     """Measure the phases of a model in isolation.
 
@@ -61,7 +60,7 @@ def build_phase_costs(model: PhasedModel, times: Sequence[IsolatedTimes], batche
     ]
 
 
-def _measure_fastest(model: PhasedModel, inputs: Sequence[Tensor]) -> list[IsolatedTimes]:
+def _measure_fastest(model: PhasedModel, inputs: Sequence[Any]) -> list[IsolatedTimes]:
     model.run(inputs)  # warm-up: the first pass allocates memory pages
     passes: list[list[IsolatedTimes]] = []
     until = time.perf_counter() + MIN_MEASURING_SECONDS

@@ -31,8 +31,6 @@ def build_metrics(
     load, compute = sum(phase.load for phase in profile.phases), sum(phase.compute for phase in profile.phases)
     values = {
         "items": workload.items_per_step / step_seconds,
-        "gflops": flops / step_seconds / 1e9,
-        "flops": flops,
         "phases": len(profile.phases),
         "compute": compute,
         "ideal": profile.ideal,
@@ -40,10 +38,12 @@ def build_metrics(
         "working_memory": model.working_bytes,
         "weights": model.weight_bytes,
     }
+    if flops:  # not known for a network with inputs of its own
+        values |= {"gflops": flops / step_seconds / 1e9, "flops": flops}
     if loaded_bytes:
-        values["bytes"] = loaded_bytes
+        values |= {"bytes": loaded_bytes, "load": load}
+    if flops and loaded_bytes:
         values["flops_per_byte"] = flops / loaded_bytes
-        values["load"] = load
     if load:
         values["bandwidth"] = loaded_bytes / load / 1e9
     if profile.hidden is not None:
@@ -56,7 +56,7 @@ def build_predictions(
 ) -> dict[str, Metric]:
     """Return predicted metrics; empty if this host is not calibrated for the store or the dtype."""
     host, params = load_host(compute_host_fingerprint(environment)), case.params
-    if host is None:
+    if host is None or workload.input_shape is None:
         return {}
     work = [
         PhaseWork(
@@ -84,9 +84,11 @@ def build_predictions(
     return make_metrics(times)
 
 
-def build_notes(model: PhasedModel, path: Path, case: Case) -> list[str]:
+def build_notes(model: PhasedModel, path: Path, case: Case, workload: Workload) -> list[str]:
     """Return the notes of a record: conditions that affect its metrics."""
     notes = []
+    if workload.input_shape is None:
+        notes.append("inputs: those of the model's function; --image-size and --batch-size have no effect")
     if model.widens_weights:
         notes.append(f"arithmetic: {model.arithmetic}")
     if model.encoding_errors:

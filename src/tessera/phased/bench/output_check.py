@@ -5,15 +5,17 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
+from torch.utils import _pytree as pytree
 
 from tessera.errors import BenchmarkFailed
 from tessera.measure.memory_limits import get_available_bytes
 from tessera.models.structure import collect_members
 from tessera.phased.bench.workload import Workload
-from tessera.phased.model import PhasedModel
+from tessera.phased.model import PhasedModel, as_call
 
 # Relative to the largest output value. Splitting a batch may change the order of summation.
 MAX_RELATIVE_ERRORS = {torch.float32: 1e-4, torch.float64: 1e-10}
@@ -30,18 +32,16 @@ class OutputCheck:
     note: str = ""
 
 
-def check_output(workload: Workload, model: PhasedModel, inputs: Sequence[Tensor]) -> OutputCheck:
+def check_output(workload: Workload, model: PhasedModel, inputs: Sequence[Any]) -> OutputCheck:
     """Compare the first mini-batch of a step with plain torch, unless the weights do not fit into memory."""
     if PLAIN_MEMORY_FACTOR * model.weight_bytes > get_available_bytes():
         return OutputCheck(error=None, note="not compared with plain torch: its weights do not fit into memory")
     if model.memory_limit is not None:
         return OutputCheck(error=None, note="not compared with plain torch, which would exceed the memory limit")
-    first = inputs[0]
+    args, kwargs = _copy(as_call(inputs[0]))  # a network may write into its input
     with torch.no_grad():
-        expected = collect_members(
-            workload.build_plain_network()(first.clone()), Tensor
-        )  # a network may write into its input
-    outputs = collect_members(model.run([first.clone(), *inputs[1:]])[0], Tensor)
+        expected = collect_members(workload.build_plain_network()(*args, **kwargs), Tensor)
+    outputs = collect_members(model.run([_copy(inputs[0]), *inputs[1:]])[0], Tensor)
     errors = [compute_relative_error(output, wanted) for output, wanted in zip(outputs, expected, strict=True)]
     allowed = MAX_RELATIVE_ERRORS[workload.compute_dtype]
     for error in errors:
@@ -50,6 +50,10 @@ def check_output(workload: Workload, model: PhasedModel, inputs: Sequence[Tensor
                 f"the output of {workload.name} differs from plain torch by {error:.1e} (allowed: {allowed:g})"
             )
     return OutputCheck(error=max(errors, default=0.0))
+
+
+def _copy(inputs: Any) -> Any:
+    return pytree.tree_map(lambda value: value.clone() if isinstance(value, Tensor) else value, inputs)
 
 
 def compute_relative_error(output: Tensor, expected: Tensor) -> float:

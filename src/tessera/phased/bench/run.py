@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from tessera.launch.worker import RunContext
 from tessera.measure.environment import describe_environment
@@ -80,7 +79,7 @@ def run_case(context: RunContext, case: Case, sampling: Sampling) -> Record:
                 **({"encoding_errors": model.encoding_errors} if model.encoding_errors else {}),
                 PROFILE_KEY: profile.to_json(),
             },
-            notes=(*build_notes(model, path, case), *((check.note,) if check.note else ())),
+            notes=(*build_notes(model, path, case, workload), *((check.note,) if check.note else ())),
         )
 
 
@@ -89,7 +88,7 @@ class TimedStep:
     """A callable that runs one step and records start, end and events of every pass."""
 
     model: PhasedModel
-    inputs: Sequence[Tensor]
+    inputs: Sequence[Any]
     passes: list[tuple[float, float, Sequence[Event]]] = field(default_factory=list)
 
     def __call__(self) -> None:

@@ -11,9 +11,10 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils import _pytree as pytree
 
 from tessera.launch.worker import Worker
-from tessera.models import build, build_layers
+from tessera.models import build, build_example_inputs, build_layers
 from tessera.models.weights import read_weights
 from tessera.phased.cases import CHAIN
 from tessera.phased.chain import MatrixChain
@@ -34,24 +35,29 @@ DEFAULT_BUDGET_DIVISOR = 4  # the default budget is the size of the weights divi
 class Workload:
     """A network by name, the shape of a mini-batch, the number of mini-batches of a step, and the stored dtype.
 
-    Without a dtype, the file `weights` determines how the weights are stored.
+    Without a dtype, the file `weights` determines how the weights are stored. A network whose function returns inputs
+    beside it has no `input_shape`: these inputs (`example`) are every mini-batch.
     """
 
     name: str
-    input_shape: tuple[int, ...]
+    input_shape: tuple[int, ...] | None
     batches: int
     dtype: str | None
     weights: str | None = None
     num_layers: int = 0
+    example: Any = None
 
     @classmethod
     def from_case(cls, case: Case) -> Workload:
         """Build the workload of a case."""
         params: Any = case.params
         size = params["dsize"] if case.name == CHAIN else params["image_size"]
+        shape = (params["batch_size"], *((size, size) if case.name == CHAIN else (3, size, size)))
+        example = None if case.name == CHAIN else build_example_inputs(case.name)
         return cls(
             name=case.name,
-            input_shape=(params["batch_size"], *((size, size) if case.name == CHAIN else (3, size, size))),
+            input_shape=shape if example is None else None,
+            example=example,
             batches=params["batches_per_step"],
             dtype=params.get("dtype"),
             weights=params.get("weights"),
@@ -59,9 +65,20 @@ class Workload:
         )
 
     @property
+    def matrix_size(self) -> int:
+        """Rows of the chain's matrices."""
+        assert self.input_shape is not None
+        return self.input_shape[-1]
+
+    @property
     def items_per_step(self) -> int:
-        """Number of matrices or images in one step."""
-        return self.input_shape[0] * self.batches
+        """Number of matrices, images or samples in one step."""
+        if self.input_shape is not None:
+            return self.input_shape[0] * self.batches
+        samples = [
+            len(value) for value in pytree.tree_leaves(self.example) if isinstance(value, Tensor) and value.dim()
+        ]
+        return self.batches * (samples[0] if samples else 1)
 
     @property
     def compute_dtype(self) -> torch.dtype:
@@ -72,12 +89,23 @@ class Workload:
             return torch.float64 if floating == {torch.float64} else torch.float32
         return COMPUTE_DTYPES.get(self.dtype, torch.float32)
 
-    def build_inputs(self) -> list[Tensor]:
+    def build_inputs(self) -> list[Any]:
         """Return the mini-batches of a step."""
+        if self.input_shape is None:
+            return [self._convert(self.example)] * self.batches
         generator = torch.Generator().manual_seed(0)
         count = min(DISTINCT_BATCHES, self.batches)
         drawn = [torch.randn(self.input_shape, generator=generator).to(self.compute_dtype) for _ in range(count)]
         return [drawn[number % count] for number in range(self.batches)]
+
+    def _convert(self, inputs: Any) -> Any:
+        """Return inputs with floating-point tensors in the dtype of the arithmetic."""
+        return pytree.tree_map(
+            lambda value: (
+                value.to(self.compute_dtype) if isinstance(value, Tensor) and value.is_floating_point() else value
+            ),
+            inputs,
+        )
 
     def list_phase_starts(self) -> list[str] | None:
         """Return the modules at which phases begin: every layer of the chain; None (automatic) for other networks."""
@@ -88,7 +116,7 @@ class Workload:
         if self.name != CHAIN:  # .to("meta") would untie weights and drop the values of non-persistent buffers
             return copy_to_meta(build_layers(self.name).eval(), self.compute_dtype)
         with torch.device("meta"):
-            return MatrixChain(self.input_shape[-1], self.num_layers).to(self.compute_dtype)
+            return MatrixChain(self.matrix_size, self.num_layers).to(self.compute_dtype)
 
     def build_plain_network(self) -> nn.Module:
         """Return the network for plain torch, with all weights in memory and rounded to the stored dtype."""
@@ -126,7 +154,7 @@ class Workload:
 
     def _draw_layer(self, name: str) -> Tensor:
         """Return the random weight of a chain layer: seeded by its name, scaled so that deep chains do not overflow."""
-        size = self.input_shape[-1]
+        size = self.matrix_size
         generator = torch.Generator().manual_seed(zlib.crc32(name.encode()))
         drawn: Tensor = torch.randn(size, size, generator=generator) * size**-0.5
         return drawn
