@@ -58,7 +58,9 @@ def test_a_network_may_bring_its_inputs(schedule):
 
 
 def test_a_function_that_returns_no_model_is_an_error():
-    with pytest.raises(TesseraError, match=r"does not return a torch\.nn\.Module, alone or with its inputs: got 'tuple'"):
+    with pytest.raises(
+        TesseraError, match=r"does not return a torch\.nn\.Module, alone or with its inputs: got 'tuple'"
+    ):
         build(f"{custom_models.__name__}:build_pair")
 
 
