@@ -50,7 +50,7 @@ def test_the_reference_in_the_docs_is_up_to_date() -> None:
 
 def test_time_and_interleave() -> None:
     timing = tessera.time(lambda: sum(range(2000)), budget=0.05)
-    assert 0 < timing.interval.low <= timing.median <= timing.interval.high
+    assert 0 < timing.estimate.low <= timing.median <= timing.estimate.high
     assert timing.to_dict()["samples"] == len(timing.samples.values)
     assert "95 % interval" in str(timing)
     assert timing._repr_html_().startswith("<table>")

@@ -41,7 +41,7 @@ def test_the_benchmarks_are_listed(capsys):
         (["exchnge"], "invalid choice: 'exchnge'"),
         (["exchange", "--image-size", "big"], "not a size"),
         (["exchange", "--image-size", "0"], "--image-size"),
-        (["exchange", "--num-spatial-parts", "100"], "more parts than pixels"),
+        (["exchange", "--num-spatial-parts", "100"], "more parts than the image has pixels along a dim"),
         (["exchange", "--num-spatial-parts", "many"], "not a whole number"),
         (["exchange", "--slice-method", "diagonal"], "unknown slice method 'diagonal'"),
         (["exchange", "--num-spatial-parts", "6", "--slice-method", "2x2"], "allowed: 1x6, 2x3, 3x2, 6x1"),
@@ -66,7 +66,10 @@ def test_the_benchmarks_are_listed(capsys):
         (["exchange", "--ranks", "2"], "unrecognized arguments: --ranks"),
         (["exchange", "--image-size", "100000", "--in-channels", "64"], "exchange 100000: not enough memory"),
         (["network", "--image-size", "1000000"], "network 1000000: not enough memory"),
-        (["network", "--image-size", "8", "--num-spatial-parts", "100"], "more parts than pixels"),
+        (
+            ["network", "--image-size", "8", "--num-spatial-parts", "100"],
+            "more parts than the image has pixels along a dim",
+        ),
     ],
 )
 def test_a_mistake_is_one_line_and_exit_code_2(words, says, capsys):

@@ -73,7 +73,10 @@ def test_a_network_that_needs_values_runs_with_values(capsys: pytest.CaptureFixt
     ("words", "says"),
     [
         (["resnet5"], "did you mean resnet50"),
-        (["resnet18", "--image-size", "2", "--mesh", "4x4"], "more parts than pixels: got '2x2 pixels over 4x4 ranks'"),
+        (
+            ["resnet18", "--image-size", "2", "--mesh", "4x4"],
+            "more parts than the image has pixels along a dim: got '2x2 pixels over 4x4 ranks'",
+        ),
         (["resnet18", "--image-size", "0"], "images must have one pixel or more along each dim"),
         (["resnet18", "--mesh", "0x2"], "not a mesh: got '0x2'"),
         (["resnet18", "--mesh", "100x100", "--image-size", "1000"], "too many ranks for one process: got 10000"),

@@ -81,7 +81,7 @@ def test_the_file_suffix_selects_the_format(tmp_path: Path) -> None:
         (["--image-size", "big"], "not a size: got 'big'"),
         (["--image-size", "1x2x3x4"], "not a size: got '1x2x3x4'"),
         (["--image-size", "0"], "--image-size"),
-        (["--image-size", "2", "--num-spatial-parts", "16"], "more parts than pixels"),
+        (["--image-size", "2", "--num-spatial-parts", "16"], "more parts than the image has pixels along a dim"),
         (["--image-size", "4", "--kernel", "9", "--padding", "0"], "does not fit an image of 4"),
         (["--halo-len", "-1"], "--halo-len: got -1"),
         (["--halo-len", "1", "--kernel", "3"], "both set the kernel size"),

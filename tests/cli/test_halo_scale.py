@@ -187,7 +187,7 @@ def test_measurements_are_shown_with_their_predictions(capsys: pytest.CaptureFix
         (["--workers", "0"], "--workers: got 0"),
         (["--mesh", "2x2"], "--mesh applies only to --workers"),
         (["--optimizer", "lion"], "unknown optimizer: got 'lion'"),
-        (["--image-size", "4", "--ranks", "64"], "the image is smaller than the mesh"),
+        (["--image-size", "4", "--ranks", "64"], "the mesh has more parts than the image has pixels along a dim"),
         (["--batch-size", "0"], "--batch-size: got 0"),
         (["--dtype", "float64"], "made-up has no FLOP/s for this dtype: got 'float64'; allowed: float32"),
         (["--slice-method", "square", "--ranks", "2,8"], "no number of ranks is a square"),

@@ -189,7 +189,7 @@ def test_no_alert_is_exit_code_0(run_history: RunHistory) -> None:
         (["matmull"], "s", 2, "no such case in the store: got 'matmull'; did you mean matmul?"),
         (["relu", "zzz"], "s", 2, "no such case in the store: got 'zzz'"),
         (["matmul", "--metric", "tme"], "s", 2, "has this metric: got 'tme'; allowed: peak, time"),
-        (["matmul", "--metric", 'a"b'], "s", 2, "invalid name of a metric"),
+        (["matmul", "--metric", 'a"b'], "s", 2, "invalid metric name"),
         (["matmul", "--last", "0"], "s", 2, "--last: got 0; allowed: 1 or more"),
         (["--alerts", "--newest", "-1"], "s", 2, "--newest: got -1; allowed: 2 or more"),
         (["matmul", "--threshold", "much"], "s", 2, "not a fraction"),

@@ -261,7 +261,7 @@ def test_a_store_gives_the_readings_of_its_records(tmp_path: Path) -> None:
         assert [r.launches() for r in readings] == [r.launches() for r in expected]
         assert [r.case.name for r in store.read_history("time", [("ops", "mul"), ("halo", "add")])] == ["mul"] * 4
         assert all(r.metric is None for r in store.read_history("absent", store.list_cases()))
-        with pytest.raises(TesseraError, match="invalid name of a metric"):
+        with pytest.raises(TesseraError, match="invalid metric name"):
             list(store.read_history('odd "name', store.list_cases()))
 
 

@@ -86,7 +86,11 @@ def test_borders_are_counted_per_rank():
         (["exchange"], {"slice_method": ["diagonal"]}, "unknown slice method 'diagonal'; allowed: vertical"),
         (["exchange"], {"num_spatial_parts": [6], "slice_method": ["2x2"]}, "allowed: 1x6, 2x3, 3x2, 6x1"),
         (["exchange"], {"slice_method": ["2x1x2"]}, "2x1x2 splits 3 dims, but the image has 2"),
-        (["exchange"], {"image_size": [[1, 8, 8]], "slice_method": ["2x1x2"]}, "more parts than pixels"),
+        (
+            ["exchange"],
+            {"image_size": [[1, 8, 8]], "slice_method": ["2x1x2"]},
+            "more parts than the image has pixels along a dim",
+        ),
         (
             ["exchange"],
             {"image_size": [[8, 8, 8]], "kernel": [[3, 3]]},
@@ -94,7 +98,11 @@ def test_borders_are_counted_per_rank():
         ),
         (["exchange"], {"slice_method": ["2x3"]}, "2x3 makes 6 parts, not 4"),
         (["exchange"], {"num_spatial_parts": [0]}, "1 part or more"),
-        (["exchange"], {"num_spatial_parts": [9], "slice_method": ["vertical"]}, "more parts than pixels"),
+        (
+            ["exchange"],
+            {"num_spatial_parts": [9], "slice_method": ["vertical"]},
+            "more parts than the image has pixels along a dim",
+        ),
         (["exchange"], {"kernel": [11], "padding": [1]}, "does not fit an image of 8 padded by 1 and 1"),
         (["exchange"], {"kernel": [3], "halo_len": [1]}, "both set the kernel size"),
         (["exchange"], {"halo_len": [-1]}, "--halo-len"),

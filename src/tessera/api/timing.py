@@ -20,35 +20,35 @@ class Timing(Tabular):
     samples: Samples
 
     @property
-    def interval(self) -> Estimate:
+    def estimate(self) -> Estimate:
         """The median with its 95 % confidence interval."""
         return estimate_median(self.samples.values)
 
     @property
     def median(self) -> float:
-        return self.interval.value
+        return self.estimate.value
 
     def to_rows(self) -> list[dict[str, Any]]:
         return [self.to_dict()]
 
     def to_dict(self) -> dict[str, Any]:
         """Return the summary as plain values, in seconds."""
-        interval = self.interval
+        estimate = self.estimate
         return {
-            "median": interval.value,
-            "low": interval.low,
-            "high": interval.high,
+            "median": estimate.value,
+            "low": estimate.low,
+            "high": estimate.high,
             "samples": len(self.samples.values),
             "loops": self.samples.loops,
             "stopped_by": self.samples.stopped_by,
         }
 
     def __str__(self) -> str:
-        interval = self.interval
+        estimate = self.estimate
         scale, unit = next(
-            ((s, u) for s, u in ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs")) if interval.value >= s), (1e-9, "ns")
+            ((s, u) for s, u in ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs")) if estimate.value >= s), (1e-9, "ns")
         )
-        value, low, high = (figure / scale for figure in (interval.value, interval.low, interval.high))
+        value, low, high = (figure / scale for figure in (estimate.value, estimate.low, estimate.high))
         return f"{value:.4g} {unit} (95 % interval {low:.4g} to {high:.4g}, {len(self.samples.values)} samples)"
 
 

@@ -114,10 +114,11 @@ class Partition:
 
     @classmethod
     def split_by_grid(cls, sizes: Sequence[int], mesh: Mesh | Sequence[int], multiple: int = 1) -> Partition:
-        """Split the last dims evenly: two dims over the rows and columns of a mesh, or dims into numbers of parts.
+        """Split an activation of `sizes` evenly.
 
-        Over a mesh, an image with one spatial dim is split over all workers; of three spatial dims, the first is not
-        split.
+        Height and width are split over the rows and columns of a `Mesh`. A tuple is the number of parts of each of the
+        last dims. With a `Mesh`, an image with one spatial dim is split over all workers, and the depth of a volume is
+        not split. Dims are split in units of `multiple` pixels.
 
         >>> Partition.split_by_grid((1, 4, 2, 6), (2, 1, 2)).shards[1]
         (Box(0:1, 0:2, 0:2, 3:6),)

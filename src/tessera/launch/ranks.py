@@ -112,7 +112,10 @@ class MpiRanks:
 
 
 def connect_ranks(job: Job) -> GlooRanks | MpiRanks:
-    """Connect the ranks of a job: with gloo for torchrun, and for Slurm if MASTER_ADDR is set; otherwise with MPI."""
+    """Connect the ranks of a job: with gloo for torchrun, with MPI for other launchers.
+
+    Ranks of Slurm are connected with gloo if the environment variables MASTER_ADDR and MASTER_PORT are both set.
+    """
     gloo = job.kind == "torchrun" or (job.kind == "slurm" and {"MASTER_ADDR", "MASTER_PORT"} <= os.environ.keys())
     return (GlooRanks if gloo else MpiRanks)(job.rank, job.size)
 

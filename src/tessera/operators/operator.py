@@ -160,7 +160,7 @@ def count_convolution_flops(call: OperatorCall) -> float:
     return 2.0 * math.prod(call.outputs[0]) * math.prod(call.shapes["weight"][1:])
 
 
-def count_output_bytes(call: OperatorCall) -> float:
+def count_copy_bytes(call: OperatorCall) -> float:
     """Return the bytes of an operator that reads as many bytes as it writes, such as a gather or a copied slice."""
     return 2.0 * sum(call.written)
 

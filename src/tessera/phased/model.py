@@ -35,6 +35,7 @@ from tessera.phased.paging.independence import SampleSplitter, StateObserver, St
 from tessera.phased.paging.lockstep import Lockstep
 from tessera.phased.paging.memory_guard import MemoryGuard
 from tessera.phased.paging.network_copy import NetworkCopy, copy_network
+from tessera.phased.paging.network_store import open_network_store
 from tessera.phased.paging.output_comparison import compare_with_reference
 from tessera.phased.paging.pager import Pager
 from tessera.phased.paging.phasing import (
@@ -48,7 +49,6 @@ from tessera.phased.paging.phasing import (
 from tessera.phased.paging.progress import ProgressCallback, ProgressPrinter
 from tessera.phased.paging.rehearsal import rehearse
 from tessera.phased.paging.turn import PassTurn
-from tessera.phased.paging.weight_store import open_network_store
 from tessera.phased.paging.weight_table import StreamedModule, build_state
 from tessera.phased.plan import Phase, PhasingRequest
 from tessera.phased.store.reader import PhaseReader, ReadConfig
@@ -520,7 +520,7 @@ class PhasedModel(StreamedModule):
         return self._pager.counts.misses
 
     @property
-    def widens_weights(self) -> bool:
+    def converts_weights(self) -> bool:
         """Whether the stored dtype of some weights differs from the dtype of the computation."""
         return any(t.encoding or t.dtype != self._copy.slots[name].dtype for name, t in self._tensors.items())
 

@@ -190,7 +190,7 @@ class Store:
     def read_history(self, metric: str, cases: Collection[tuple[str, str]]) -> Iterator[Reading]:
         """Yield one metric of all records of some cases (feature, name), run by run, without reading whole records."""
         if '"' in metric:
-            raise TesseraError("invalid name of a metric", got=metric)
+            raise TesseraError("invalid metric name", got=metric, allowed="names without double quotes")
         with explain_sqlite_errors(self.path):
             rows = self._db.execute(
                 "SELECT id, run, key, status, environment, json_extract(body, '$.version'), json_extract(body, ?1)"

@@ -32,7 +32,11 @@ class Distribution:
 
     @classmethod
     def of(cls, mesh: Mesh | tuple[int, ...], sizes: Sequence[int]) -> Distribution:
-        """Split an activation evenly over a mesh, or its last dims into numbers of parts."""
+        """Split an activation of `sizes` evenly.
+
+        Height and width are split over the rows and columns of a `Mesh`. A tuple is the number of parts of each of the
+        last dims.
+        """
         return cls(mesh, Partition.split_by_grid(sizes, mesh))
 
     @property

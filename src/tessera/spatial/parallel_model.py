@@ -130,9 +130,9 @@ def check_image_size(size: Sequence[int], counts: Sequence[int]) -> None:
     parts = counts if len(size) >= len(counts) else (prod(counts),)
     if any(length < count for length, count in zip(size[-len(parts) :], parts, strict=True)):
         raise TesseraError(
-            "more parts than pixels",
+            "the mesh has more parts than the image has pixels along a dim",
             got=f"{'x'.join(map(str, size))} pixels over {'x'.join(map(str, counts))} ranks",
-            do="use fewer ranks",
+            do="use fewer parts along that dim",
         )
 
 

@@ -78,7 +78,7 @@ class HaloProblem:
             raise TesseraError(str(error)) from None
         if any(count > size for count, size in zip(counts, image, strict=True)):
             raise TesseraError(
-                "more parts than pixels",
+                "the mesh has more parts than the image has pixels along a dim",
                 got=f"{format_sizes(counts)} parts of {format_sizes(image)} pixels",
                 do="split into fewer parts, or use a larger image",
             )

@@ -54,7 +54,7 @@ def test_a_wrong_result_is_not_timed(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_impossible_splits_and_options_are_refused() -> None:
-    with pytest.raises(TesseraError, match="more parts than pixels"):
+    with pytest.raises(TesseraError, match="more parts than the image has pixels along a dim"):
         cases(["network"], image_size=[1], num_spatial_parts=[2])
     with pytest.raises(TesseraError, match="--kernel applies only to exchange and compute and validate"):
         cases(["network"], kernel=[3])

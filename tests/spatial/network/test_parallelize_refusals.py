@@ -36,12 +36,16 @@ class Calls(nn.Module):
         ("0x2", {}, "not a mesh: got '0x2'"),
         ("", {}, "not a mesh"),
         ("1x2", {"gather_at": "convv"}, "gather_at is not a module of the model: got 'convv'; did you mean conv"),
-        ("1x2", {"image_size": 1}, "more parts than pixels: got '1x1 pixels over 1x2 ranks'"),
+        ("1x2", {"image_size": 1}, "more parts than the image has pixels along a dim: got '1x1 pixels over 1x2 ranks'"),
         ("1x2", {"overlap": "all"}, "invalid overlap: got 'all'; allowed: none, split, recompute"),
         ("1x2", {"overlap": "split", "halo_depth": 2}, "overlap requires halo_depth=1"),
         ("1x2", {"halo_depth": 0}, "invalid halo_depth: got 0; allowed: auto, or a number from 1"),
         ("1x2", {"halo_depth": "deep"}, "invalid halo_depth: got 'deep'"),
-        ("2x1", {"image_size": (1, 8)}, "more parts than pixels: got '1x8 pixels over 2x1 ranks'"),
+        (
+            "2x1",
+            {"image_size": (1, 8)},
+            "more parts than the image has pixels along a dim: got '1x8 pixels over 2x1 ranks'",
+        ),
     ],
 )
 def test_invalid_options_are_refused(mesh: str, options: dict[str, Any], message: str) -> None:
@@ -86,7 +90,10 @@ def list_errors(model: nn.Module, call: Any, mesh: str = "1x2", **options: Any) 
         (lambda parallel: parallel(), "no image among the arguments: pass a tensor with samples, channels and pixels"),
         (lambda parallel: parallel(IMAGE[0, 0]), "no image among the arguments"),
         (lambda parallel: parallel.scatter(None), "no image to scatter"),
-        (lambda parallel: parallel(IMAGE[..., :1]), "more parts than pixels: got '8x1 pixels over 1x2 ranks'"),
+        (
+            lambda parallel: parallel(IMAGE[..., :1]),
+            "more parts than the image has pixels along a dim: got '8x1 pixels over 1x2 ranks'",
+        ),
         (lambda parallel: parallel(IMAGE + parallel.group.rank), "the images of the ranks differ"),
         (lambda parallel: parallel(IMAGE[:, :, parallel.group.rank :]), "the images of the ranks differ"),
         (lambda parallel: parallel.scatter(IMAGE.flip(parallel.group.rank)), "the images of the ranks differ"),

@@ -37,7 +37,10 @@ def test_an_invalid_root_is_refused(root: int) -> None:
     ("image", "reason"),
     [
         (None, "root rank 1 passed no image"),
-        (torch.randn(2, 3, 8, 2), "more parts than pixels: got '8x2 pixels over 1x3 ranks'"),
+        (
+            torch.randn(2, 3, 8, 2),
+            "the mesh has more parts than the image has pixels along a dim: got '8x2 pixels over 1x3 ranks'",
+        ),
         (torch.randn(3, 8), "not an image: got '2 dims'"),
         (torch.zeros(2, 3, 8, 8, dtype=torch.int64), "an image must have a floating point dtype: got torch.int64"),
     ],

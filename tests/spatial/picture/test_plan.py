@@ -133,7 +133,7 @@ def test_a_gathering_and_workers_without_pixels_are_drawn() -> None:
 
 def test_plans_that_cannot_be_drawn_are_refused() -> None:
     runs = Partition.split_runs((1, 4, 6), [8, 8, 8])
-    with pytest.raises(TesseraError, match="one tile per worker"):
+    with pytest.raises(TesseraError, match="only if every worker has at most one tile"):
         draw_plan(HaloPlan(runs, Window.of_one_pixel(), runs))
     line = Partition.split_by_grid((1, 8), Mesh(1, 2))
     with pytest.raises(TesseraError, match="images with two dims can be drawn: got '1 dims'"):

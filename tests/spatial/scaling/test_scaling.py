@@ -111,10 +111,20 @@ def test_the_registered_model_is_unchanged() -> None:
 @pytest.mark.parametrize(
     ("ranks", "method", "image", "says"),
     [
-        (64, "vertical", (64, 32), "the image is smaller than the mesh: got '64x32 pixels for 1x64 ranks'"),
+        (
+            64,
+            "vertical",
+            (64, 32),
+            "the mesh has more parts than the image has pixels along a dim: got '64x32 pixels for 1x64 ranks'",
+        ),
         (4, "diagonal", (64, 64), "unknown slice method"),
         (4, "vertical", (64, 64, 64), "slice methods are for images with two dims"),
-        (64, "nearest", (4, 4), "the image is smaller than the mesh: got '4x4 pixels for 1x64 ranks'"),
+        (
+            64,
+            "nearest",
+            (4, 4),
+            "the mesh has more parts than the image has pixels along a dim: got '4x4 pixels for 1x64 ranks'",
+        ),
     ],
 )
 def test_invalid_meshes_are_refused(ranks: int, method: str, image: tuple[int, ...], says: str) -> None:

@@ -205,7 +205,7 @@ def predict_time(plan: ConvPlan) -> Prediction:
         if id(part.plan) not in predictions:
             predictions[id(part.plan)] = predict_time(part.plan)
         inner = predictions[id(part.plan)]
-        there, back = _predict_global_seconds(part, rates)
+        there, back = _predict_global_memory_seconds(part, rates)
         seconds += there + inner.seconds + back
         busy = {lane: busy[lane] + inner.busy[lane] for lane in LANES}
         busy["reader"] += there
@@ -230,7 +230,7 @@ def build_timeline(plan: ConvPlan, row: int | None = None) -> CoreTimeline:
         return CoreTimeline(spans=tuple(spans), seconds=seconds)
     now = 0.0
     for number, part in enumerate(plan.slices):
-        there, back = _predict_global_seconds(part, rates)
+        there, back = _predict_global_memory_seconds(part, rates)
         add_span("reader", f"slice {number} in", now, now + there)
         now += there
         for span in build_timeline(part.plan, row).spans:
@@ -257,7 +257,7 @@ def _get_plan_rates(plan: ConvPlan) -> CoreRates:
     return get_core_rates(plan.machine, plan.compute, plan.config.dtype)
 
 
-def _predict_global_seconds(part: PlanSlice, rates: CoreRates) -> tuple[float, float]:
+def _predict_global_memory_seconds(part: PlanSlice, rates: CoreRates) -> tuple[float, float]:
     """Return the seconds to read the input of a slice from global memory, and to write the output, by all cores."""
     ledger = count_global_bytes(part.plan)
     return ledger.global_read / rates.global_bandwidth, ledger.global_written / rates.global_bandwidth

@@ -29,7 +29,10 @@ class Buffer:
 
 @dataclass(frozen=True, slots=True)
 class StridedCores:
-    """Evenly spaced cores: number of the first core, and count and step of the core numbers per (row, column)."""
+    """A strided 2-D selection of cores.
+
+    Core (i, j) has number `first + i * steps[0] + j * steps[1]`, for i < counts[0] and j < counts[1].
+    """
 
     first: int
     counts: tuple[int, int] = (1, 1)

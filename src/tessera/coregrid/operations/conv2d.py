@@ -235,7 +235,9 @@ def conv_transpose2d(
             raise TesseraError("output_padding must be less than the stride or the dilation", got=output_padding)
         around = reach - before, reach - after + extra_padding[axis]
         if min(around) < 0:
-            raise TesseraError("padding exceeds the extent of the kernel", got=padding, allowed=f"up to {reach}")
+            raise TesseraError(
+                "padding must not exceed dilation * (kernel_size - 1)", got=padding, allowed=f"up to {reach}"
+            )
         sides += around
     weights = weight_tensor
     if not weights.is_on_device:

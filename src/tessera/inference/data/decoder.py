@@ -31,7 +31,7 @@ class BrokenImage(Exception):
     """Raised for an image file that cannot be decoded."""
 
 
-def check_readable(paths: list[Path]) -> None:
+def require_pillow(paths: list[Path]) -> None:
     """Raise MissingExtra if a file requires Pillow and Pillow is not installed."""
     if any(path.suffix.lower() != PPM_SUFFIX for path in paths) and find_spec("PIL") is None:
         raise MissingExtra("Pillow", "images")

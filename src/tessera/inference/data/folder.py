@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from tessera.errors import BenchmarkFailed, TesseraError
-from tessera.inference.data.decoder import IMAGE_SUFFIXES, REPLY_HEADER, STATUS_PIXELS, check_readable
+from tessera.inference.data.decoder import IMAGE_SUFFIXES, REPLY_HEADER, STATUS_PIXELS, require_pillow
 from tessera.inference.data.images import Array
 
 MAX_LISTED_FILES = 3  # maximum number of broken files that a note lists
@@ -29,7 +29,7 @@ def find_image_files(folder: Path) -> list[Path]:
     paths = sorted(path for path in folder.rglob("*") if path.suffix.lower() in IMAGE_SUFFIXES and path.is_file())
     if not paths:
         raise TesseraError("the folder has no image files", got=str(folder), allowed=IMAGE_SUFFIXES)
-    check_readable(paths)
+    require_pillow(paths)
     return paths
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from tessera.operators.catalogue.families import WIDE_DTYPES, define_family
 from tessera.operators.draws import Draw, integers, normal, spaced_values
-from tessera.operators.operator import Input, Operator, OperatorCall, count_output_bytes, make_sizes
+from tessera.operators.operator import Input, Operator, OperatorCall, count_copy_bytes, make_sizes
 
 # (rows of the table, features, sentences or bags, words per sentence or bag)
 TABLE_SCALES = ((64, 32, 8, 16), (10000, 256, 32, 128), (50000, 512, 128, 256))
@@ -63,7 +63,7 @@ _define_embedding = define_family("embedding")
 def _define_lookup(name: str, inputs: _Inputs) -> Operator:
     """Define an embedding lookup, which copies rows without arithmetic."""
     sizes = make_sizes(inputs, *TABLE_SCALES)
-    costs = {"moved": count_output_bytes, "backward_flops": 0.0}
+    costs = {"moved": count_copy_bytes, "backward_flops": 0.0}
     return _define_embedding(name, "F.embedding", "np.take(weight, index, axis=0)", sizes, **costs)
 
 

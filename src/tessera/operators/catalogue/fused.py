@@ -48,7 +48,8 @@ def _define_fused(
 ) -> tuple[Operator, Fusion]:
     """Define an operator of the category `fused`; the expressions `torch` and `reference` run the separate steps.
 
-    A name X in `out=X` of `kept` that is not in `buffers` is a buffer with the shape of the first input.
+    `kept` may write into buffers (`out=NAME`). A NAME missing from `buffers` gets `torch.empty_like` of the first
+    input.
     """
     operator = define_operator("fused", name, torch, reference, sizes, **{"flops": 2, **settings})
     buffers = dict(buffers or {})

@@ -24,8 +24,8 @@ from tessera.operators.operator import (
     Input,
     Operator,
     OperatorCall,
+    count_copy_bytes,
     count_no_bytes,
-    count_output_bytes,
     count_per_input,
     make_sizes,
 )
@@ -37,7 +37,7 @@ _define_indexing = define_family("indexing", backward_bytes=1.0)
 
 
 # a selection by index: it reads the index, and reads and writes only the selected values
-_define_pick = partial(_define_indexing, moved=lambda call: call.read["index"] + count_output_bytes(call))
+_define_pick = partial(_define_indexing, moved=lambda call: call.read["index"] + count_copy_bytes(call))
 _define_view = partial(_define_indexing, moved=count_no_bytes)
 # an operator that finds the non-zero values of `data`
 _define_search = partial(_define_indexing, sizes=make_square(half_zero), **NO_GRADIENT)

@@ -13,12 +13,12 @@ from tessera.operators.catalogue.families import (
     make_square,
     write_both,
 )
-from tessera.operators.operator import Input, Operator, Shape, count_no_bytes, count_output_bytes, make_sizes
+from tessera.operators.operator import Input, Operator, Shape, count_copy_bytes, count_no_bytes, make_sizes
 
 _define_joining = define_family("joining", backward_flops=0.0)
 _define_join = partial(_define_joining, backward_bytes=0.0)
 _define_view = partial(_define_joining, moved=count_no_bytes)
-_define_copy = partial(_define_joining, moved=count_output_bytes, backward_bytes=1.0)
+_define_copy = partial(_define_joining, moved=count_copy_bytes, backward_bytes=1.0)
 
 
 def _make_three(shape: Callable[[int], Shape], *scales: int) -> Sizes:

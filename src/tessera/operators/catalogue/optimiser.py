@@ -50,10 +50,10 @@ def _define_step(
 ) -> Operator:
     """Define one optimiser step, which returns the parameter and its states.
 
-    `function` is the name of a function of `torch.optim._functional` (default: `name`). `lists` and `fixed` are the
-    source of its arguments before and after the attributes; by default, `lists` are all inputs. `reference` is the name
-    of the reference function (default: `function`); it takes the parameter, the gradient, the states, the scalars named
-    in `used` (default: all), and the attributes under torch's names.
+    `function` is the name of a function of `torch.optim._functional` (default: `name`). `lists` and `fixed` are
+    Python source text: the arguments of the call before and after the attributes (default of `lists`: all inputs).
+    `reference` is the name of the reference function (default: `function`); it takes the parameter, the gradient, the
+    states, the scalars named in `used` (default: all), and the attributes under torch's names.
     """
     draws = {"param": normal, "grad": normal, **states}
 

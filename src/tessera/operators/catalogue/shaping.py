@@ -16,11 +16,11 @@ from tessera.operators.catalogue.families import (
     write_both,
 )
 from tessera.operators.draws import integers
-from tessera.operators.operator import Input, Operator, count_no_bytes, count_output_bytes, make_sizes
+from tessera.operators.operator import Input, Operator, count_copy_bytes, count_no_bytes, make_sizes
 
 _define_shaping = define_family("shaping", backward_flops=0.0, backward_bytes=1.0)
 _define_view = partial(_define_shaping, moved=count_no_bytes)
-_define_copy = partial(_define_shaping, moved=count_output_bytes)
+_define_copy = partial(_define_shaping, moved=count_copy_bytes)
 
 _THREE_DIM_INPUTS = make_sizes(lambda n: {"data": Input((n, n, 16))}, 16, 256, 1024)
 _SINGLETON_DIM_INPUTS = make_sizes(lambda n: {"data": Input((n, 1, n, 1))}, *MATRIX_SIDES)
@@ -181,7 +181,7 @@ def _define_view_copy(
     """Define torch's `*_copy` variant of a view operator, in the category of the view."""
     torch = f"torch.{view}_copy({', '.join(filter(None, ['data', arguments]))})"
     reference = reference if category == "joining" else f"np.array({reference})"
-    costs: dict[str, Any] = {"moved": count_output_bytes, "backward_flops": 0.0, "backward_bytes": 1.0}
+    costs: dict[str, Any] = {"moved": count_copy_bytes, "backward_flops": 0.0, "backward_bytes": 1.0}
     return define_operator(category, f"{view}_copy", torch, reference, sizes, **costs, **rest)
 
 

@@ -89,7 +89,7 @@ def build_notes(model: PhasedModel, path: Path, case: Case, workload: Workload) 
     notes = []
     if workload.input_shape is None:
         notes.append("inputs: those of the model's function; --image-size and --batch-size have no effect")
-    if model.widens_weights:
+    if model.converts_weights:
         notes.append(f"arithmetic: {model.arithmetic}")
     if model.encoding_errors:
         notes.append(model.describe_encoding_errors())

@@ -51,7 +51,8 @@ class MemoryGuard:
             trim_allocator()
             reset_peak_memory()
             raise TesseraError(
-                "the process exceeded its memory limit: activations and other data need more than weights leave",
+                "the process exceeded its memory limit: activations and other data need more memory than the "
+                "weights leave free",
                 got=f"a peak of {format_bytes(memory.peak)}",
                 allowed=format_bytes(self.limit),
                 do="raise memory_limit, or use smaller inputs",

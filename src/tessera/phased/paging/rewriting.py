@@ -10,8 +10,8 @@ from torch import nn
 
 from tessera.errors import TesseraError
 from tessera.phased.paging.checkpoints import CONFIG_NAME, adapt_names, build_checkpoint_model, open_checkpoint
+from tessera.phased.paging.network_store import read_tensor
 from tessera.phased.paging.phasing import build_entry
-from tessera.phased.paging.weight_store import read_tensor
 from tessera.phased.store.encoding import ENCODINGS
 from tessera.phased.store.weights_writer import WeightEntry, write_weights_file
 

@@ -15,7 +15,7 @@ from tessera.spatial.distribution import Distribution, Overlap, SpatialSettings
 from tessera.spatial.layers.convolution import CONVOLUTIONS, ConvNd, TileConvolution, build_convolution
 from tessera.spatial.layers.layer import TileLayer
 from tessera.spatial.problem import HaloProblem
-from tessera.spatial.tensor.weights import sum_tensors
+from tessera.spatial.tensor.weights import all_reduce_tensors
 from tessera.transport.all_reduce import HalfPrecisionSum
 from tessera.transport.layout import CHANNELS_LAST_FORMATS
 from tessera.transport.transport import Transport
@@ -40,7 +40,7 @@ class ComputeSteps:
     ) -> None:
         self._problem, self._transport, self._last = problem, transport, channels_last
         self._backward = backward
-        self._add = HalfPrecisionSum(transport) if fp16_allreduce else transport.all_reduce
+        self._all_reduce = HalfPrecisionSum(transport) if fp16_allreduce else transport.all_reduce
         torch.manual_seed(seed)
         self._module = build_module(problem)
         self._module.weight = nn.Parameter(self._module.weight.contiguous(memory_format=self._format))
@@ -127,7 +127,7 @@ class ComputeSteps:
 
     def _sum_gradients(self) -> None:
         weights = list(self._module.parameters())
-        sum_tensors([weight.grad for weight in weights], weights, self._add)
+        all_reduce_tensors([weight.grad for weight in weights], weights, self._all_reduce)
 
 
 def build_module(problem: HaloProblem, dtype: torch.dtype | None = None) -> ConvNd:

@@ -28,7 +28,7 @@ from tessera.spatial.distribution import Distribution, Overlap, SpatialSettings
 from tessera.spatial.layers.convolution import ConvNd, build_convolution
 from tessera.spatial.layers.layer import TileLayer
 from tessera.spatial.problem import HaloProblem
-from tessera.spatial.tensor.weights import sum_tensors
+from tessera.spatial.tensor.weights import all_reduce_tensors
 from tessera.transport.exchange import Exchange
 from tessera.transport.transport import Transport
 
@@ -157,7 +157,7 @@ class _ValidatedLayout:
             output = layer(tile)
             torch.autograd.backward(output, get_part(reference.output_gradient, outputs).to(output.dtype))
             gradients = [weight.grad, bias.grad]
-            weight_gradient, bias_gradient = sum_tensors(gradients, [weight, bias], self._transport.all_reduce)
+            weight_gradient, bias_gradient = all_reduce_tensors(gradients, [weight, bias], self._transport.all_reduce)
             scales = reference.scales
             compared: list[tuple[str, Tensor | None, Tensor, Box | None, float]] = [
                 ("output", output.detach(), reference.output, outputs, scales.output),

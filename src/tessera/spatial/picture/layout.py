@@ -138,7 +138,9 @@ def _check(plan: HaloPlan) -> None:
         raise TesseraError("only plans of images with two dims can be drawn", got=f"{len(plan.inputs.sizes) - 1} dims")
     boxes = [box for shard in plan.inputs.shards for box in shard]
     if any(len(shard) > 1 for shard in plan.inputs.shards) or len({box.dims[0] for box in boxes}) > 1:
-        raise TesseraError("only plans with one tile per worker, of the same images, can be drawn")
+        raise TesseraError(
+            "a plan can be drawn only if every worker has at most one tile, and all tiles belong to the same images"
+        )
 
 
 def _find_tile_positions(owned: Sequence[Box]) -> list[tuple[int, int]]:

@@ -145,7 +145,7 @@ def get_mesh(ranks: int, slice_method: str, image: Sequence[int]) -> tuple[int, 
         mesh = plane.rows, plane.cols
     if any(parts > size for parts, size in zip(mesh, image, strict=True)):
         raise TesseraError(
-            "the image is smaller than the mesh",
+            "the mesh has more parts than the image has pixels along a dim",
             got=f"{format_size(image)} pixels for {format_size(mesh)} ranks",
             do="use a larger image, or fewer ranks",
         )

@@ -17,7 +17,7 @@ from tessera.transport.transport import Transport
 INTEGERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 MESSAGE_BYTES = 1 << 24  # of a broadcast of weights; a larger weight is a message of its own
 # An all-reduce: `Transport.all_reduce`, or `HalfPrecisionSum`, which sends float16.
-Add = Callable[[Tensor], None]
+AllReduce = Callable[[Tensor], None]
 
 
 def broadcast_weights(model: nn.Module, transport: Transport) -> None:
@@ -37,7 +37,9 @@ def broadcast_weights(model: nn.Module, transport: Transport) -> None:
             plain.append(tensor)
     for tensors in _group([_view_bits(tensor.detach()) for tensor in plain]):
         contributions = tensors if transport.rank == 0 else [None] * len(tensors)
-        for tensor, agreed in zip(tensors, sum_tensors(contributions, tensors, transport.all_reduce), strict=True):
+        for tensor, agreed in zip(
+            tensors, all_reduce_tensors(contributions, tensors, transport.all_reduce), strict=True
+        ):
             tensor.copy_(agreed)
 
 
@@ -66,7 +68,7 @@ def _broadcast_sharded(tensor: Any, transport: Transport) -> None:
     whole = tensor.full_tensor()
     bits = _view_bits(whole)
     contribution = bits if transport.rank == 0 else None
-    (agreed,) = sum_tensors([contribution], [bits], transport.all_reduce)
+    (agreed,) = all_reduce_tensors([contribution], [bits], transport.all_reduce)
     bits.copy_(agreed)
     shard = distribute_tensor(whole, tensor.device_mesh, tensor.placements, src_data_rank=None)
     tensor.to_local().copy_(shard.to_local())
@@ -85,7 +87,7 @@ def _view_bits(tensor: Tensor) -> Tensor:
     return plain.view(INTEGERS[plain.element_size()])
 
 
-def sum_tensors(tensors: Sequence[Tensor | None], like: Sequence[Tensor], add: Add) -> list[Tensor]:
+def all_reduce_tensors(tensors: Sequence[Tensor | None], like: Sequence[Tensor], all_reduce: AllReduce) -> list[Tensor]:
     """All-reduce tensors. Each result has the shape and strides of its entry in `like`; None counts as zeros.
 
     All tensors of one dtype and device are sent in one message.
@@ -102,7 +104,7 @@ def sum_tensors(tensors: Sequence[Tensor | None], like: Sequence[Tensor], add: A
                 sums[number].zero_()
             else:
                 sums[number].copy_(tensor)
-        add(flat)
+        all_reduce(flat)
     return sums
 
 

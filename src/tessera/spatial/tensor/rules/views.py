@@ -328,7 +328,10 @@ def _place(
 
 @rule(aten._conj.default, aten._neg_view.default)
 def conjugate(call: Call) -> Any:
-    """Conjugate or negate the parts at once: operators on parts would ignore the bit that torch sets instead."""
+    """Conjugate or negate the local parts eagerly.
+
+    torch only sets a lazy conj or neg bit, which operators on local parts would ignore.
+    """
     tensor = call.args[0]
     function = torch.conj_physical if call.func is aten._conj.default else torch.neg
     result = call.wrap(function(get_local(tensor)), tensor.layout_on_ranks)
