@@ -73,7 +73,7 @@ def test_every_command_has_help_with_examples(name, capsys):
         (["ops", "add", "--target", "200%"], "not a fraction"),
         (["ops", "add", "--threads", "0"], "invalid number of threads per worker"),
         (["ops", "add", "--ranks", "0"], "invalid number of workers"),
-        (["ops", "add", "--launcher", "inline", "--ranks", "2"], "the launcher inline runs one worker"),
+        (["ops", "add", "--launcher", "inline", "--ranks", "2"], "the launcher inline supports only one worker"),
         (["ops", "add", "--allocator", "jemalloc"], "unknown allocator: got 'jemalloc'"),
         (["ops", "add", "--colour"], "unrecognized arguments: --colour"),
         (["ops", "add", "--store", "."], "the path of the store is a directory"),

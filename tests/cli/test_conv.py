@@ -36,7 +36,7 @@ def test_help_has_examples(capsys):
         (["--padding", "1,2"], "TOP,BOTTOM,LEFT,RIGHT"),
         (["--table", "resnet5"], "did you mean resnet50"),
         (["--table", "resnet50", "--kernel", "3"], "shape parameters cannot be combined with `table`"),
-        (["--layers", "conv1"], "layers requires table"),
+        (["--layers", "conv1"], "`layers` requires `table`"),
         (["--sweep", "grids=1x1"], "did you mean grid"),
         (["--sweep", "grid=1x1", "--grid", "1x1"], "--grid is given twice"),
         (["--sweep", "grid"], "OPTION=A,B"),

@@ -86,7 +86,9 @@ def test_the_network_between_machines_can_be_set(capsys: pytest.CaptureFixture[s
     make_machine(2, network=False).write_file(Path("small.toml"))
     words = ("--machine", "small.toml", "--model", "resnet18", "--image-size", "128", "--weak", "32", "--ranks", "8")
     assert run_scale(*words) == 2
-    assert "made-up has 2 workers, and no rate of a network between machines: got '8 ranks'" in capsys.readouterr().err
+    assert (
+        "made-up has 2 workers, and the bandwidth between machines is unknown: got '8 ranks'" in capsys.readouterr().err
+    )
     slow, fast = [], []
     for network, rows in (("1e6,1e-3", slow), ("1e12", fast)):
         assert run_scale(*words, "--network", network, "--json") == 0

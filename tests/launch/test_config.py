@@ -21,7 +21,7 @@ from tessera.launch import LaunchConfig, Workers
         ({"threads": 0}, "invalid number of threads per worker: got 0; allowed: 1 or more"),
         (
             {"spawn": "inline", "workers": 2},
-            "the launcher inline runs one worker: got 2; allowed: 1; use the launcher processes",
+            "the launcher inline supports only one worker: got 2; allowed: 1; use the launcher processes",
         ),
         ({"time_limit": 0.0}, "invalid time limit: got 0.0; allowed: seconds above 0"),
         ({"allocator": "jemalloc"}, "unknown allocator setting: got 'jemalloc'; allowed: steady, system"),

@@ -45,7 +45,7 @@ def test_other_ranks_have_no_timings() -> None:
 
 
 def test_invalid_ping_pongs_are_refused(two_ranks: Workers) -> None:
-    with pytest.raises(TesseraError, match="a ping-pong requires repeats and bytes"):
+    with pytest.raises(TesseraError, match="the numbers of repeats and bytes must be positive"):
         two_ranks.run(PINGPONG, [0], 3)
     with (
         Workers(LaunchConfig(workers=2)) as processes,

@@ -71,7 +71,7 @@ def test_auto_is_the_fastest_transport_of_the_ranks(ranks: Workers) -> None:
     size = ranks.config.workers
     assert ranks.run(f"{FUNCTIONS}:describe_transport", "auto") == [(best, rank, size) for rank in range(size)]
     for message in ranks.run(f"{FUNCTIONS}:describe_transport", unsupported):
-        assert f"transport not supported by ranks of {ranks.config.spawn}: got '{unsupported}'" in message
+        assert f"the transport is not supported by ranks of {ranks.config.spawn}: got '{unsupported}'" in message
 
 
 def test_without_a_transport_the_process_group_of_the_program_is_used(ranks: Workers) -> None:

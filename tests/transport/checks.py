@@ -187,7 +187,9 @@ def check_sums(transport: Transport) -> None:
     weight = torch.ones(3, requires_grad=True)
     transport.all_reduce(weight)
     assert weight.tolist() == [transport.size] * 3
-    with pytest.raises(TesseraError, match="dtype cannot be summed over ranks: got 'bool'; allowed: float64, "):
+    with pytest.raises(
+        TesseraError, match="tensors of this dtype cannot be summed over ranks: got 'bool'; allowed: float64, "
+    ):
         transport.all_reduce(torch.ones(2, dtype=torch.bool))
     half = HalfPrecisionSum(transport)
     for number, count in enumerate((1, 5, 4096, 5)):

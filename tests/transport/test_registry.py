@@ -71,7 +71,7 @@ def test_a_single_worker_needs_no_ranks() -> None:
         (
             "shared",
             "torchrun",
-            "transport not supported by ranks of torchrun: got 'shared'; allowed: auto, shm, gloo; for",
+            "the transport is not supported by ranks of torchrun: got 'shared'; allowed: auto, shm, gloo; for",
         ),
         ("gloo", "mpiexec", "allowed: auto, shared, mpi; for gloo, start the ranks with torchrun"),
     ],

@@ -234,7 +234,9 @@ def _run_calibration(args: argparse.Namespace) -> int:
 
     directory = Path(args.directory or ".")
     if not directory.is_dir():
-        raise TesseraError("--directory does not exist", got=str(directory))
+        raise TesseraError(
+            "--directory does not exist", got=str(directory), do="create it, or choose another directory"
+        )
     launchers = LINK_LAUNCHERS if args.launcher in (None, "auto") else (args.launcher,)
     with StatusLine() as say:
         transfers, overheads = measure_transfers_and_overheads(

@@ -152,7 +152,7 @@ def _run_benchmark(args: argparse.Namespace) -> int:
         return print_cases(selected, args)
     trace = args.trace if args.benchmark in TRACED_BENCHMARKS else None
     if trace is not None and not Path(trace).parent.is_dir():
-        raise TesseraError("the directory of --trace does not exist", got=trace)
+        raise TesseraError("the directory of --trace does not exist", got=trace, do="create it, or choose another file")
     plan = _make_plan(args, selected)
     records = execute_and_print(plan, args, suite=f"halo {args.benchmark}", write=write_halo)
     if trace is not None:

@@ -220,7 +220,7 @@ def _expand_convolutions(
             do="omit these parameters, or omit `table`",
         )
     if layers and not tables:
-        raise TesseraError("layers requires table", got=", ".join(layers), do="name a model with table")
+        raise TesseraError("`layers` requires `table`", got=", ".join(layers), do="name a model with `table`")
     for params in expanded:
         for shape in _iter_table_shapes(tables, layers, params, "image_size" in axes) if tables else [{}]:
             full = {**params, **shape}

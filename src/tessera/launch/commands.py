@@ -122,7 +122,7 @@ def identify_mpi(path: str) -> str:
 
 
 def build_environment(config: LaunchConfig) -> dict[str, str]:
-    """Return the environment of the workers: this process's without job variables, plus threads and allocator."""
+    """Return the workers' environment: a copy without job variables, and with settings of threads and allocator."""
     env = {k: v for k, v in strip_job_variables(os.environ).items() if not k.startswith("MALLOC_")}
     env |= {WORKER_VARIABLE: config.spawn} | dict.fromkeys(THREAD_VARIABLES, str(config.threads))
     env |= get_allocator_env(config.allocator)

@@ -43,7 +43,10 @@ class LaunchConfig:
             raise TesseraError("invalid number of threads per worker", got=self.threads, allowed="1 or more")
         if self.spawn == "inline" and self.workers > 1:
             raise TesseraError(
-                "the launcher inline runs one worker", got=self.workers, allowed="1", do="use the launcher processes"
+                "the launcher inline supports only one worker",
+                got=self.workers,
+                allowed="1",
+                do="use the launcher processes",
             )
         if self.time_limit is not None and self.time_limit <= 0:
             raise TesseraError("invalid time limit", got=self.time_limit, allowed="seconds above 0")

@@ -91,7 +91,9 @@ def load_host(fingerprint: str) -> Machine | None:
     try:
         stored = read_toml(path)
         if stored.get("fingerprint") != fingerprint:
-            raise TesseraError(f"{path} belongs to another host", got=stored.get("fingerprint"))
+            raise TesseraError(
+                f"{path} belongs to another host", got=stored.get("fingerprint"), do="run `tessera doctor --calibrate`"
+            )
         return Machine.from_dict(stored.get("machine", {}), str(path))
     except TesseraError as error:
         raise TesseraError(f"{error}; calibrate again with `tessera doctor --calibrate`") from None

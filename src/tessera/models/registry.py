@@ -46,7 +46,7 @@ def model(name: str, description: str, image_size: int = DEFAULT_IMAGE_SIZE) -> 
 
     def register(factory: Factory) -> Factory:
         if name in MODELS:
-            raise TesseraError("a model of this name is already registered", got=name)
+            raise TesseraError("a model of this name is already registered", got=name, do="choose another name")
         if ":" in name:
             raise TesseraError("a model name must not contain a colon", got=name)
         MODELS[name] = ModelEntry(name=name, description=description, image_size=image_size, factory=factory)

@@ -188,9 +188,11 @@ def _check_devices(chosen: Mapping[str, Sequence[Any]]) -> None:
         for backend in chosen["backend"]:
             if not get_backend_entry(backend).uses_devices:
                 able = [name for name, entry in BACKENDS.items() if entry.uses_devices]
-                raise TesseraError(f"--device {accelerators[0]} requires another backend", got=backend, allowed=able)
+                raise TesseraError(
+                    f"the backend does not support --device {accelerators[0]}", got=backend, allowed=able
+                )
     if "cold" in chosen["cache"] and any(number not in (AUTO, 1) for number in chosen["in_flight"]):
-        raise TesseraError("--in-flight above 1 requires --cache hot", got=chosen["in_flight"])
+        raise TesseraError("--in-flight above 1 does not support --cache cold", got=chosen["in_flight"])
 
 
 def _select_passes(operator: Operator, backend: str, passes: Sequence[str]) -> Sequence[str]:

@@ -66,7 +66,7 @@ def check_outputs(
         ]
         got, want = seen
     if len(got) != len(want):
-        raise Refused(f"{operator.name} returns {len(got)} outputs, the reference {len(want)}")
+        raise Refused(f"{operator.name} returns {len(got)} outputs, but the reference returns {len(want)}")
     for number, (one, other) in enumerate(zip(got, want, strict=True)):
         label = f"output {number} of {operator.name}" if len(got) > 1 else f"{operator.name}"
         if one.shape != other.shape:

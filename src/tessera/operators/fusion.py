@@ -35,13 +35,13 @@ from tessera.results.record import Case, Record
 def run_fused(worker: Worker, case: Case, sampling: Sampling) -> Record:
     """Measure a fused operator and its separate steps; the record has time, memory and rates of the fused operator."""
     if worker.size > 1:
-        raise Refused("fused operators are measured on one worker", got=f"{worker.size} ranks")
+        raise Refused("--fusion supports only one worker", got=f"{worker.size} ranks")
     if case.params.get("cache") == "cold":
-        raise Refused("fused operators are measured in alternation, which warms the caches", got="cache=cold")
+        raise Refused("--fusion does not support --cache cold, because the alternating programs warm the caches")
     if sampling.iterations is not None or sampling.warmup is not None:
         got, allowed = "--iterations or --warmup", "--budget and --target"
         raise Refused(
-            "fused operators are sampled in alternation until the interval of their gain is narrow enough",
+            "--fusion does not support a fixed number of iterations",
             got=got,
             allowed=allowed,
         )

@@ -36,7 +36,7 @@ class Event:
 
 
 class EventTimeline:
-    """Collects events from any thread; of more than `MAX_EVENTS` events, the last ones."""
+    """Collects events from any thread; keeps the last `MAX_EVENTS` events."""
 
     def __init__(self) -> None:
         self._events: deque[Event] = deque(maxlen=MAX_EVENTS)

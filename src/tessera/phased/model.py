@@ -288,7 +288,7 @@ class PhasedModel(StreamedModule):
         return pager
 
     def _fit_memory_limit(self, network: NetworkCopy, tensors: Mapping[str, StoredTensor]) -> PhasingRequest:
-        """Raise the budget to the least one of the schedule, or an error if the memory limit does not permit it."""
+        """Increase the budget to the minimum of the schedule; raise an error if the memory limit is too small."""
         if self._guard is not None:
             least = compute_network_min_budget(network, tensors, self._request, prefetch=False)
             if least > self._guard.free_bytes:
@@ -541,7 +541,7 @@ class PhasedModel(StreamedModule):
         return text
 
     def describe_encoding_errors(self) -> str:
-        """Return the error of encoded weights (int8, int4) as text: in total, and of the tensors with the largest ones.
+        """Return the error of encoded weights (int8, int4) as text: in total, and of the worst tensors.
 
         An error is the RMS of the differences over the RMS of the original weights. `encoding_errors` has all tensors.
         """
@@ -552,7 +552,7 @@ class PhasedModel(StreamedModule):
 
     @property
     def total_encoding_error(self) -> float:
-        """RMS over all encoded weights of their relative errors, weighted by their number of values; 0 if none is."""
+        """RMS over all encoded weights of their relative errors, weighted by their number of values; 0 without them."""
         sizes = {name: math.prod(self._tensors[name].shape) for name in self.encoding_errors}
         squares = sum(sizes[name] * error**2 for name, error in self.encoding_errors.items())
         return math.sqrt(squares / sum(sizes.values())) if sizes else 0.0
@@ -609,7 +609,7 @@ class PhasedModel(StreamedModule):
                 raise TesseraError(
                     "the checkpoint has tensors that the model does not use",
                     got=", ".join(extra[:5]),
-                    do="check `model`",
+                    do="pass the network of this checkpoint as `model`",
                 )
             return cls(network, weights=store, **options)
         except BaseException:
@@ -671,7 +671,7 @@ class PhasedModel(StreamedModule):
                 raise TesseraError(
                     "the weights of a PhasedModel cannot be converted or moved",
                     got=f"{changed.dtype}, {changed.device}",
-                    do="convert the model before, or pass `dtype`",
+                    do="convert the model before creating the PhasedModel, or pass `dtype`",
                 )
         return self
 
@@ -703,7 +703,11 @@ class PhasedModel(StreamedModule):
 
 
 def parse_budget(budget: str | int | None, guard: MemoryGuard | None = None) -> int:
-    """Return a budget in bytes; "auto" is half of the memory that is available now, None what a memory limit leaves."""
+    """Return a budget in bytes; "auto" is half of the memory that is available now.
+
+    With a guard, the maximum is half of the memory that its limit leaves. None is this maximum, or `DEFAULT_BUDGET`
+    without a guard.
+    """
     if budget is None:
         return parse_bytes(DEFAULT_BUDGET) if guard is None else guard.first_budget
     nbytes = get_available_bytes() // AUTO_BUDGET_DIVISOR if budget == "auto" else parse_bytes(budget)

@@ -35,7 +35,7 @@ WEIGHT_TOLERANCE = 1e-3  # larger than the rounding of different processors, sma
 def check_same(what: str, value: int, group: SplitGroup) -> None:
     """Raise an error on all ranks if `value` differs between ranks; `what` is a key of `CHECKED`, or a text."""
     if group.ranks > 1 and len({row[0] for row in _exchange([value], group)}) > 1:
-        raise TesseraError(f"{what} of the ranks differ", do=CHECKED.get(what, "pass the same on every rank"))
+        raise TesseraError(f"{what} of the ranks differ", do=CHECKED.get(what, "pass the same value on every rank"))
 
 
 def check_call_and_sync_rng(

@@ -49,8 +49,8 @@ class CountedExchange(Exchange):
         if number != self.rounds:
             raise TesseraError(
                 "the input of a layer was overwritten before its backward pass",
-                got=f"{self.rounds - number} more forward",
-                do="run backward before the next forward",
+                got=f"{self.rounds - number} more forward passes",
+                do="run the backward pass before the next forward pass",
             )
 
 

@@ -79,7 +79,7 @@ def parallelize(
     of the borders always travel while the gradient of the weight is computed.
     """
     if halo_depth != "auto" and (not isinstance(halo_depth, int) or halo_depth < 1):
-        raise TesseraError("invalid halo_depth", got=halo_depth, allowed="auto, or a number from 1")
+        raise TesseraError("invalid halo_depth", got=halo_depth, allowed="auto, or 1 or more")
     if overlap not in get_args(Overlap):
         raise TesseraError("invalid overlap", got=overlap, allowed=get_args(Overlap))
     if overlap != "none" and halo_depth != 1:
@@ -252,7 +252,7 @@ class ParallelModel(nn.Module):
         return _map_tensors(output, join_parts)
 
     def close(self) -> None:
-        """Release buffers and connections; all ranks call this together. A later call makes new ones."""
+        """Release buffers and connections; all ranks call this together. A later call of the network opens new ones."""
         if self._group is not None:
             self._group.close()
 

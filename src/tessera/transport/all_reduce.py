@@ -30,7 +30,7 @@ def sum_in_place(values: Tensor, add: Callable[[Tensor], object]) -> None:
     if plain.dtype not in SUM_TYPES:
         names = [str(dtype).removeprefix("torch.") for dtype in (*SUM_TYPES, "complex")]
         got = str(values.dtype).removeprefix("torch.")
-        raise TesseraError("dtype cannot be summed over ranks", got=got, allowed=names)
+        raise TesseraError("tensors of this dtype cannot be summed over ranks", got=got, allowed=names)
     total = plain.to(SUM_TYPES[plain.dtype]).contiguous()
     add(total)
     if total is not plain:

@@ -38,7 +38,7 @@ def measure_pingpong(worker: Worker, sizes: Sequence[int], repeats: int = 50) ->
         )
     if repeats < 1 or any(size < 1 for size in sizes):
         got = f"{repeats} repeats of {list(sizes)} bytes"
-        raise TesseraError("a ping-pong requires repeats and bytes", got=got, allowed="1 or more of each")
+        raise TesseraError("the numbers of repeats and bytes must be positive", got=got, allowed="1 or more of each")
     seed = worker.sync.agree(random.randrange(1 << 30))
     results = []
     for size in sizes:

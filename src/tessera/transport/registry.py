@@ -160,7 +160,7 @@ def open_transport(name: str, worker: Worker) -> Transport:
         )
     if entry.spawn not in (None, worker.spawn):
         raise TesseraError(
-            f"transport not supported by ranks of {worker.spawn}",
+            f"the transport is not supported by ranks of {worker.spawn}",
             got=name,
             allowed=[AUTO, *entries],
             do=f"for {name}, start the ranks with {entry.spawn}",

@@ -39,7 +39,7 @@ class Calls(nn.Module):
         ("1x2", {"image_size": 1}, "more parts than the image has pixels along a dim: got '1x1 pixels over 1x2 ranks'"),
         ("1x2", {"overlap": "all"}, "invalid overlap: got 'all'; allowed: none, split, recompute"),
         ("1x2", {"overlap": "split", "halo_depth": 2}, "overlap requires halo_depth=1"),
-        ("1x2", {"halo_depth": 0}, "invalid halo_depth: got 0; allowed: auto, or a number from 1"),
+        ("1x2", {"halo_depth": 0}, "invalid halo_depth: got 0; allowed: auto, or 1 or more"),
         ("1x2", {"halo_depth": "deep"}, "invalid halo_depth: got 'deep'"),
         (
             "2x1",

@@ -69,7 +69,7 @@ def test_a_given_mesh_fixes_the_tiles() -> None:
 @pytest.mark.parametrize(
     ("image", "workers", "mesh", "says"),
     [
-        ((64, 64), 4, (3,), "--mesh 3 has 3 tiles, which does not divide 4 workers: allowed tile counts: 1, 2, 4"),
+        ((64, 64), 4, (3,), "--mesh 3 has 3 tiles, which does not divide 4 workers: allowed: meshes of 1, 2, 4 tiles"),
         ((64, 64), 4, (2, 1, 2), "the mesh has more dims than the image"),
         ((64, 64), 64, (128, 1), "--mesh 128x1 has 128 tiles, which does not divide 64 workers"),
         (
@@ -79,7 +79,7 @@ def test_a_given_mesh_fixes_the_tiles() -> None:
             "the mesh has more parts than the image has pixels along a dim: got '2x2 pixels for 1x16 ranks'",
         ),
         ((2, 2), 16, (8, 2), "the workers cannot be used: too few images or pixels"),
-        ((64, 64), 128, None, "made-up has 64 workers, and no rate of a network"),
+        ((64, 64), 128, None, "made-up has 64 workers, and the bandwidth between machines is unknown"),
     ],
 )
 def test_impossible_plans_are_refused(

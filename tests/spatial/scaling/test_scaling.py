@@ -118,7 +118,7 @@ def test_the_registered_model_is_unchanged() -> None:
             "the mesh has more parts than the image has pixels along a dim: got '64x32 pixels for 1x64 ranks'",
         ),
         (4, "diagonal", (64, 64), "unknown slice method"),
-        (4, "vertical", (64, 64, 64), "slice methods are for images with two dims"),
+        (4, "vertical", (64, 64, 64), "slice methods apply only to images with two dims"),
         (
             64,
             "nearest",

@@ -231,8 +231,13 @@ def conv_transpose2d(
     sides: list[int] = []
     for axis, (before, after) in enumerate(parse_padding(padding)):
         reach = apart[axis] * (kernel[axis] - 1)
-        if not 0 <= extra_padding[axis] < max(steps[axis], apart[axis]):
-            raise TesseraError("output_padding must be less than the stride or the dilation", got=output_padding)
+        limit = max(steps[axis], apart[axis])
+        if not 0 <= extra_padding[axis] < limit:
+            raise TesseraError(
+                "output_padding must be less than the larger of stride and dilation",
+                got=output_padding,
+                allowed=f"0 to {limit - 1}",
+            )
         around = reach - before, reach - after + extra_padding[axis]
         if min(around) < 0:
             raise TesseraError(

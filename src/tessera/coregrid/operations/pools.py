@@ -173,7 +173,7 @@ def _build_window(
     except ValueError as error:
         raise TesseraError(str(error), do="use a smaller kernel or more padding") from None
     if any(2 * side > length for sides, length in zip(window.padding, window.kernel, strict=True) for side in sides):
-        raise TesseraError("padding exceeds half the kernel", got=padding, allowed=f"half of {kernel}")
+        raise TesseraError("padding must not exceed half of kernel_size", got=padding, allowed=f"half of {kernel}")
     return window
 
 

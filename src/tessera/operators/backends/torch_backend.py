@@ -64,7 +64,11 @@ def _check_device(leaves: Iterable[Any], request: OperatorRequest) -> None:
     """Raise `Refused` if a result is not on the requested device, as for operators without a tensor as input."""
     for leaf in leaves:
         if torch.is_tensor(leaf) and leaf.device != torch.device(request.device):
-            raise Refused(f"{request.operator.name} computes its result on {leaf.device}", got=request.device)
+            raise Refused(
+                f"{request.operator.name} returns its result on another device",
+                got=str(leaf.device),
+                allowed=request.device,
+            )
 
 
 def prepare_passes(

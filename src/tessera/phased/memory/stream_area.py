@@ -73,7 +73,7 @@ class StreamArea:
         return block
 
     def release(self, block: AreaBlock) -> None:
-        """Free a block; if tensors of the network still use its memory, it is free when they are gone."""
+        """Free a block; if tensors of the network still use it, it becomes free when they are deleted."""
         if self._mapped is not None:
             if not block.extra:
                 self._free_regions.append(block.region)

@@ -142,7 +142,7 @@ def _get_generator_state(value: Any) -> object:
 
 
 class StateObserver:
-    """Finds out whether a network changes its state while it runs: also for a short time, if another run could see it.
+    """Detects changes of a network's state during a run, including temporary ones that another run could see.
 
     Between two calls of `compare`, assignments to attributes of modules are noticed.
     """

@@ -10,7 +10,7 @@ MARGIN_BYTES = 12 << 20  # kept free: the kernel counts pages with a delay, and 
 
 
 class MemoryGuard:
-    """A limit of the resident memory of this process: interpreter, libraries, weights, activations and all else.
+    """A limit of the resident memory of this process: interpreter, libraries, weights, activations and other data.
 
     A peak above the limit from before the model was created does not count.
     """

@@ -57,7 +57,7 @@ class PassTurn:
 
 
 def _read_activity(thread: threading.Thread | None) -> tuple[str, str] | None:
-    """Return the CPU times of a sleeping thread; None if it runs, or if the system does not tell."""
+    """Return the CPU times of a sleeping thread; None if it runs, or if the system does not report them."""
     if thread is None or not thread.is_alive():
         return None
     try:

@@ -40,7 +40,7 @@ def check_memory(selected: Sequence[Case], local_share: float = 1.0) -> None:
     if needed > available:
         raise TesseraError(
             f"{case.name} {case.params['image_size']}: not enough memory",
-            got=f"{format_bytes(needed)} or more",
+            got=f"a demand of {format_bytes(needed)} or more",
             allowed=f"{format_bytes(available)} available here",
             do="use a smaller --image-size, --batch-size or fewer channels",
         )

@@ -146,7 +146,7 @@ def _list_candidates(
             counts = ", ".join(str(n) for n in range(1, workers + 1) if workers % n == 0)
             raise TesseraError(
                 f"--mesh {format_size(mesh)} has {prod(mesh)} tiles, which does not divide {workers} workers",
-                do=f"allowed tile counts: {counts}",
+                allowed=f"meshes of {counts} tiles",
             )
         mesh = (1,) * (len(image) - len(mesh)) + mesh
     candidates = []

@@ -136,7 +136,7 @@ def get_mesh(ranks: int, slice_method: str, image: Sequence[int]) -> tuple[int, 
             return meshes[0]
         mesh = (*(1 for _ in image[1:]), ranks)
     elif len(image) != 2:
-        raise TesseraError("slice methods are for images with two dims", got=slice_method, allowed=NEAREST)
+        raise TesseraError("slice methods apply only to images with two dims", got=slice_method, allowed=NEAREST)
     else:
         try:
             plane = build_mesh(slice_method, ranks)

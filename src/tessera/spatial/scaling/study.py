@@ -81,7 +81,7 @@ def check_ranks(machine: Machine, ranks: int) -> None:
     """Refuse more ranks than a machine has workers if the link between machines is unknown."""
     if ranks > machine.workers.size and "network" not in machine.links:
         raise TesseraError(
-            f"{machine.name} has {machine.workers.size} workers, and no rate of a network between machines",
+            f"{machine.name} has {machine.workers.size} workers, and the bandwidth between machines is unknown",
             got=f"{ranks} ranks",
             do="give --network BYTES/S,SECONDS, or [links.network] in the machine's file",
         )

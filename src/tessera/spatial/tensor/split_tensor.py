@@ -130,7 +130,7 @@ class SplitGroup:
         self.plans = current.plans
 
     def close(self) -> None:
-        """Release all buffers and connections; all ranks call this together. Later operations make new ones."""
+        """Release all buffers and connections; all ranks call this together. Later operations open new ones."""
         for plan_set in self._plan_sets.values():
             plan_set.plans.clear()
             self._drop(plan_set)

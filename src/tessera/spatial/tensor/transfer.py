@@ -1,4 +1,4 @@
-"""Transfers: every rank gets a box of a tensor, wherever the elements are. All communication of tiles is a transfer.
+"""Transfers: every rank gets a box of a tensor from the ranks that hold it. All communication of tiles is a transfer.
 
 A halo exchange, a change of layout and a gather differ only in the boxes that the ranks need. A transfer is planned
 once for a layout and the boxes needed, and run with any tensor of that layout.
@@ -59,7 +59,7 @@ class _Part:
 
 @dataclass(frozen=True, slots=True)
 class Targets:
-    """Views of a tensor into which a transfer writes: parts that this rank has itself, and parts from others."""
+    """Views of a tensor into which a transfer writes: parts that this rank has itself, and parts from other ranks."""
 
     kept: list[Tensor]
     received: list[Tensor]
@@ -142,7 +142,7 @@ class Transfer:
             self._lines[tile.dtype].finish(targets.received)
 
     def close(self) -> None:
-        """Release buffers and connections. All ranks close it at the same point; a later run makes new ones."""
+        """Release buffers and connections. All ranks close it at the same point; a later run opens new ones."""
         for line in self._lines.values():
             line.close()
         self._lines = {}

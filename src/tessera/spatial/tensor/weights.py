@@ -29,7 +29,7 @@ def broadcast_weights(model: nn.Module, transport: Transport) -> None:
     for tensor in (*model.parameters(), *model.buffers()):
         if tensor.device.type == "meta":
             raise TesseraError(
-                "weights on the meta device have no values", do="load them before, or pass broadcast=False"
+                "weights on the meta device have no values", do="load the weights first, or pass broadcast=False"
             )
         if is_dtensor(tensor):
             _broadcast_sharded(tensor.detach(), transport)

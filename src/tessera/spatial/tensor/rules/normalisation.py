@@ -156,7 +156,7 @@ def normalise_batch_backward(call: Call) -> Any:
 def _add_margins(
     call: Call, tensor: Tensor, grad: Tensor, tile: Tensor, grads: Tensor, layout: TensorLayout
 ) -> tuple[Tensor, Tensor, Callable[[Tensor], SplitTensor]]:
-    """Return the parts of an input and of an output gradient with their common margin, and the function that wraps."""
+    """Return the parts of an input and of an output gradient with their common margin, and a wrapper of results."""
     wide = find_wide_parts([tensor, grad], layout, call.group)
     if wide is None or len(wide.parts) != 2:
         return tile, grads, lambda local: call.wrap(local, layout)

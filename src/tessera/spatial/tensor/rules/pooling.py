@@ -47,7 +47,7 @@ POOLS = {
 
 
 def _read_pool(call: Call, start: int, spatial: int) -> Window:
-    """Return the window of a max pool from the arguments behind position `start`."""
+    """Return the window of a max pool from the arguments after position `start`."""
     kernel, stride = call.get(start, "kernel_size"), call.get(start + 1, "stride", ())
     padding, dilation = call.get(start + 2, "padding", 0), call.get(start + 3, "dilation", 1)
     ceil_mode = call.get(start + 4, "ceil_mode", False)
