@@ -261,7 +261,7 @@ padding=1,slice_method="1x2",transport=auto]']
 
 
 def _check_stack(axes: Mapping[str, Sequence[Any]]) -> dict[str, list[str]]:
-    """Check the options of several convolutions in a row. Return the axes that they set: nothing overlaps."""
+    """Check the options of several convolutions in a row; return the axes that these options set (no overlap)."""
     depths, is_stack = axes.get("halo_depth", ()), max(axes.get("fused_layers", ()), default=1) > 1
     for depth in depths:
         if depth != "auto" and (not isinstance(depth, int) or depth < 1):

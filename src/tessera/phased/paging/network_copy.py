@@ -113,7 +113,7 @@ def copy_network(model: nn.Module) -> NetworkCopy:
 
 
 def _refuse_closures(model: nn.Module) -> None:
-    """Raise an error if a function on a module uses a module of the network: a copy would use the original one."""
+    """Raise an error if a function that is an attribute of a module uses a module of the original network."""
     nested = {id(part) for module in model.modules() if isinstance(module, StreamedModule) for part in module.modules()}
     modules = {id(module) for module in model.modules()} - nested
     for prefix, module in model.named_modules():

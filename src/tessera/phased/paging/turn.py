@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-CHECK_SECONDS = 0.25  # between two looks at the threads of a pass that another thread waits for
+CHECK_SECONDS = 0.25  # between two checks of the threads of a pass that another thread waits for
 
 
 class PassTurn:

@@ -348,7 +348,7 @@ class Call:
         return result
 
     def bind(self, names: Sequence[str], defaults: Sequence[Any] = ()) -> list[Any]:
-        """Return the arguments by name; the last ones have defaults."""
+        """Return the arguments in the order of `names`; `defaults` are the defaults of the last names."""
         values = []
         missing = [None] * (len(names) - len(defaults)) + list(defaults)
         for position, (name, default) in enumerate(zip(names, missing, strict=True)):
