@@ -552,7 +552,7 @@ class PhasedModel(StreamedModule):
 
     @property
     def total_encoding_error(self) -> float:
-        """RMS of the relative errors of all encoded weights, weighted by numbers of values; 0 if no weight is encoded."""
+        """RMS of the relative errors of encoded weights, weighted by numbers of values; 0 if no weight is encoded."""
         sizes = {name: math.prod(self._tensors[name].shape) for name in self.encoding_errors}
         squares = sum(sizes[name] * error**2 for name, error in self.encoding_errors.items())
         return math.sqrt(squares / sum(sizes.values())) if sizes else 0.0
