@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -89,6 +90,7 @@ def refusing_full_memory(case: Case) -> Iterator[None]:
 
 def measure_device_memory(call: Callable[[], Any], device: ComputeDevice) -> Metrics:
     """Measure the device memory that one call occupies at most, including its result."""
+    gc.collect()  # tensors in reference cycles would be freed at some moment of the measured call
     device.synchronize()
     before = device.read_memory()
     if before is None:

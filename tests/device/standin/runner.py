@@ -5,7 +5,6 @@ An accelerator changes the behaviour of torch in the whole process: the tests of
 
 from __future__ import annotations
 
-import atexit
 import functools
 import importlib
 import os
@@ -36,7 +35,7 @@ def on_standin(test: Test) -> Test:
             text = pipe.recv()
         except BaseException:  # also pytest's time limit: the next test must not receive the result of this one
             process.kill()
-            _start_server.cache_clear()
+            stop_server()
             raise
         if text:
             pytest.fail(text, pytrace=False)
@@ -51,12 +50,16 @@ def _start_server() -> tuple[Connection, subprocess.Popen[bytes]]:
     process = subprocess.Popen(command, env=make_environment(), pass_fds=[theirs.fileno()])
     theirs.close()
 
-    def stop() -> None:
-        ours.close()
-        process.wait()
-
-    atexit.register(stop)
     return ours, process
+
+
+def stop_server() -> None:
+    """End the server, if it runs: tests of other packages check that pytest has no child process."""
+    if _start_server.cache_info().currsize:
+        pipe, process = _start_server()
+        pipe.close()
+        process.wait()
+        _start_server.cache_clear()
 
 
 def serve(file: int) -> None:

@@ -38,10 +38,10 @@ def test_the_parts_of_a_step_add_up() -> None:
     assert point.times.launches == pytest.approx(len(run.operations) * 3e-6 + run.dispatches * 50e-6)
     exchange = sum(predict_exchange_traffic(t.traffic, t.item_bytes, here, overhead=0) for t in run.transfers)
     assert point.times.exchange == pytest.approx(exchange)
-    # A worker in the middle of a row of 4 has 5 neighbours. Frames: of two inputs forward and again backward, for the
-    # weight gradients, and of the output gradient of the second convolution.
+    # A worker in the middle of a row of 4 has 5 neighbours. Exchanges: two inputs forward, whose halos are kept for the
+    # weight gradients, and the output gradient of the second convolution.
     sums = len(run.statistics) + len(run.gradients)
-    assert point.times.messages == pytest.approx((5 * 5 + sums) * 20e-6)
+    assert point.times.messages == pytest.approx((3 * 5 + sums) * 20e-6)
     gradients = sum(predict_all_reduce(count, 8, here, overhead=0) for count in run.gradients)
     assert point.times.gradients == pytest.approx(gradients)
     assert sum(run.gradients) == run.gradient_bytes == sum(p.nbytes for p in network.parameters())
