@@ -117,7 +117,7 @@ def test_a_second_forward_before_backward_is_refused(make: Any) -> None:
         first, second = (torch.randn(1, 1, 6, 3, requires_grad=True) for _ in range(2))
         output = layer(first)
         latest = layer(second)
-        with pytest.raises(TesseraError, match="run backward before the next forward"):
+        with pytest.raises(TesseraError, match="run the backward pass before the next forward pass"):
             output.sum().backward()
         latest.sum().backward()
         assert first.grad is None
@@ -137,7 +137,7 @@ def test_an_overwritten_frame_gives_no_gradient() -> None:
         linear, convolved = frame.sum(), nn.functional.conv2d(frame, weight).sum()
         with torch.no_grad():
             halo_exchange(first, plan, transport)
-        with pytest.raises(TesseraError, match="run backward before the next forward"):
+        with pytest.raises(TesseraError, match="run the backward pass before the next forward pass"):
             linear.backward()
         with pytest.raises(
             RuntimeError, match="which is output 0 of HaloExchange"
