@@ -353,14 +353,10 @@ def follow_kept_dims(call: _Call) -> SampleDim:
     dims = call.arguments.get("dims") if "dims" in call.arguments else call.arguments.get("dim", 0)
     if "dimension" in call.arguments:
         dims = call["dimension"]
-    unchanged = _get_name_is_slice(call) and call.outputs[0].shape == call["self"].shape
+    unchanged = call.arguments.get("step") == 1 and call.outputs[0].shape == call["self"].shape  # a slice of all
     if not unchanged and (dims == [] or samples.index in _wrap(dims, call["self"].dim())):
         raise SamplesMixed("samples are moved or selected")
     return samples
-
-
-def _get_name_is_slice(call: _Call) -> bool:
-    return "step" in call.arguments and call["step"] == 1
 
 
 @register(
