@@ -4,19 +4,25 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: help run test test-all tests-computing tests-of-processes lint types docs bench clean browser
+.PHONY: docs-test help run test test-all tests-computing tests-of-processes lint types docs bench clean browser
 
 help:
-	@echo "make run       set up and run the quick suite: a table and report.html"
+	@echo "make run       set up, calibrate once, run the quick suite: findings, a table and report.html"
 	@echo "make test      set up, lint, check types, run the tests"
 	@echo "make test-all  the same with the slow tests"
 	@echo "make docs      rewrite the generated parts of the docs"
+	@echo "make docs-test the commands and examples of the docs"
 	@echo "make bench     the side-by-side benchmarks against peers (long; quiet machine)"
 	@echo "make clean     remove what the other targets made"
 
 $(VENV)/.run: pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(PIP) -e .
+	touch $@
+
+# The engines beside torch that `make run` compares.
+$(VENV)/.engines: $(VENV)/.run
+	$(PIP) -e '.[onnxruntime,openvino]'
 	touch $@
 
 $(VENV)/.dev: $(VENV)/.run
@@ -27,8 +33,8 @@ $(VENV)/.bench: $(VENV)/.run
 	$(PIP) -e '.[bench,mpi,onnxruntime,openvino]'
 	touch $@
 
-run: $(VENV)/.run
-	$(BIN)/tessera suite quick -o report.html
+run: $(VENV)/.engines
+	$(BIN)/tessera suite quick --calibrate -o report.html
 
 browser:
 	@sh tests/install-browser.sh
@@ -59,6 +65,10 @@ test-all: $(VENV)/.dev browser lint types
 docs: $(VENV)/.run
 	$(BIN)/python -m tessera.cli.options_table --write
 	$(BIN)/python -m tessera.api.reference --write docs/api.md
+
+# Every command line of the docs parses, and the examples run.
+docs-test: $(VENV)/.dev
+	$(BIN)/pytest tests/cli/test_docs_commands.py tests/report/test_docs.py tests/examples
 
 bench: $(VENV)/.bench
 	$(BIN)/python benchmarks/measure.py

@@ -13,12 +13,14 @@
     python benchmarks/halo.py --two-hosts        two network namespaces with a slow link: the hidden share
 
 `planner` requires the rates of this host (`tessera doctor --calibrate`), `peers` an interpreter (see halo/peers.py).
---rounds, --network and --small limit the parts that have rounds, several networks or small sizes. Requires the extra
-`mpi`. Prints tables and writes benchmarks/results/halo.json with the environment. A part that is run alone replaces its
-own results.
+--rounds, --minutes, --network and --small limit the parts that have rounds, several networks or small sizes. Requires
+the extra `mpi`. Prints tables and writes benchmarks/results/halo.json with the environment. A part that is run alone
+replaces its own results, after every step.
 """
 
 from __future__ import annotations
+
+from math import inf
 
 from parts import log, make_parser, parse_arguments, run_modules
 
@@ -37,9 +39,16 @@ def main() -> None:
         metavar="NAME",
         help="part of the name of a network of `networks`, `memory`, `planner`, `zoo`; repeatable (default: all)",
     )
+    parser.add_argument(
+        "--minutes",
+        type=float,
+        default=inf,
+        help="start no further round of `networks`, launch of `wide` or step of `planner` after so long (default: all)",
+    )
     parser.add_argument("--small", action="store_true", help="small sizes, to check that `networks`, … run")
     args = parse_arguments(parser)
     options = {"rounds": args.rounds or 3, "networks": tuple(args.network or ()), "small": args.small}
+    options["minutes"] = args.minutes
     run_modules(args, PARTS, "halo", log, kept="networks", **options)
 
 

@@ -7,6 +7,7 @@
     python benchmarks/phased.py --only offload      stacks of linear layers and ResNets: accelerate's disk_offload
     python benchmarks/phased.py --only generation   repeated passes of public networks: accelerate, in a process each
     python benchmarks/phased.py --only decoding     weights of 8 and 4 bits: compared with float32 and bfloat16
+    python benchmarks/phased.py --only device       streaming to the device for tests: copies and computing equal
     python benchmarks/phased.py --only zoo          public networks under every schedule: exactness, no times
     python benchmarks/phased.py --only limit        weights of four times the memory limit of the process
     python benchmarks/phased.py --small             all parts with small sizes, to check that they run
@@ -24,7 +25,7 @@ from pathlib import Path
 
 from parts import log, make_parser, parse_arguments, run_modules
 
-PARTS = ("overlap", "streaming", "computing", "offload", "generation", "decoding", "limit", "zoo")
+PARTS = ("overlap", "streaming", "computing", "offload", "generation", "decoding", "device", "limit", "zoo")
 WITHOUT_ROUNDS = ("limit", "zoo")
 
 

@@ -12,16 +12,16 @@ ROOT = Path(__file__).parents[1] / "src" / "tessera"
 # The layers, lowest first. A package may import from lower layers. Imports within a layer must be listed in
 # ALLOWED_SAME_LAYER_IMPORTS.
 LAYERS = [
-    {"errors", "files", "geometry", "axes", "tabular"},
+    {"errors", "files", "geometry", "axes", "tabular", "affinity", "validation"},
     {"measure", "machine", "device"},
     {"results", "models", "launch", "transport"},
     {"report"},
     {"ab", "operators", "spatial", "coregrid", "phased", "inference", "functions"},
     {"suites"},
     {"api"},
-    {"cli"},
+    {"cli", "pytest_plugin"},
 ]
-ALLOWED_SAME_LAYER_IMPORTS = {("transport", "launch"), ("device", "measure")}
+ALLOWED_SAME_LAYER_IMPORTS = {("transport", "launch"), ("device", "measure"), ("device", "machine")}
 LAYER_NUMBERS = {package: level for level, layer in enumerate(LAYERS) for package in layer}
 
 

@@ -1,8 +1,9 @@
 """Peak memory of a rank for whole networks on 1, 2 and 4 ranks, and decoding an image in limited memory.
 
 The networks are those of `networks`, each in a process of its own. The peak is that of one step, with the weights and
-without the interpreter and the packages. The decoder runs once with the address space of each process limited: an image
-that one process cannot decode is decoded by two or four, and compared with the image decoded without a limit.
+without the interpreter and the packages. The decoder runs with the address space of each process limited, with ever
+smaller limits until one process cannot decode the image; it is then decoded with that limit on two and four ranks, and
+compared with the image decoded without a limit.
 """
 
 from __future__ import annotations
@@ -19,8 +20,8 @@ from halo.networks import launch_worker, list_launches
 
 GIB, MIB = 1 << 30, 1 << 20
 RANKS = (1, 2, 4)
-LIMITED, LIMITED_SIZE, LIMIT_BYTES = "AutoencoderKL decoder", 512, 5 * GIB // 4
-SMALL_SIZE, SMALL_LIMIT_BYTES = 256, GIB // 3
+LIMITED, LIMITED_SIZE, SMALL_SIZE = "AutoencoderKL decoder", 512, 256
+LIMITS = tuple(share * GIB // 16 for share in (20, 16, 14, 12, 10, 8, 6, 4))  # largest first
 OMITTED = ("yolov8n", "224")  # the larger ones of the same networks are measured
 
 
@@ -37,25 +38,31 @@ def run(say: Callable[[str], None], *, networks: Sequence[str] = (), small: bool
                 row[str(ranks)] = launch_worker(python, ranks, work="memory", **asdict(case))
                 say(f"peak memory of {case.title} on {ranks} rank(s): {row[str(ranks)]}")
             yield {"networks": rows, "lines": list(_tabulate(rows))}
-        limited: dict[str, Any] = {}
-        size, limit = (SMALL_SIZE, SMALL_LIMIT_BYTES) if small else (LIMITED_SIZE, LIMIT_BYTES)
+        size = SMALL_SIZE if small else LIMITED_SIZE
         if not networks or any(name in LIMITED for name in networks):
-            limited = _decode_in_limited_memory(python, size, limit, say)
-    lines = [*_tabulate(rows), *_describe_limited(limited, size, limit)]
-    yield {"networks": rows, "limited": limited, "lines": lines}
+            for limited in _decode_in_limited_memory(python, size, say):
+                lines = [*_tabulate(rows), *_describe_limited(limited, size)]
+                yield {"networks": rows, "limited": limited, "lines": lines}
 
 
-def _decode_in_limited_memory(python: Any, size: int, limit: int, say: Callable[[str], None]) -> dict[str, Any]:
-    """Decode an image without a limit, then with limited address space on 1, 2 and 4 ranks."""
-    results: dict[str, Any] = {}
+def _decode_in_limited_memory(python: Any, size: int, say: Callable[[str], None]) -> Iterator[dict[str, Any]]:
+    """Decode an image without a limit; find a limit at which one process fails; decode with it on 2 and 4 ranks."""
     with tempfile.TemporaryDirectory() as folder:
         task: dict[str, Any] = {"network": LIMITED, "size": size, "work": "limit", "train": False}
         task["file"] = f"{folder}/image.pt"
         launch_worker(python, 1, limit_bytes=0, **task)
-        for ranks in RANKS:
-            results[str(ranks)] = launch_worker(python, ranks, limit_bytes=limit, **task)
-            say(f"decoding in {limit / GIB:.2f} GiB on {ranks} rank(s): {results[str(ranks)]}")
-    return results
+        limited: dict[str, Any] = {"enough for 1 rank": None}
+        for limit in LIMITS:
+            result = launch_worker(python, 1, limit_bytes=limit, **task)
+            say(f"decoding in {limit / GIB:.2f} GiB on 1 rank: {result}")
+            if "failed" in result:
+                limited |= {"limit": limit, "ranks": {"1": result}}
+                break
+            limited["enough for 1 rank"] = limit
+        for ranks in RANKS[1:] if "limit" in limited else ():
+            limited["ranks"][str(ranks)] = launch_worker(python, ranks, limit_bytes=limited["limit"], **task)
+            say(f"decoding in {limited['limit'] / GIB:.2f} GiB on {ranks} ranks: {limited['ranks'][str(ranks)]}")
+            yield limited
 
 
 def _tabulate(rows: dict[str, dict[str, Any]]) -> Iterator[str]:
@@ -67,11 +74,12 @@ def _tabulate(rows: dict[str, dict[str, Any]]) -> Iterator[str]:
         yield f"  {title:46} {row['1'].get('weight_bytes', 0) / MIB:9.0f}{cells}"
 
 
-def _describe_limited(limited: dict[str, Any], size: int, limit: int) -> Iterator[str]:
-    if not limited:
+def _describe_limited(limited: dict[str, Any], size: int) -> Iterator[str]:
+    if "limit" not in limited:
         return
-    yield f"{LIMITED}, {size} x {size} pixels, address space limited to {limit / GIB:.2f} GiB more per process"
-    for ranks, result in limited.items():
+    limit = limited["limit"] / GIB
+    yield f"{LIMITED}, {size} x {size} pixels, address space limited to {limit:.2f} GiB more per process"
+    for ranks, result in limited["ranks"].items():
         text = (
             f"fails: {result['failed']}"
             if "failed" in result

@@ -10,8 +10,10 @@ from __future__ import annotations
 import json
 import statistics
 import subprocess
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -63,21 +65,31 @@ def list_launches(names: Sequence[str], small: bool) -> list[list[Case]]:
 
 
 def run(
-    say: Callable[[str], None], *, rounds: int = 3, networks: Sequence[str] = (), small: bool = False
+    say: Callable[[str], None],
+    *,
+    rounds: int = 3,
+    networks: Sequence[str] = (),
+    small: bool = False,
+    minutes: float = inf,
 ) -> Iterator[dict[str, Any]]:
+    """Time all networks; the overhead per layer comes first. After `minutes`, no further launch is started."""
     python = prepare_environment(say)
     rows: dict[str, dict[str, Any]] = {}
+    deadline = time.monotonic() + 60 * minutes
     with limit_to_two_cores():
-        for cases in list_launches(networks, small):
-            rows |= {case.title: {"unsplit": [], "2 ranks": []} for case in cases}
-            for number in range(rounds):
+        overhead = {} if networks else _measure_overhead(python, say)
+        about = list(_describe_overhead(overhead))
+        for number in range(rounds):
+            for cases in list_launches(networks, small):
+                if time.monotonic() > deadline:
+                    return
+                for case in cases:
+                    rows.setdefault(case.title, {"unsplit": [], "2 ranks": []})
                 for name, ranks in (("unsplit", 1), ("2 ranks", 2)):
                     for case, seconds in zip(cases, _time_cases(python, ranks, cases), strict=True):
                         rows[case.title][name].append(statistics.median(seconds))
                         say(f"round {number + 1}, {case.title}, {name}: {rows[case.title][name][-1] * 1e3:.0f} ms")
-                yield {"networks": rows, "lines": list(_tabulate(rows))}
-        overhead = {} if networks else _measure_overhead(python, say)
-    yield {"networks": rows, "overhead": overhead, "lines": [*_tabulate(rows), *_describe_overhead(overhead)]}
+                yield {"networks": rows, "overhead": overhead, "lines": [*_tabulate(rows), *about]}
 
 
 def launch_worker(python: Path, ranks: int, **task: Any) -> Any:

@@ -13,7 +13,8 @@ import json
 import statistics
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -30,23 +31,26 @@ WAYS = ("forward", "forward and backward")
 ROUNDS, WARMUP_ROUNDS = 30, 3  # of each launch
 
 
-def run(say: Callable[[str], None], *, rounds: int = 3) -> dict[str, Any]:
-    """Measure all depths; `lines` of the result is the table."""
-    launches = []
+def run(say: Callable[[str], None], *, rounds: int = 3, minutes: float = inf) -> Iterator[dict[str, Any]]:
+    """Measure all depths; `lines` of the result is the table. After `minutes`, no further launch is started."""
+    launches: list[dict[str, Any]] = []
+    deadline = time.monotonic() + 60 * minutes
     try:
         with TwoHosts(delay=LATENCY_SECONDS, rate=BITS_PER_SECOND) as hosts:
             trip = hosts.measure_round_trip()
             say(f"two hosts, {hosts.how}; round trip {trip * 1e6:.0f} microseconds")
             wire = {"delay": hosts.delay, "bits/s": hosts.rate, "round trip": trip, "how": hosts.how}
             for number in range(rounds):
+                if time.monotonic() > deadline:
+                    return
                 say(f"wide halos: launch {number + 1}")
                 ends = hosts.torchrun(["benchmarks.halo.wide", "--rank"], timeout=600)
                 if any(end.returncode for end in ends):
                     raise RuntimeError("\n".join(end.stderr for end in ends))
                 launches.append(json.loads(ends[0].stdout.splitlines()[-1]))
+                yield {"wire": wire, "launches": launches, "lines": _format_lines(wire, launches)}
     except NotAllowed as why:
-        return {"skipped": str(why), "lines": [f"two hosts cannot be simulated here: {why}"]}
-    return {"wire": wire, "launches": launches, "lines": _format_lines(wire, launches)}
+        yield {"skipped": str(why), "lines": [f"two hosts cannot be simulated here: {why}"]}
 
 
 def _format_lines(wire: dict[str, Any], launches: list[dict[str, Any]]) -> list[str]:
@@ -136,4 +140,5 @@ if __name__ == "__main__":
     if parser.parse_args().rank:
         print(json.dumps(measure_on_rank()))
     else:
-        print("\n".join(run(lambda text: print(text, file=sys.stderr, flush=True))["lines"]))
+        for outcome in run(lambda text: print(text, file=sys.stderr, flush=True)):
+            print("\n".join(outcome["lines"]))

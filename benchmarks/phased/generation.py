@@ -6,7 +6,7 @@ quarter of the weights; accelerate's `disk_offload` reads a file for every tenso
 in memory. Each engine runs in a process of its own, with two threads. The engines take turns of a few passes, in random
 order; a ratio is taken within a round of turns. Warm: the files are in the page cache. Cold: they are dropped from the
 page cache before every pass, which does not concern `cpu_offload`. The first round is not counted; it includes the
-prompt, and the learning of the order.
+prompt, and the learning of the order. Results are stored after every subject and page cache.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import os
 import random
 import subprocess
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +35,7 @@ SMALL_SUBJECTS = ("gpt2", "resnet")
 TOLERANCE = 1e-3  # of the results of two engines; tokens are equal
 
 
-def run(say: Callable[[str], None], *, small: bool = False, rounds: int | None = None) -> dict[str, Any]:
+def run(say: Callable[[str], None], *, small: bool = False, rounds: int | None = None) -> Iterator[dict[str, Any]]:
     python = prepare_environment(say)
     results: dict[str, Any] = {}
     lines = ["speed-up over accelerate with a budget of a quarter of the weights; peak memory of the process"]
@@ -51,7 +51,7 @@ def run(say: Callable[[str], None], *, small: bool = False, rounds: int | None =
                 outcome = _compare(python, name, subject, small, Path(folder), size, cache, engines, rounds)
                 results[f"{subject.title}, {cache}"] = outcome
                 lines += _format_lines(name, subject, size, cache, outcome)
-    return {"found": results, "lines": lines}
+                yield {"found": results, "lines": lines}
 
 
 def _compare(

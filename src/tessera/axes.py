@@ -117,7 +117,19 @@ class Option:
         """
         if self.parse_list is not None and ";" not in text:
             return self.parse_list(text)
-        return [self.parse(part) for part in split_list(text, ";" if ";" in text else ",")]
+        return [self.parse_one(part) for part in split_list(text, ";" if ";" in text else ",")]
+
+    def parse_one(self, text: str) -> Any:
+        """Parse one value; a choice may be written in lower or upper case.
+
+        >>> Option(name="layout", choices=("HEIGHT", "auto")).parse_one("height")
+        'HEIGHT'
+        """
+        value = self.parse(text)
+        if not isinstance(value, str) or not self.choices or value in self.choices:
+            return value
+        matches = [choice for choice in self.choices if str(choice).lower() == value.lower()]
+        return matches[0] if len(matches) == 1 else value
 
     def check_value(self, value: Any) -> None:
         """Raise an error for a value that is not allowed."""
@@ -339,18 +351,18 @@ def is_applicable(option: Option, benchmark: str) -> bool:
     return not option.applies_to or benchmark in option.applies_to
 
 
-def check_applicable(options: Iterable[Option], benchmarks: Sequence[str]) -> None:
-    """Raise an error for an option that none of the benchmarks reads.
+def check_applicable(options: Iterable[Option], selected: Sequence[str]) -> None:
+    """Raise an error for an option that applies to none of the selected benchmarks, modes or sources.
 
     >>> check_applicable([Option(name="batch_size", applies_to=("--from-model",))], ["the catalogue"])
     Traceback (most recent call last):
     tessera.errors.TesseraError: --batch-size applies only to --from-model: got 'the catalogue'
     """
     for option in options:
-        if not any(is_applicable(option, benchmark) for benchmark in benchmarks):
+        if not any(is_applicable(option, name) for name in selected):
             allowed = " and ".join(option.applies_to)
             label = option.positional or option.flag
-            raise TesseraError(f"{label} applies only to {allowed}", got=" and ".join(benchmarks))
+            raise TesseraError(f"{label} applies only to {allowed}", got=" and ".join(selected))
 
 
 def split_list(text: str, separator: str = ",") -> list[str]:

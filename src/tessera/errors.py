@@ -25,6 +25,17 @@ def get_first_line(error: BaseException) -> str:
     return (str(error).strip() or type(error).__name__).splitlines()[0]
 
 
+def escape_controls(text: str) -> str:
+    """Escape control characters, lone surrogates and bidirectional controls, so that text cannot command a terminal.
+
+    >>> escape_controls("a" + chr(27) + "[2J" + chr(0x202E) + "é")
+    'a\\\\x1b[2J\\\\u202eé'
+    """
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
+
+
 def suggest_similar(word: str, known: Iterable[str], instead: str = "") -> str:
     """Return a suggestion of similar names for an error message; `instead` if there are none.
 
@@ -51,7 +62,7 @@ class TesseraError(Exception):
         self.allowed = allowed if isinstance(allowed, str | None) else ", ".join(str(a) for a in allowed)
         parts = []
         if got is not None:
-            parts.append(f"got {got!r}")
+            parts.append(f"got {_shorten(repr(got))}")
         if self.allowed:
             parts.append(f"allowed: {self.allowed}")
         if do:
@@ -60,6 +71,10 @@ class TesseraError(Exception):
 
     def __reduce__(self) -> tuple[object, ...]:
         return _rebuild_error, (type(self), str(self))
+
+
+def _shorten(text: str, limit: int = 400) -> str:
+    return text if len(text) <= limit else f"{text[:limit]}… ({len(text):,} characters)"
 
 
 def _rebuild_error(kind: type[TesseraError], text: str) -> TesseraError:

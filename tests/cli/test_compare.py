@@ -114,6 +114,13 @@ def test_changes_within_a_wide_threshold_are_not_regressions(compare: Compare) -
     assert compare("main", "branch", "--threshold", "30%", "--name", "[!b]*")[0] == 0
 
 
+def test_only_unresolved_cases_have_their_own_exit_code(compare: Compare) -> None:
+    code, out, err = compare("main", "branch", "--name", "relu")
+    assert (code, "unresolved" in out) == (3, True)
+    assert "every case is unresolved" in err
+    assert "--launches 5" in err
+
+
 def test_newly_failed_is_a_regression_even_when_nothing_compares(compare: Compare) -> None:
     assert compare("main", "branch", "--name", "broken")[0] == 1
 
@@ -154,7 +161,7 @@ def test_runs_can_be_named_latest(compare: Compare) -> None:
         ),
         (["main", "branch", "--threshold", "nan"], 2, "not a fraction"),
         (["main", "branch", "--json", "--csv"], 2, "not allowed with argument"),
-        (["main", "branch", "-o", "/nowhere/x.md"], 2, "cannot write the output: No such file"),
+        (["main", "branch", "-o", "/nowhere/x.md"], 2, "-o: the directory does not exist"),
         (["main", "absent.json"], 2, "cannot read the file: No such file"),
         (["main", "empty"], 3, "run B has no cases: got 'empty'"),
         (["main", "branch", "--feature", "halo"], 3, "run A has no cases that match --feature and --name: got 'main'"),
@@ -180,7 +187,7 @@ def write_newer_store(path: Path) -> None:
     ("make", "message"),
     [
         (lambda path: path.write_text("words" * 1000), "is not a Tessera store"),
-        (write_newer_store, "has a newer schema: got 99; allowed: up to 1; upgrade tessera"),
+        (write_newer_store, "has a newer schema: got 99; allowed: up to 2; upgrade tessera"),
         (lambda path: path.mkdir(), "the path of the store is a directory"),
         (lambda path: None, "the store does not exist"),
     ],

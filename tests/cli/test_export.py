@@ -118,7 +118,7 @@ def test_filters(export: Export, tmp_path: Path) -> None:
             ["main", "-o", "x.xlsx"],
             r"unknown export format: got 'x.xlsx'; allowed: FILE.json, FILE.csv, FILE.md",
         ),
-        (["main", "-o", "/nowhere/x.csv"], "cannot write the output: No such file or directory"),
+        (["main", "-o", "/nowhere/x.csv"], "-o: the directory does not exist"),
         (["mian", "-o", "x.json"], r"no such run in .*: got 'mian'; did you mean main\?"),
         (["empty", "-o", "x.json"], "the run has no records that match --feature and --name: got 'empty'"),
         (["main", "-o", "x.json", "--as", "y"], "--as applies only to --import"),

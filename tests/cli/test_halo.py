@@ -37,7 +37,6 @@ def test_the_benchmarks_are_listed(capsys):
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        ([], "no halo benchmark is given"),
         (["exchnge"], "invalid choice: 'exchnge'"),
         (["exchange", "--image-size", "big"], "not a size"),
         (["exchange", "--image-size", "0"], "--image-size"),

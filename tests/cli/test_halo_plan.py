@@ -89,7 +89,7 @@ def test_the_file_suffix_selects_the_format(tmp_path: Path) -> None:
         (["--dtype", "int3"], "unknown dtype: got 'int3'"),
         (["--stride", "0"], "--stride"),
         (["--image-size", "512", "--num-spatial-parts", "400", "-o", "plan.svg"], "too many workers for a picture"),
-        (["-o", "no/such/place/plan.svg"], "cannot write"),
+        (["-o", "no/such/place/plan.svg"], "-o: the directory does not exist"),
     ],
 )
 def test_a_mistake_is_one_line_and_exit_code_2(

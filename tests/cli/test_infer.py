@@ -32,7 +32,8 @@ SHORT_SAMPLING = ("--iterations", "3", "--warmup", "1", "--launches", "1")
 
 def run_infer(*words: str):
     """Run `tessera infer` in a new process that can import the networks of the tests."""
-    return run_tessera("infer", *words, env=os.environ | {"PYTHONPATH": str(ROOT)})
+    path = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
+    return run_tessera("infer", *words, env=os.environ | {"PYTHONPATH": path})
 
 
 @pytest.mark.parametrize(
@@ -204,6 +205,19 @@ def test_time_by_operator_and_by_layer():
     assert "for the whole batch" in done.stdout
 
 
+def test_a_search_without_a_rate_that_meets_the_bound_exits_with_1():
+    done = run_infer(*SMALL_NETWORK, "--mode", "server", "--max-latency", "1us", "--quick")
+    assert done.returncode == 1, done.stderr
+    assert "does not meet the latency bound" in done.stdout
+
+
+def test_a_batch_that_exceeds_the_memory_is_refused():
+    done = run_infer(*SMALL_NETWORK, "--batch-size", "1000000000", "--quick")
+    assert "GB of memory are available" in done.stdout + done.stderr
+    assert "allowed: at most" in done.stdout + done.stderr
+    assert "Traceback" not in done.stdout + done.stderr
+
+
 def test_a_missed_target_rate_exits_with_1_and_writes_a_csv_row():
     words = ("--mode", "server", "--max-latency", "1us", "--target-rate", "50", "--quick", "--csv", "-o", "out.csv")
     done = run_infer(*SMALL_NETWORK, *words)
@@ -216,7 +230,7 @@ def test_a_missed_target_rate_exits_with_1_and_writes_a_csv_row():
 
 
 def test_tuning_prints_the_best_setting_and_the_pareto_front():
-    words = ("--tune", "--tune-time", "60s", "--batch-size", "1,4", "--num-replicas", "1", "--threads", "1", "--quick")
+    words = ("--tune", "--tune-time", "200s", "--batch-size", "1,4", "--num-replicas", "1", "--threads", "1", "--quick")
     done = run_infer(
         *SMALL_NETWORK, *words, "--run-name", "tuned", "--half-partial", "--no-pin", "--min-agreement", "100%"
     )

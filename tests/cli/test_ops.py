@@ -112,10 +112,10 @@ def test_top_ranks_by_a_metric():
 
 
 def test_fit_splits_time_into_overhead_and_cost():
-    done = run_tessera("ops", "add", "--quick", "--size", "small,medium", "--pass", "forward", "--fit", "--csv")
+    done = run_tessera("ops", "add", "--quick", "--size", "all", "--pass", "forward", "--fit", "--csv")
     assert done.returncode == 0, done.stderr
     (row,) = csv.DictReader(io.StringIO(done.stdout))
-    assert (row["operator"], row["sizes"]) == ("add", "small, medium")
+    assert (row["operator"], row["sizes"]) == ("add", "small, medium, large")
     assert row["cost"].endswith("s/B")
     assert row["overhead"].endswith("s")
 
@@ -156,15 +156,15 @@ def test_the_list_has_name_category_and_backends():
         (["--suite", "quick", "--from-model", "resnet18"], "these options cannot be combined"),
         (
             ["--suite", "quick", "--dtype", "float64"],
-            "--dtype applies only to the catalogue and --source opinfo and --from-model: got '--suite'",
+            "--dtype applies only to the catalogue and --source opinfo and --from-model and --table: got '--suite'",
         ),
         (
             ["--suite", "quick", "--budget", "1s"],
-            "--budget applies only to the catalogue and --source opinfo and --from-model: got '--suite'",
+            "--budget applies only to the catalogue and --source opinfo and --from-model and --table: got '--suite'",
         ),
         (
             ["--source", "opinfo", "add", "--backend", "numpy"],
-            "--backend applies only to the catalogue: got '--source opinfo'",
+            "--backend applies only to the catalogue and --table: got '--source opinfo'",
         ),
         (["--source", "opinfo", "add", "--size", "large"], "unknown size of an OpInfo case: got 'large'"),
         (["add", "--fusion", "library"], "--fusion applies only to forward passes of the category `fused`"),

@@ -5,9 +5,12 @@ from __future__ import annotations
 import csv
 import io
 import random
+import re
+from dataclasses import replace
 
 import pytest
 
+from tessera.measure.samples import Samples
 from tessera.operators.tables import print_fit, print_side_by_side, rank_records
 from tessera.report.record_tables import write_records_table
 from tessera.results.record import Metric, Record
@@ -44,7 +47,7 @@ def test_top_fits_keep_all_their_sizes(capsys):
     records = make_operator_records(["add", "exp", "matmul"], passes=("forward",))
     print_fit(rank_records(records, "time", 1, "size"), "csv", None)
     (row,) = parse_rows(capsys.readouterr().out)
-    assert row["sizes"] == "small, medium"
+    assert row["sizes"] == "small, medium, large"
     slowest = max(records, key=lambda record: record.metrics["time"].value)
     assert row["operator"] == slowest.case.name
 
@@ -68,3 +71,25 @@ def test_a_chosen_metric_is_shown_once(metric, columns):
     (header, row) = stream.getvalue().splitlines()
     assert header.split(",").count(metric) == columns + (metric == "time")
     assert ("3" in row.split(",")[-2]) == bool(columns)
+
+
+@pytest.mark.parametrize(
+    ("noise", "factor", "expected"),
+    [
+        (0.001, 4.0, r"0\.250x \(0\.\d{3}x to 0\.\d{3}x\)"),
+        (0.001, 1.0, "same"),
+        (3.0, 1.5, "unresolved"),
+    ],
+)
+def test_gains_of_several_launches_have_an_interval(noise, factor, expected, capsys):
+    factors = (1.0, 1 + noise, 1 + noise / 2)
+    records = [
+        replace(
+            make_operator_record("add", seconds=1e-3 * scale, backend=backend),
+            launches=tuple(Samples(values=(1e-3 * scale * each,) * 5) for each in order),
+        )
+        for backend, scale, order in (("torch", 1.0, factors), ("numpy", factor, factors[::-1]))
+    ]
+    print_side_by_side(records, "time", "csv", None)
+    (row,) = parse_rows(capsys.readouterr().out)
+    assert re.fullmatch(expected, row["numpy gains"]), row

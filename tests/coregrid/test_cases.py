@@ -54,7 +54,7 @@ def test_network_cases() -> None:
     [
         ({"image_sizes": [3]}, "did you mean image_size"),
         ({"shard_layout": ["DEPTH"]}, "unknown shard layout"),
-        ({"machine": ["wormhole"]}, "unknown machine"),
+        ({"machine": ["wormwood"]}, "unknown machine"),
         ({"kernel": [9], "image_size": [4], "padding": [0]}, "does not fit"),
         ({"in_channels": [30], "groups": [4]}, "divisible by groups"),
         ({"grid": ["9x9"], "shard_layout": ["HEIGHT"]}, "larger than"),

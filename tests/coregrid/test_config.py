@@ -15,7 +15,7 @@ def test_default_settings() -> None:
     config, compute = Conv2dConfig(), ComputeConfig()
     assert (config.dtype, config.weights_dtype, config.activation) == (bfloat16, bfloat16, "")
     assert (config.input_channels_alignment, config.act_block_h_override, config.act_block_w_div) == (32, 0, 1)
-    assert (config.shard_layout, config.core_grid, config.transpose_shards) == (None, None, True)
+    assert (config.shard_layout, config.core_grid, config.transpose_shards) == (None, None, False)
     assert config.output_layout is Layout.TILE
     off = ("deallocate_activation", "reallocate_halo_output", "reshard_if_not_optimal", "override_sharding_config")
     buffers = ("enable_act_double_buffer", "enable_weights_double_buffer", "enable_split_reader")

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import random
+import re
 from dataclasses import replace
 
 import pytest
 
+from tessera.coregrid.bench import ConvCall
 from tessera.coregrid.config import Conv2dConfig, ShardLayout, SliceConfig
-from tessera.coregrid.planning.plan import plan_one
+from tessera.coregrid.convolution import Convolution
+from tessera.coregrid.device.device import open_device
+from tessera.coregrid.formats import DTYPES, Layout
+from tessera.coregrid.planning.plan import explain_fit, plan_layout, plan_one
 from tessera.coregrid.planning.setup import ConvSetup
 from tessera.coregrid.planning.slicing import plan_sliced
+from tessera.coregrid.problem import ConvProblem
 from tessera.coregrid.search import plan_conv2d
 from tessera.errors import TesseraError
 from tessera.geometry import Mesh
@@ -99,3 +106,51 @@ def test_search_is_never_slower_than_manual_settings() -> None:
 def test_error_if_no_candidate_fits() -> None:
     with pytest.raises(TesseraError, match="does not fit"):
         _ = plan_conv2d(square(1, 4, 65536, 65536), N150).best
+
+
+def test_a_setting_that_is_said_to_make_a_plan_fit_makes_it_fit() -> None:
+    """Apply the setting that the explanation names, for random convolutions that do not fit."""
+    rng, named = random.Random(11), 0
+    for _ in range(60):
+        conv = square(
+            rng.choice([1, 4, 16]), rng.choice([28, 56, 112]), rng.choice([64, 128, 256]), rng.choice([64, 256])
+        )
+        plan = plan_one(conv, load_machine("wormhole-n150"), layout=rng.choice(list(ShardLayout)))
+        match = re.search(r"; (\w+)=(\S+) saves .* and makes it fit", explain_fit(plan))
+        if plan.fits or match is None:
+            continue
+        value: object = DTYPES.get(match[2]) or (match[2] == "True" if match[2] in ("True", "False") else int(match[2]))
+        setup = replace(plan.setup, config=replace(plan.config, **{match[1]: value}))  # type: ignore[arg-type]
+        assert plan_layout(conv, plan.layout, setup).fits
+        named += 1
+    assert named >= 5
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_the_fastest_plan_of_random_convolutions_runs_within_its_memory() -> None:
+    """Execute the fastest plan: it uses the memory that it states, and is never slower than the default rule."""
+    rng, machine = random.Random(23), load_machine("wormhole-n150")
+    for _ in range(200):
+        kernel, size = rng.choice([1, 2, 3, 5, 7]), rng.choice([7, 14, 20, 28, 33, 56])
+        groups = rng.choice([1, 1, 1, 2])
+        conv = Convolution(
+            batch=rng.choice([1, 2, 3]),
+            height=size,
+            width=rng.choice([size, size + 3]),
+            in_channels=groups * rng.choice([3, 16, 32, 60, 128]),
+            out_channels=groups * rng.choice([8, 32, 64, 100, 256]),
+            kernel=(kernel, kernel),
+            stride=(rng.choice([1, 1, 2]),) * 2,
+            padding=((kernel // 2,) * 2, (kernel // 2,) * 2),
+            groups=groups,
+        )
+        setup = ConvSetup(machine=machine, input_layout=Layout.ROW_MAJOR, bias=True)
+        problem = ConvProblem(conv=conv, setup=setup, choice="search")
+        search = problem.search()
+        assert not search.auto.fits or search.best.seconds <= search.auto.seconds, conv
+        device = open_device(machine)
+        call = ConvCall(device, search.best.plan, problem)
+        ledger, peak = call.count_bytes_and_peak_memory()
+        assert (ledger, peak) == (search.best.plan.ledger, search.best.plan.high_water), conv
+        device.close()

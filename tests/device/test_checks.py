@@ -150,6 +150,7 @@ def test_the_command_prints_json():
     report = json.loads(done.stdout)
     assert report["passed"]
     assert report["device"]["model"] == "Stand-in device for tests"
+    assert report["driver"] == {"mhz": 1000.0, "temperature": 40.0, "throttled": None, "joules": None}
 
 
 @needs_standin

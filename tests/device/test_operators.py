@@ -10,7 +10,7 @@ import pytest
 
 from tessera.device import open_device
 from tessera.device.timer import DeviceTimer
-from tessera.errors import Refused, TesseraError
+from tessera.errors import BenchmarkFailed, Refused, TesseraError
 from tessera.launch.worker import RunContext, Worker
 from tessera.measure.sampler import sample
 from tessera.measure.samples import Sampling
@@ -117,9 +117,37 @@ def test_cold_caches_are_flushed_outside_of_the_time():
 
 
 @on_standin
+def test_the_cache_is_flushed_before_every_cold_sample():
+    from tessera.device.accelerator import AcceleratorDevice
+
+    flushed = []
+    flush = AcceleratorDevice.flush_cache
+    AcceleratorDevice.flush_cache = lambda self: (flushed.append(self), flush(self))
+    assert len(run_operator("add").launches[0].values) == 3
+    assert not flushed
+    run_operator("add", cache="cold")
+    assert len(flushed) >= 3
+    buffer = flushed[0]._flush_buffer
+    assert buffer.unique().cpu().tolist() == [len(flushed)]  # every number of the buffer was written each time
+    assert buffer.nbytes >= 200 << 20  # a quarter of the free memory of 1 GiB
+
+
+@on_standin
+def test_a_device_that_is_lost_in_the_middle_fails_the_case():
+    import tessera_standin
+
+    run_operator("add")
+    needed = tessera_standin.count_launches()
+    configure(lost_device=0, lost_after_launches=needed + needed // 2)
+    with pytest.raises(BenchmarkFailed, match="standin:0 failed while add ran: standin: device lost"):
+        run_operator("add")
+    assert tessera_standin.count_launches() > needed
+
+
+@on_standin
 def test_a_full_device_is_refused():
     configure(memory_bytes=1 << 20)
-    with pytest.raises(Refused, match="out of memory"):
+    with pytest.raises(Refused, match=r"add does not fit into the memory of standin:0: .*out of memory"):
         run_operator("add", size="large")
 
 
@@ -171,23 +199,10 @@ def test_values_that_exclude_each_other_are_errors(axes, message):
         cases(["add"], **axes)
 
 
-def test_records_of_other_devices_are_not_comparable():
-    from tessera.measure.environment import describe_environment
-    from tessera.measure.samples import Samples
-    from tessera.results.compare import compare
-    from tessera.results.record import Record
-
-    (case,) = cases(["add"], size=["small"], passes=["forward"], device=["cuda"])
-
-    def make_record(model, value):
-        samples = Samples(values=tuple(value + n * 1e-9 for n in range(20)))
-        return Record(case=case, launches=(samples,) * 3, environment=describe_environment(device=f"cuda:0 {model}"))
-
-    same = compare([make_record("A", 1.0)], [make_record("A", 2.0)])
-    other = compare([make_record("A", 1.0)], [make_record("B", 2.0)])
-    assert len(same.cases) == 1
-    assert not other.cases
-    assert "device cuda:0 A in A, cuda:0 B in B" in other.excluded[0].reason
+def read_records(text):
+    """Return the records of a command's JSON output, each with its environment in place."""
+    data = json.loads(text)
+    return [{**record, "environment": data["environments"][record["environment"]]} for record in data["records"]]
 
 
 def run_tessera(tmp_path, *words, **settings):
@@ -225,3 +240,31 @@ def test_a_full_device_and_a_missing_dtype_are_records_and_the_next_case_runs(tm
     assert "out of memory" in seen["float32", "large"][1]
     for size in ("small", "large"):
         assert seen["float64", size] == ("refused", "standin:0 does not support the dtype: got 'float64'")
+
+
+@needs_standin
+def test_a_device_that_is_lost_is_a_failed_record_and_the_next_case_runs(tmp_path):
+    words = ("ops", "add", "--size", "small", "--pass", "forward", "--iterations", "9", "--launches", "1", "--json")
+    done = run_tessera(tmp_path, *words, "--device", "standin:0,standin:1,cpu", lost_device=0, lost_after_launches=12)
+    assert done.returncode == 4, done.stderr
+    records = {r["case"]["params"].get("device", "cpu"): r for r in json.loads(done.stdout)["records"]}
+    assert {device: record["status"] for device, record in records.items()} == {
+        "standin:0": "failed",
+        "standin:1": "ok",
+        "cpu": "ok",
+    }
+    assert records["standin:0"]["reason"].startswith("standin:0 failed while add ran: standin: device lost")
+
+
+@pytest.mark.parametrize("words", [("ops", "add"), ("ab", "add")])
+def test_an_accelerator_on_a_machine_without_one_is_one_line(tmp_path, words):
+    import torch
+
+    if torch.accelerator.is_available():
+        pytest.skip("this machine has an accelerator")
+    command = [sys.executable, "-m", "tessera", *words, "--device", "cuda", "--store", str(tmp_path / "store.db")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=110)
+    assert done.returncode == 2
+    assert done.stderr.startswith("tessera: no such device: got 'cuda:0'; allowed: cpu; torch ")
+    assert "install its build for the device" in done.stderr
+    assert done.stderr.count("\n") == 1

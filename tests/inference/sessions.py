@@ -16,7 +16,9 @@ from tessera.inference.opening import OpenedSession, open_session
 from tessera.inference.settings import Settings
 from tests.inference.small_networks import IMAGE, build_classifier
 
-INSTALLED_ENGINES = [name for name, entry in ENGINES.items() if not entry.find_missing()]
+INSTALLED_ENGINES = [
+    name for name, entry in ENGINES.items() if not entry.find_missing() and entry.supports_device("cpu")
+]
 QUICK_ENGINES = [name for name in INSTALLED_ENGINES if not ENGINES[name].slow_start]
 FILE_ENGINES = [name for name in INSTALLED_ENGINES if ENGINES[name].files]
 

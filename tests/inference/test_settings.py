@@ -24,10 +24,10 @@ from tessera.inference.settings import (
 )
 from tessera.models import MODELS
 
-drawn = st.sampled_from(sorted(ENGINES)).flatmap(
+drawn = st.sampled_from(sorted(name for name, entry in ENGINES.items() if not entry.requires_accelerator)).flatmap(
     lambda engine: st.builds(
         Settings,
-        model=st.sampled_from([*MODELS, "mine:net", "timm/vit", "net.onnx"]),
+        model=st.sampled_from([*MODELS, "mine:net", "timm/vit", *["net.onnx"] * ENGINES[engine].files]),
         engine=st.just(engine),
         precision=st.sampled_from(ENGINES[engine].precisions),
         batch_size=st.integers(1, 512),

@@ -32,6 +32,7 @@ def test_summary_agrees_with_scipy_and_numpy(values):
     assert summary.low <= summary.p25 <= summary.median <= summary.p75 <= summary.p99 <= summary.high
 
 
+@settings(deadline=None)
 @given(st.integers(6, 400), st.sampled_from([0.9, 0.95, 0.99]))
 def test_median_interval_indices_have_their_confidence_and_are_the_narrowest(count, confidence):
     ranks = find_median_interval_indices(count, confidence)

@@ -128,6 +128,8 @@ def test_files_that_are_not_weights_of_this_model_are_errors(
     assert "code was run" not in capsys.readouterr().out
     with pytest.raises(TesseraError, match="weights file not found"):
         build(NAME, weights=tmp_path / "absent.pt", **OPTIONS)
+    with pytest.raises(TesseraError, match="an ONNX file is a network with its weights"):
+        build(NAME, weights=tmp_path / "network.onnx", **OPTIONS)
     with pytest.raises(TesseraError, match="cannot read weights"):
         build(NAME, weights=tmp_path, **OPTIONS)
 

@@ -67,7 +67,7 @@ def make_operator_records(
     names: Sequence[str],
     *,
     backends: Sequence[str] = ("torch",),
-    sizes: Sequence[str] = ("small", "medium"),
+    sizes: Sequence[str] = ("small", "medium", "large"),
     passes: Sequence[str] = ("forward", "backward"),
     scale: float = 1.0,
     launches: int = 1,
@@ -137,7 +137,9 @@ def make_nights(count: int, operators: Sequence[str], slower: str, since: int) -
         records = [
             record
             for name in operators
-            for record in make_operator_records([name], scale=1.25 if name == slower and night >= since else 1.0)
+            for record in make_operator_records(
+                [name], scale=1.25 if name == slower and night >= since else 1.0, sizes=("small", "medium")
+            )
         ]
         actual.append(make_run_view(f"night-{night:02}", records, f"2026-03-{night + 1:02}T03:00:00+00:00"))
     return actual

@@ -96,7 +96,7 @@ def test_every_backend_pass_and_dtype_is_fitted_separately() -> None:
         )
         for backend, overhead in (("torch", 1e-6), ("jax", 5e-6))
         for which in ("forward", "backward")
-        for size, work in (("small", 1e4), ("medium", 1e7))
+        for size, work in (("small", 1e4), ("medium", 1e7), ("large", 1e9))
     ]
     actual = fit_records(records)
     assert [(f.case.params["backend"], f.case.params["pass"]) for f in actual] == [
@@ -109,11 +109,13 @@ def test_every_backend_pass_and_dtype_is_fitted_separately() -> None:
     assert all("size" not in f.case.params for f in actual)
 
 
-def test_fit_requires_two_sizes_with_work() -> None:
+def test_fit_requires_three_sizes_with_work() -> None:
     one = make_operator_record("add", seconds=1e-3, work=1e6, size="medium")
     view = [make_operator_record("reshape", seconds=1e-6, work=0.0, size=size) for size in ("small", "medium")]
     bare = [make_operator_record("sort", seconds=1e-6, size=size) for size in ("small", "medium")]
     other_unit = make_operator_record("add", seconds=1e-2, work=1e9, unit="FLOP", size="large")
+    small = make_operator_record("add", seconds=1e-5, work=1e4, size="small")
+    assert fit_records([small, one]) == []
     failed = replace(one, status="failed", reason="died", launches=())
     assert fit_records([one, *view, *bare, other_unit, failed]) == []
     assert build_fit_table([one]) == (build_fit_table([])[0], [])
@@ -122,7 +124,7 @@ def test_fit_requires_two_sizes_with_work() -> None:
 def test_fit_table_text() -> None:
     records = [
         make_operator_record("add", seconds=2e-6 + work * 1e-10, work=work, size=size, dtype="float32", seed=0)
-        for size, work in (("small", 5e4), ("medium", 1.2e7))
+        for size, work in (("small", 5e4), ("medium", 1.2e7), ("large", 1.2e9))
     ]
     columns, rows = build_fit_table(records)
     assert [column.title for column in columns] == [
@@ -134,4 +136,4 @@ def test_fit_table_text() -> None:
         "largest residual",
         "sizes",
     ]
-    assert rows == [["add", "2.00 µs", "100 ps/B", "10.0 GB/s", "19.5 KiB", "", "small, medium"]]
+    assert rows == [["add", "2.00 µs", "100 ps/B", "10.0 GB/s", "19.5 KiB", "", "small, medium, large"]]

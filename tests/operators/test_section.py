@@ -52,7 +52,7 @@ def get_text(cell: Cell | str) -> str:
 
 
 def test_a_dozen_records_are_shown_one_by_one() -> None:
-    whole = build_section([make_run_view("r", make_operator_records(["add", "matmul", "conv2d"], launches=3))])
+    whole = build_section([make_run_view("r", make_operator_records(["add", "matmul"], launches=3))])
     assert list_parts(whole) == ["Overhead and cost", "All records"]
     captions = " ".join(plot.caption for plot in find_blocks(whole, Plot))
     for words in ("median of each case", "GB/s", "Each launch", "Time over work"):
@@ -165,7 +165,7 @@ def test_more_than_two_runs_are_shown_as_history() -> None:
     whole = build_section(runs)
     assert "History" in list_parts(whole)
     changes = find_table(find_part(whole, "History"), "Changes")
-    assert {(get_text(row[0]).partition("[")[0], get_text(row[3])) for row in changes.rows} == {("matmul", "night-08")}
+    assert {(get_text(row[0]).split()[0], get_text(row[3])) for row in changes.rows} == {("matmul", "night-08")}
     assert len(find_table(whole, "Every record").rows) == len(runs[-1].records)
     assert "History" not in list_parts(build_section(runs[:2]))
     early = find_part(build_section(runs[:4]), "History")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 import time
@@ -106,6 +107,20 @@ def test_ranks_end_with_a_killed_parent(spawn: SpawnMethod, tmp_path: Path) -> N
     parent.kill()
     parent.wait(20)
     assert end_within(tree, 10)
+
+
+def test_ranks_of_torch_listen_on_loopback_only(own_temp: Path) -> None:
+    import psutil
+
+    with Workers(LaunchConfig(spawn="torchrun", workers=2)) as workers:
+        pids = [pid for *_, pid in workers.run(f"{FUNCTIONS}:multiply_rank", 1)]
+        workers.run(f"{FUNCTIONS}:keep_step", 1, 0.0)  # connects the ranks
+        tree = [p for pid in pids for p in (psutil.Process(pid), *psutil.Process(pid).children(recursive=True))]
+        assert all(psutil.Process(pid).ppid() == os.getpid() for pid in pids)  # no launcher in between
+        listening = [c.laddr.ip for p in tree for c in p.net_connections("inet") if c.status == psutil.CONN_LISTEN]
+        assert listening  # gloo's own connections
+        assert set(listening) <= {"127.0.0.1", "::1"}
+        assert not list(own_temp.glob("tessera-*"))  # the store of the rendezvous is no file that others could open
 
 
 def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

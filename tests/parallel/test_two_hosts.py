@@ -63,6 +63,13 @@ def test_the_exchange_is_timed_across_hosts(hosts: TwoHosts, tmp_path: Path) -> 
         assert record["metrics"]["exchange"]["value"] >= wire, "faster than the wire"
 
 
+def test_overlap_is_exact_across_hosts(hosts: TwoHosts) -> None:
+    ends = hosts.torchrun(["tests.parallel.overlap_program"], timeout=200)
+    assert [end.returncode for end in ends] == [0, 0], ends
+    for end in ends:
+        assert end.stdout.split() == ["none", "exact", "split", "exact", "recompute", "exact"]
+
+
 def test_namespaces_are_removed_after_a_failure() -> None:
     names: tuple[str, ...] = ()
     try:

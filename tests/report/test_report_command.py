@@ -61,7 +61,7 @@ def test_exported_runs_with_the_same_name_are_labelled_by_file(tmp_path: Path) -
         (["nope"], "no such run"),
         (["nightly", "latest"], "a run is given twice"),
         (["nightly", "--threshold", "abc"], "not a fraction"),
-        (["nightly", "-o", "missing/report.html"], "cannot write the page"),
+        (["nightly", "-o", "missing/report.html"], "-o: the directory does not exist"),
         (["nightly", "--store", "missing.sqlite"], "the store does not exist"),
         (["missing.json"], "missing.json"),
     ],

@@ -14,7 +14,7 @@ NO_DEADLINE = settings(deadline=None, suppress_health_check=[HealthCheck.too_slo
 
 any_float = st.floats(allow_nan=True, allow_infinity=True)
 any_text = st.text(max_size=12)
-scalar = st.none() | st.booleans() | st.integers(-(2**70), 2**70) | any_float | any_text
+scalar = st.none() | st.booleans() | st.integers(-(2**63), 2**63 - 1) | any_float | any_text
 plain = st.recursive(
     scalar,
     lambda inner: (

@@ -18,8 +18,17 @@ from tessera.results.store import Store, get_default_store_path
 from tests.results.synthetic import make_measured_record, records, to_exact_form
 
 
+@pytest.fixture(params=["sqlite", "postgresql"])
+def store(request: pytest.FixtureRequest, tmp_path: Path):
+    database = request.param == "postgresql"
+    location = request.getfixturevalue("postgres").create_database() if database else tmp_path / "s.sqlite"
+    with Store(location) as opened:
+        opened.location = location  # type: ignore[attr-defined]
+        yield opened
+
+
 @pytest.fixture
-def store(tmp_path: Path):
+def sqlite_store(tmp_path: Path):
     with Store(tmp_path / "s.sqlite") as opened:
         yield opened
 
@@ -78,7 +87,8 @@ def test_a_reader_may_write_while_it_reads(store: Store) -> None:
     assert store.count_statuses(second) == {"ok": 2}
 
 
-def test_environments_are_stored_once(store: Store) -> None:
+def test_environments_are_stored_once(sqlite_store: Store) -> None:
+    store = sqlite_store
     run = store.start_run("r")
     for number in range(20):
         store.add(run, make_small_record(f"op{number}", environment={"b": 1, "a": number % 2}))
@@ -146,12 +156,13 @@ def test_adding_several_records_is_atomic(store: Store) -> None:
     assert list(store.read_records(run)) == []
 
 
-def test_a_full_disk_is_a_one_line_error_and_loses_no_record(store: Store) -> None:
+def test_a_full_disk_is_a_one_line_error_and_loses_no_record(sqlite_store: Store) -> None:
+    store = sqlite_store
     run = store.start_run("r")
     record = make_measured_record("a", 1e-3, np.random.default_rng())
     store.add(run, record)
-    pages = store._db.execute("PRAGMA page_count").fetchone()[0]
-    store._db.execute(f"PRAGMA max_page_count = {pages + 10}")  # beyond it, SQLite reports a full disk
+    pages = store._db.query("PRAGMA page_count")[0][0]
+    store._db.query(f"PRAGMA max_page_count = {pages + 10}")  # beyond it, SQLite reports a full disk
     added = [record]
 
     def fill() -> None:
@@ -167,7 +178,7 @@ def test_a_full_disk_is_a_one_line_error_and_loses_no_record(store: Store) -> No
 
 def test_two_commands_may_use_one_store(store: Store) -> None:
     run = store.start_run("r")
-    with Store(store.path) as second_store:
+    with Store(store.location) as second_store:
         second_run = second_store.start_run("s")
         for number in range(5):
             store.add(run, make_small_record(f"a{number}"))

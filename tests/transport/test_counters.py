@@ -28,6 +28,8 @@ def make_wait(ranks: int) -> CounterWait:
 def test_a_sleeping_reader_sees_every_value(has_futex: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     if not has_futex:
         monkeypatch.setattr(counters, "_call", None)
+    monkeypatch.setattr(counters, "MAX_YIELD_SECONDS", 0.0)
+    monkeypatch.setattr(counters, "MIN_YIELD_SECONDS", 0.0)
     there, back, wait = make_counter(), make_counter(), make_wait(1000)
     rounds = 300
 
@@ -60,25 +62,44 @@ def test_a_writer_wakes_a_sleeping_reader(monkeypatch: pytest.MonkeyPatch) -> No
     assert time.monotonic() - began < 5
 
 
-def test_ranks_that_share_cores_poll_less() -> None:
-    cores = len(os.sched_getaffinity(0))
-    own, shared = make_wait(cores), make_wait(cores + 1)
-    assert (own._polls, shared._polls) == (counters.POLLS_WITH_OWN_CORE, counters.POLLS_WITH_SHARED_CORE)
+def test_only_ranks_that_share_cores_yield_while_they_poll(monkeypatch: pytest.MonkeyPatch) -> None:
+    cores, yields = len(os.sched_getaffinity(0)), []
+    counter = make_counter()
+
+    def write_after_three_yields() -> None:
+        yields.append(1)
+        if len(yields) == 3:
+            counter.set(1)
+
+    monkeypatch.setattr(os, "sched_yield", write_after_three_yields)
+    make_wait(cores + 1)(counter, 1, 0)
+    assert len(yields) == 3
+    timer = threading.Timer(0.02, counter.set, (2,))
+    timer.start()
+    make_wait(cores)(counter, 2, 0)
+    assert len(yields) == 3
 
 
-def test_a_reader_that_polls_in_vain_polls_less_until_waits_are_short(monkeypatch: pytest.MonkeyPatch) -> None:
-    counter, wait = make_counter(), make_wait(1)
-    for number in range(1, 10):
+@pytest.mark.parametrize("shares_cores", [True, False])
+def test_a_reader_that_polls_in_vain_polls_less_until_waits_are_short(
+    shares_cores: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("poll", "poll_and_yield"):  # in vain, also on a busy machine
+        monkeypatch.setattr(Counter, name, lambda counter, wanted, limit: False)
+    counter, wait = make_counter(), make_wait(1000 if shares_cores else 1)
+
+    def wait_for(number: int) -> float:
         timer = threading.Timer(0.02, counter.set, (number,))
         timer.start()
         wait(counter, number, 0)
         timer.join()
-    assert wait._polls == counters.POLLS_WITH_SHARED_CORE
+        return wait._yield_seconds if shares_cores else wait._polls
+
+    least = counters.MIN_YIELD_SECONDS if shares_cores else counters.MIN_POLLS
+    assert [wait_for(number) for number in range(1, 10)][-1] == least
     monkeypatch.setattr(counters, "POLLED_SECONDS", 10.0)
-    timer = threading.Timer(0.02, counter.set, (10,))
-    timer.start()
-    wait(counter, 10, 0)
-    assert wait._polls == counters.POLLS_WITH_OWN_CORE
+    monkeypatch.setattr(counters, "MAX_YIELD_SECONDS", 10.0)
+    assert wait_for(10) == (counters.MAX_YIELD_SECONDS if shares_cores else counters.MAX_POLLS)
 
 
 class InterleavedWords(list[int]):

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import replace
 from statistics import median
+from typing import Any
 
 from tessera.ab.runner import VERDICT_CONFIDENCE, ABRunner, ABSeries
-from tessera.errors import TesseraError
+from tessera.errors import Refused, TesseraError
 from tessera.launch.worker import RunContext
-from tessera.measure.environment import describe_environment
+from tessera.measure.environment import DEVICE_FIELD, describe_environment
 from tessera.measure.samples import Samples, Sampling
 from tessera.measure.statistics import Verdict, compute_smallest_effect, judge_ratio
 from tessera.results.metrics import make_metrics
@@ -41,13 +43,21 @@ def run_case(context: RunContext, case: Case, sampling: Sampling) -> Record:
             target=sampling.target,
             confidence=sampling.confidence,
         )
-        environment_a, environment_b = runner.describe_environments()
+        environment_a, environment_b = runner.describe_environments(hooks.device, (case,))
+        check_same_device(environment_a, environment_b)
         version = runner.call_on_side_a(hooks.version, case)
     except TesseraError as error:
         return replace(make_error_record(case, error, unit="ratio"), environment=describe_environment())
     record = build_record(case, series, sampling)
     details = {**record.details, "libraries_b": environment_b["libraries"]}
     return replace(record, environment=environment_a, details=details, version=version)
+
+
+def check_same_device(a: Mapping[str, Any], b: Mapping[str, Any]) -> None:
+    """Raise an error if the sides computed on devices of different models: their ratio would not be of the software."""
+    models = [environment.get(DEVICE_FIELD, "cpu") for environment in (a, b)]
+    if models[0] != models[1]:
+        raise Refused("the sides run on different devices", got=f"{models[0]} in A, {models[1]} in B")
 
 
 def build_record(case: Case, series: ABSeries, sampling: Sampling) -> Record:

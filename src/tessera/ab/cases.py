@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from tessera.errors import TesseraError
 from tessera.launch import LaunchConfig
 from tessera.launch.commands import THREAD_VARIABLES
-from tessera.results.record import Case
+from tessera.results.record import Case, Record
 
 BURST_TIME_LIMIT = 300.0  # time limit of one burst in seconds; a callable that hangs ends the comparison
 
@@ -52,6 +52,26 @@ def pair_cases(cases: Iterable[Case], a: Side, b: Side) -> list[Case]:
     """Return the cases of another feature as cases of an A/B comparison of two sides."""
     labels = {"a": a.label, "b": b.label}
     return [Case(feature="ab", name=case.name, params={**case.params, **labels}) for case in cases]
+
+
+def mark_sides(record: Record, labels: Mapping[str, str]) -> Record:
+    """Return the record of a gated case as a record of an A/B comparison, with the labels of both sides."""
+    case = record.case
+    if reserved := sorted(set(labels) & set(case.params)):
+        raise TesseraError("a gated benchmark cannot have a parameter of this name", got=reserved[0])
+    stored = Case(feature="ab", name=case.name, params={**case.params, **labels})
+    return replace(record, case=stored, details={**record.details, "gated_feature": case.feature})
+
+
+def parse_variables(option: str, items: Iterable[str]) -> dict[str, str]:
+    """Parse NAME=VALUE items of an option."""
+    variables = {}
+    for item in items:
+        name, equals, value = item.partition("=")
+        if not (equals and name):
+            raise TesseraError(option, got=item, allowed="NAME=VALUE")
+        variables[name] = value
+    return variables
 
 
 def launch_inline(case: Case, base: LaunchConfig) -> LaunchConfig:

@@ -20,6 +20,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from tessera.ab.worker import PackageOrigin
 from tessera.launch.config import LaunchConfig
 from tessera.launch.workers import Workers
 from tessera.measure.statistics import Estimate, estimate_trimmed_mean
@@ -50,6 +51,10 @@ class CallableHooks(Protocol):
         """Hook `preload(case)`: imports the modules that the case requires."""
 
     @property
+    def device(self) -> str:
+        """Hook `device(case)`: returns name and model of the case's accelerator; empty for the CPU."""
+
+    @property
     def version(self) -> str:
         """Hook `version(case)`: returns the version of the case's benchmark."""
 
@@ -78,6 +83,12 @@ class ABSeries:
         """Return the time of B over the time of A, with its confidence interval."""
         log = estimate_log_ratio(self.log_ratios, confidence, self.interpreters)
         return Estimate(math.exp(log.value), math.exp(log.low), math.exp(log.high))
+
+
+def compute_log_ratio(times_a: Sequence[float], times_b: Sequence[float]) -> float:
+    """Return the logarithm of the ratio (B over A) of one pair of launches, each represented by its low quantile."""
+    low_a, low_b = (float(np.quantile(side, LOW_QUANTILE)) for side in (times_a, times_b))
+    return math.log(low_b / low_a)
 
 
 def estimate_log_ratio(
@@ -125,22 +136,39 @@ class ABRunner:
 
         `preload_hook(*args)` imports modules that the module of `build` does not import itself.
         """
-        sides = self._list_workers()
-        with ThreadPoolExecutor(len(sides)) as pool:
-            list(pool.map(lambda side: side.run("tessera.ab.worker:preload", build, preload_hook, args), sides))
+        self._preload(self._list_workers(), build, preload_hook, args)
 
-    def describe_environments(self) -> tuple[dict[str, Any], ...]:
-        """Return the environment of each side: machine, libraries and settings."""
-        return tuple(side.run("tessera.ab.worker:describe_interpreter")[0] for side in self._pairs[0])
+    def preload_side(self, number: int, build: str, preload_hook: str = "", args: tuple[Any, ...] = ()) -> None:
+        """Import the modules of the callable in all interpreters of side A (0) or B (1)."""
+        self._preload([pair[number] for pair in self._pairs], build, preload_hook, args)
+
+    def _preload(self, workers: Sequence[Workers], build: str, preload_hook: str, args: tuple[Any, ...]) -> None:
+        with ThreadPoolExecutor(len(workers)) as pool:
+            list(pool.map(lambda side: side.run("tessera.ab.worker:preload", build, preload_hook, args), workers))
+
+    def describe_environments(self, device_hook: str = "", args: tuple[Any, ...] = ()) -> tuple[dict[str, Any], ...]:
+        """Return the environment of each side: machine, libraries, settings, and the device of `device_hook`."""
+        return tuple(
+            side.run("tessera.ab.worker:describe_interpreter", device_hook, args)[0] for side in self._pairs[0]
+        )
 
     def call_on_side_a(self, target: str, *args: Any) -> Any:
         """Call a function in one interpreter of side A."""
         return self._pairs[0][0].run("tessera.ab.worker:call_function", target, args)[0]
 
     def check_build(self, build: str, args: tuple[Any, ...]) -> None:
-        """Build the callable in one interpreter of each side, and raise any error of the build."""
-        for side in self._pairs[0]:
-            side.run("tessera.ab.worker:check_build", build, args)
+        """Build and call the callable in one interpreter of each side, and raise any error."""
+        for number in range(2):
+            self.check_build_of_side(number, build, args)
+
+    def check_build_of_side(
+        self, number: int, build: str, args: tuple[Any, ...], origin: PackageOrigin | None = None
+    ) -> None:
+        """Build and call the callable in one interpreter of side A (0) or B (1), and raise any error.
+
+        `origin` is the place that the package under test has to be imported from.
+        """
+        self._pairs[0][number].run("tessera.ab.worker:check_build", build, args, origin)
 
     def compare(
         self,
@@ -162,10 +190,8 @@ class ABRunner:
         times: tuple[list[tuple[float, ...]], list[tuple[float, ...]]] = ([], [])
 
         def take_launch() -> int:
-            pair = self._pairs[len(log_ratios) % len(self._pairs)]
-            values = self._launch(pair, build, (args_a, args_b))
-            low_a, low_b = (float(np.quantile(side, LOW_QUANTILE)) for side in values)
-            log_ratios.append(math.log(low_b / low_a))
+            values = self.take_pair(len(log_ratios), build, args_a, args_b)
+            log_ratios.append(compute_log_ratio(*values))
             for side, launch in zip(times, values, strict=True):
                 side.append(tuple(launch))
             return time.monotonic_ns()
@@ -189,10 +215,14 @@ class ABRunner:
             interpreters=self.interpreters,
         )
 
-    def _launch(
-        self, pair: tuple[Workers, ...], build: str, args: tuple[tuple[Any, ...], ...]
+    def take_pair(
+        self, number: int, build: str, args_a: tuple[Any, ...], args_b: tuple[Any, ...]
     ) -> tuple[list[float], list[float]]:
-        """Launch both sides once, and return the times of all calls in seconds, for A and for B."""
+        """Launch both sides once, and return the times of all calls in seconds, for A and for B.
+
+        `number` is the number of the pair of launches in its series; it selects the interpreters.
+        """
+        pair, args = self._pairs[number % len(self._pairs)], (args_a, args_b)
         order = [0, 1]
         self._random.shuffle(order)
         for side in order:

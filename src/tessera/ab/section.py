@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TextIO
 
 from tessera.report.blocks import Block, Cell, Column, Section, Table, Tone
 from tessera.report.figures import format_percent, format_seconds
+from tessera.report.record_tables import format_param, split_params
 from tessera.report.runs import RunView
 from tessera.report.tables import OutputFormat, write_table
 from tessera.results.record import Record
@@ -24,6 +26,11 @@ RESULT_COLUMNS = [
     Column("verdict", quick=True),
     Column("smallest detectable", "number"),
 ]
+_GATE_HEADINGS = {
+    "A": Column("base", "number"),
+    "B": Column("head", "number"),
+    "B / A": Column("head / base", "number"),
+}
 VERDICT_TONES: dict[str, Tone] = {"faster": "good", "slower": "bad", "unresolved": "warn"}
 
 
@@ -33,10 +40,13 @@ def build_section(runs: Sequence[RunView]) -> Section:
     for run in runs:
         pairs: dict[tuple[str, str], list[Record]] = {}
         for record in run.records:
-            pairs.setdefault((str(record.case.params["a"]), str(record.case.params["b"])), []).append(record)
+            pairs.setdefault(_get_sides(record), []).append(record)
         for sides, records in pairs.items():
-            title = format_sides(*sides)
-            tables.append(build_table(records, title if len(runs) == 1 else f"{run.name}: {title}"))
+            if "gated_feature" in records[0].details:
+                table = build_gate_table(records, *sides)
+            else:
+                table = build_table(records, format_sides(*sides))
+            tables.append(table if len(runs) == 1 else replace(table, caption=f"{run.name}: {table.caption}"))
     return Section("A/B comparison", INTRO, tables)
 
 
@@ -47,6 +57,25 @@ def format_sides(a: str, b: str) -> str:
     'A: this   B: this OMP_NUM_THREADS=2'
     """
     return f"A: {a}   B: {b}"
+
+
+def build_gate_table(records: Sequence[Record], base: str, head: str) -> Table:
+    """Build the table of a gate, whose cases may belong to several features: one row per case."""
+    cases = [record.case.without("base", "head") for record in records]
+    varying, _ = split_params(cases)
+    columns = [Column("case"), *(_GATE_HEADINGS.get(column.title, column) for column in RESULT_COLUMNS)]
+    rows: list[list[str | Cell]] = []
+    for record, case in zip(records, cases, strict=True):
+        values = ",".join(f"{name}={format_param(case.params[name])}" for name in varying if name in case.params)
+        rows.append([f"{case.name}[{values}]" if values else case.name, *_build_result_cells(record)])
+    return Table(columns, rows, f"head: {head}   base: {base}")
+
+
+def _get_sides(record: Record) -> tuple[str, str]:
+    """Return the labels of both sides: A and B, or base and head of a gate."""
+    params = record.case.params
+    first, second = ("base", "head") if "gated_feature" in record.details else ("a", "b")
+    return str(params[first]), str(params[second])
 
 
 def build_table(records: Sequence[Record], title: str) -> Table:
@@ -65,19 +94,26 @@ def write_comparison(records: Sequence[Record], output_format: OutputFormat, str
 
 
 def _choose_params(records: Sequence[Record]) -> list[str]:
-    """Return the case parameters with a column: size, pass and dtype always; backend and fusion if they vary."""
+    """Return the case parameters with a column: size, pass, dtype; device if given; backend and fusion if they vary."""
     optional = {name: {record.case.params.get(name) for record in records} for name in ("backend", "fusion")}
-    return ["size", "pass", "dtype", *(name for name, values in optional.items() if len(values) > 1)]
+    device = ["device"] if any("device" in record.case.params for record in records) else []
+    return ["size", "pass", "dtype", *device, *(name for name, values in optional.items() if len(values) > 1)]
 
 
 def _build_row(record: Record, params: Sequence[str]) -> list[str | Cell]:
+    return [
+        record.case.name,
+        *(str(record.case.params.get(name, "")) for name in params),
+        *_build_result_cells(record),
+    ]
+
+
+def _build_result_cells(record: Record) -> list[str | Cell]:
     value = {name: metric.value for name, metric in record.metrics.items()}
-    case = [record.case.name, *(str(record.case.params.get(name, "")) for name in params)]
     if record.status != "ok":
-        return [*case, "", "", "", "", record.status.replace("_", " "), ""]
+        return ["", "", "", "", record.status.replace("_", " "), ""]
     verdict = record.verdict or ""
     return [
-        *case,
         Cell(format_seconds(value["time_a"]), value["time_a"]),
         Cell(format_seconds(value["time_b"]), value["time_b"]),
         Cell(f"{value['ratio']:.4f}", value["ratio"]),

@@ -13,13 +13,14 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from tessera.ab.bench import compute_joint_confidence
-from tessera.ab.cases import BURST_TIME_LIMIT, Side, pair_cases
+from tessera.ab.cases import BURST_TIME_LIMIT, Side, pair_cases, parse_variables
 from tessera.ab.runner import INTERPRETERS_PER_SIDE, QUICK_INTERPRETERS_PER_SIDE, ABSettings
 from tessera.ab.section import write_comparison
 from tessera.axes import Option, parse_fraction, parse_int, split_list
 from tessera.cli.execute import execute_plan
 from tessera.cli.list_command import list_catalogue, print_list
-from tessera.cli.options import RESULT_OPTIONS, WORKER_OPTIONS, parse_interpreter
+from tessera.cli.options import RESULT_OPTIONS, WORKER_OPTIONS, check_devices, parse_interpreter
+from tessera.device import CPU, parse_device
 from tessera.errors import EXIT_OK, EXIT_REGRESSION, TesseraError
 from tessera.launch import LaunchConfig
 from tessera.measure.samples import Sampling
@@ -52,6 +53,7 @@ EPILOG = """\
 examples:
   tessera ab add matmul --b other-venv/bin/python           this interpreter compared with another
   tessera ab conv2d --env-b ATEN_CPU_CAPABILITY=default     this interpreter with and without a variable
+  tessera ab conv2d --device cuda:0 --b other-venv/bin/python   the same on an accelerator
   tessera ab add                                            this interpreter with itself: the noise of this machine
 
 exit codes: 0 nothing slower, 1 an operator is slower in B, 2 bad input
@@ -97,6 +99,13 @@ OPTIONS = (
     _declare_list(name="passes", option="--pass", choices=PASSES, default=("forward",), help="passes to time"),
     _declare_list(name="dtype", choices=DTYPES, default=("float32",), help="element types"),
     Option(
+        name="device",
+        parse=parse_device,
+        default=CPU,
+        help="device of both sides: cpu, or torch's accelerator (cuda:0, xpu, …); times are the host's, with a "
+        "synchronisation",
+    ),
+    Option(
         name="budget",
         parse=parse_duration,
         metavar="TIME",
@@ -126,7 +135,13 @@ def run(args: argparse.Namespace) -> int:
     if not args.names and not args.category:
         raise TesseraError("no operator is given", do="give names or --category; see `tessera ab --list`")
     operators = cases(
-        args.names, category=args.category, backend=args.backend, size=args.size, passes=args.passes, dtype=args.dtype
+        args.names,
+        category=args.category,
+        backend=args.backend,
+        size=args.size,
+        passes=args.passes,
+        dtype=args.dtype,
+        device=[args.device],
     )
     if not operators:
         raise TesseraError(
@@ -163,24 +178,16 @@ def make_plan(args: argparse.Namespace, selected: tuple[Case, ...]) -> RunPlan:
 def make_sides(args: argparse.Namespace) -> tuple[Side, Side]:
     """Return the two sides of the comparison: interpreter and environment of A, then of B."""
     a, b = (
-        Side(python=getattr(args, name), env=_parse_variables(f"--env-{name}", getattr(args, f"env_{name}")))
+        Side(python=getattr(args, name), env=parse_variables(f"--env-{name}", getattr(args, f"env_{name}")))
         for name in "ab"
     )
     return a, b
 
 
-def _parse_variables(option: str, items: list[str]) -> dict[str, str]:
-    variables = {}
-    for item in items:
-        name, equals, value = item.partition("=")
-        if not (equals and name):
-            raise TesseraError(option, got=item, allowed="NAME=VALUE")
-        variables[name] = value
-    return variables
-
-
 def _check_backends(args: argparse.Namespace) -> None:
-    """Raise an error for a backend that neither side can run, before the interpreters are started."""
+    """Raise an error for a backend or device that neither side can use, before the interpreters are started."""
+    if sys.executable in (args.a, args.b):
+        check_devices([args.device])
     for name in args.backend if sys.executable in (args.a, args.b) else ():
         check_usable(name)
         if own := find_own_python(name):

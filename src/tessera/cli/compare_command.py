@@ -29,7 +29,8 @@ examples:
   tessera compare main branch --feature ops --all     every operator, with the reason for its verdict
   tessera compare main.json branch.json --markdown -o comment.md     exported runs, for a pull request
 
-exit codes: 0 nothing slower, 1 a case is slower or newly failed, 2 bad input, 3 nothing comparable
+exit codes: 0 nothing slower, 1 a case is slower or newly failed, 2 bad input,
+            3 nothing comparable or every case unresolved
 """
 
 
@@ -77,5 +78,11 @@ def run(args: argparse.Namespace) -> int:
             "the runs have no comparable case in common",
             got=", ".join(f"{count} {kind}" for kind, count in kinds.items()),
             do="add --all for the reasons",
+        )
+    if all(case.verdict == "unresolved" for case in comparison.cases):
+        raise NothingComparable(
+            "every case is unresolved, so these runs cannot tell whether something changed",
+            got=f"{len(comparison.cases)} cases",
+            do="run both with more launches (--launches 5)",
         )
     return EXIT_OK

@@ -28,6 +28,7 @@ from tessera.report.record_tables import print_records
 from tessera.results.record import Case, compute_exit_code
 
 if TYPE_CHECKING:
+    from tessera.coregrid.networks.plan import NetworkSearch
     from tessera.coregrid.problem import ConvProblem
 
 GROUP_TABLES, GROUP_PICTURES = "tables and networks", "plan and pictures"
@@ -49,6 +50,16 @@ OPTIONS = (
             metavar="FILE",
             help="picture of the plan: .svg for shards and halos, .html for a page with all pictures",
         ),
+        Option(
+            name="emit",
+            choices=("ttnn", "json"),
+            help="plan as a ttnn program to paste, or as JSON, instead of a table; without execution",
+        ),
+        Option(
+            name="import",
+            metavar="FILE",
+            help="measured times of a chip (device profiler or tt-perf-report, .csv) beside the predicted times",
+        ),
         Option(name="trace", metavar="FILE", help="predicted timeline as a file for Perfetto or chrome://tracing"),
     ),
     *SAMPLING_OPTIONS,
@@ -68,6 +79,8 @@ examples:
 
 def run(args: argparse.Namespace) -> int:
     _check_options(args)
+    if vars(args)["import"] and not args.network:
+        return _print_profile(args)
     values = AXES.read_values(vars(args), args.sweep)
     tables = [args.table] if args.table else []
     selected = cases(
@@ -81,6 +94,8 @@ def run(args: argparse.Namespace) -> int:
         raise TesseraError(
             "--picture and --trace apply only to one convolution", got=f"{len(selected)} cases", do="select one case"
         )
+    if args.emit:
+        return _emit_plan(args, selected)
     if args.plan_only:
         return _print_plans_only(args, selected)
     stored, records, outcome = execute_plan(make_plan(args, selected), args, suite="conv")
@@ -103,7 +118,7 @@ def _check_options(args: argparse.Namespace) -> None:
         raise TesseraError(
             "--picture has an unknown file type", got=args.picture, allowed="a file that ends in .svg or .html"
         )
-    for mode, others in (("network", ("table", "layers", "list", "picture", "trace")), ("list", ("picture", "trace"))):
+    for mode, others in (("network", ("table", "layers", "list", "trace")), ("list", ("picture", "trace", "emit"))):
         if getattr(args, mode) and (conflicts := [f"--{name}" for name in others if getattr(args, name)]):
             raise TesseraError(
                 f"--{mode} cannot be combined with these options", got=", ".join(conflicts), do="omit them"
@@ -126,22 +141,70 @@ def _print_plans_only(args: argparse.Namespace, selected: list[Case]) -> int:
 
 
 def _print_network_plan(args: argparse.Namespace, selected: list[Case]) -> int:
-    from tessera.coregrid.device.device import find_machine
-    from tessera.coregrid.networks.layers import describe_network
-    from tessera.coregrid.networks.plan import plan_network
-    from tessera.coregrid.tables import print_network
+    from tessera.coregrid.emit import emit_network
+    from tessera.coregrid.network_tables import print_network
+    from tessera.coregrid.networks.plan import plan_network_case
+    from tessera.coregrid.profile_import import compare_network, print_comparison, read_profile
     from tessera.report.tables import open_output
 
     if len(selected) > 1:
         raise TesseraError("--network plans only one case", got=f"{len(selected)} cases", do="omit --sweep")
-    params = selected[0].params
-    size = params.get("image_size")
-    if isinstance(size, list):
-        raise TesseraError("--network requires square images", got="x".join(map(str, size)), do="give --image-size N")
-    described = describe_network(params["network"], params["batch_size"], size)
-    search = plan_network(described, find_machine(params["machine"]))
+    search = plan_network_case(selected[0].params)
+    profile = vars(args)["import"]
+    if args.picture:
+        _write_network_picture(args, search)
     with open_output(args.output) as stream:
-        print_network(search, args.output_format, stream)
+        if profile:
+            operations = read_profile(Path(profile))
+            print_comparison(operations, compare_network(operations, search.best), args.output_format, stream)
+        elif args.emit == "ttnn":
+            stream.write(emit_network(search.best))
+        else:
+            print_network(search, "json" if args.emit else args.output_format, stream)
+    return EXIT_OK
+
+
+def _write_network_picture(args: argparse.Namespace, search: NetworkSearch) -> None:
+    """Write the strip of layers (.svg), or a page with the strip and the memory over the layers (.html)."""
+    from tessera.coregrid.pictures.network_strip import draw_network
+    from tessera.coregrid.section import build_network_page
+    from tessera.report.page import write_page
+
+    path = Path(args.picture)
+    write_page(build_network_page(search.best) if path.suffix == ".html" else draw_network(search.best), path)
+    print(f"picture: {args.picture}", file=sys.stderr)
+
+
+def _print_profile(args: argparse.Namespace) -> int:
+    """Compare the convolutions of a profile with their predictions."""
+    from tessera.coregrid.device.device import find_machine
+    from tessera.coregrid.profile_import import compare_convolutions, print_comparison, read_profile
+    from tessera.report.tables import open_output
+
+    operations = read_profile(Path(vars(args)["import"]))
+    machine = find_machine((args.machine or [AXES["machine"].default])[0])
+    with open_output(args.output) as stream:
+        print_comparison(operations, compare_convolutions(operations, machine), args.output_format, stream)
+    return EXIT_OK
+
+
+def _emit_plan(args: argparse.Namespace, selected: list[Case]) -> int:
+    """Write the plan of one convolution as a ttnn program or as JSON."""
+    from tessera.coregrid.emit import emit_conv2d
+    from tessera.coregrid.planning.plan import explain_fit
+    from tessera.coregrid.tables import build_plan_json
+    from tessera.report.tables import open_output, write_json
+
+    if len(selected) > 1:
+        raise TesseraError("--emit applies only to one convolution", got=f"{len(selected)} cases", do="select one case")
+    plan = _make_problem(selected[0]).plan()
+    if not plan.fits:
+        raise TesseraError("the plan does not fit and cannot be emitted", got=explain_fit(plan))
+    with open_output(args.output) as stream:
+        if args.emit == "ttnn":
+            stream.write(emit_conv2d(plan))
+        else:
+            write_json(build_plan_json(plan), stream)
     return EXIT_OK
 
 

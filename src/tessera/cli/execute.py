@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import shlex
+import shutil
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -12,7 +13,7 @@ from typing import Any
 
 from tessera.cli.options import format_command_line, get_launches, make_launch, make_sampling
 from tessera.cli.progress import RunProgress
-from tessera.errors import EXIT_OK, TesseraError
+from tessera.errors import EXIT_OK, TesseraError, escape_controls
 from tessera.launch.job import get_current_job
 from tessera.report.blocks import Table
 from tessera.report.record_tables import RecordWriter, print_records, write_records_table
@@ -21,6 +22,8 @@ from tessera.results.record import Case, Record
 from tessera.results.store import Run, Store
 from tessera.suites.plan import RunPlan
 from tessera.suites.run import RunOutcome, count_stored_launches, run_plan
+
+MAX_TEXT_WIDTH = 100  # characters of a line of text
 
 
 def make_plan(args: argparse.Namespace, cases: Sequence[Case], **fields: Any) -> RunPlan:
@@ -72,9 +75,7 @@ def preserve_partial_run(store: Store, run: Run) -> Iterator[None]:
         if not store.count_statuses(run):  # otherwise an empty run would become `latest`
             store.delete_run(run)
         elif isinstance(error, KeyboardInterrupt):
-            raise KeyboardInterrupt(
-                f"finished cases are stored; resume with --resume --run-name {shlex.quote(run.name)}"
-            ) from None
+            error.args = (f"finished cases are stored; resume with --resume --run-name {shlex.quote(run.name)}",)
         raise
 
 
@@ -105,6 +106,17 @@ def is_root() -> bool:
     return job is None or job.rank == 0
 
 
+def print_findings_and_tables(records: Sequence[Record]) -> None:
+    """Print the findings of a run and its compact tables."""
+    from tessera.report.compact_tables import write_compact_tables
+    from tessera.report.findings import format_findings
+    from tessera.suites.report import find_results
+
+    width = min(MAX_TEXT_WIDTH, shutil.get_terminal_size((MAX_TEXT_WIDTH, 24)).columns)
+    print("\n".join([*format_findings(find_results(records), width), ""]))
+    write_compact_tables(records, sys.stdout)
+
+
 def print_summary(args: argparse.Namespace, run: Run, records: Sequence[Record], outcome: RunOutcome) -> None:
     """Print the lines after a table on the terminal: failed cases, cases not run yet, and the name of the run."""
     if not args.show_summary:
@@ -115,5 +127,6 @@ def print_summary(args: argparse.Namespace, run: Run, records: Sequence[Record],
         lines.append(
             f"{outcome.unfinished} cases are not finished, because the total time was used up: resume with {options}"
         )
-    lines.append(f"stored as run {run.name}; see `tessera report {shlex.quote(run.name)}`")
-    print("\n".join(lines))
+    name = shlex.quote(run.name)
+    lines.append(f"stored as run {run.name}; see `tessera show {name} --all` or `tessera report {name}`")
+    print("\n".join(map(escape_controls, lines)))

@@ -26,6 +26,7 @@ from tessera.report.tables import FORMAT_BY_SUFFIX, OutputFormat, write_table
 from tessera.results.export import flatten_record
 from tessera.results.record import Record
 
+OUTPUT_SUFFIXES = None  # checked by the command
 EPILOG = """\
 examples:
   tessera export latest -o run.json                    to keep, or to compare on another machine

@@ -9,13 +9,13 @@ One rank is started per tile; inside a torchrun or mpiexec job the command joins
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from tessera.affinity import get_affinity
 from tessera.axes import Option, parse_int
 from tessera.cli.execute import execute_and_print, is_root, print_cases
 from tessera.cli.options import (
@@ -27,9 +27,11 @@ from tessera.cli.options import (
     adapt_options,
     add_options,
     get_launches,
+    join_description,
     make_fixed_sampling,
     make_launch,
     make_sampling,
+    shorten_usage,
 )
 from tessera.errors import EXIT_REGRESSION, TesseraError
 from tessera.files import replace_text
@@ -82,6 +84,7 @@ VALIDATION_OPTIONS = (
     ),
 )
 
+OUTPUT_SUFFIXES = (".svg", ".html")
 EPILOG = """\
 examples:
   tessera halo exchange --image-size 1024 --in-channels 16 --num-spatial-parts 2 --slice-method vertical
@@ -101,8 +104,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
     subparsers = parser.add_subparsers(dest="benchmark", metavar="BENCHMARK", title="benchmarks")
     layout: dict[str, Any] = {"formatter_class": argparse.RawDescriptionHelpFormatter, "allow_abbrev": False}
     for name, text in BENCHMARKS.items():
-        description = f"{text[0].upper()}{text[1:]}."
-        subparser = subparsers.add_parser(name, help=text, description=description, epilog=EPILOG, **layout)
+        description = join_description(f"{text[0].upper()}{text[1:]}.", EPILOG)
+        subparser = subparsers.add_parser(name, help=text, description=description, **layout)
         sampling = VALIDATION_OPTIONS if name == "validate" else TIMED_SAMPLING_OPTIONS
         add_options(
             subparser,
@@ -118,11 +121,14 @@ def configure(parser: argparse.ArgumentParser) -> None:
                 *RESULT_OPTIONS,
             ],
         )
+        subparser.usage = shorten_usage(subparser)
         subparser.set_defaults(handler=_run_benchmark)
     for name, (path, text) in SUBCOMMANDS_WITHOUT_RANKS.items():
         module = import_module(path)
-        subparser = subparsers.add_parser(name, help=text, description=module.__doc__, epilog=module.EPILOG, **layout)
+        description = join_description(module.__doc__ or "", module.EPILOG)
+        subparser = subparsers.add_parser(name, help=text, description=description, **layout)
         add_options(subparser, module.OPTIONS)
+        subparser.usage = shorten_usage(subparser)
         subparser.set_defaults(handler=module.run)
 
 
@@ -218,7 +224,7 @@ def _write_trace(path: str, plan: RunPlan) -> None:
 
 def _check_cores(ranks: int, oversubscribe: bool) -> None:
     """Refuse to start so many ranks that the machine would hardly respond."""
-    limit = MAX_RANKS_PER_CORE * len(os.sched_getaffinity(0))
+    limit = MAX_RANKS_PER_CORE * len(get_affinity())
     if ranks > limit and not oversubscribe:
         raise TesseraError(
             "too many ranks for the cores of this machine",

@@ -24,11 +24,13 @@ from tessera.errors import EXIT_OK, EXIT_REGRESSION, NothingComparable, TesseraE
 if TYPE_CHECKING:
     from tessera.results.history import History
 
+OUTPUT_SUFFIXES = (".html",)
 EPILOG = """\
 examples:
   tessera history add                               time of add, run by run
   tessera history 'conv*' --size medium --pass forward -o history.html
   tessera history ops/matmul --metric peak_allocated seed=0
+  tessera history add --by machine                  one line for every machine of a store of many
   tessera history --alerts                          new regressions in the newest three runs
   tessera history --alerts 'ops/*' --newest 2 --threshold 5% --json
 
@@ -56,6 +58,12 @@ OPTIONS = (
             default_text="all",
         )
         for name in FILTER_PARAMS
+    ),
+    Option(
+        name="by",
+        choices=("machine",),
+        help="one line and own changes for each machine (processor and settings)",
+        default_text="the machine of the newest record",
     ),
     Option(name="last", parse=parse_int, minimum=1, help="number of newest runs to read", default_text="all"),
     THRESHOLD_OPTION,
@@ -85,7 +93,9 @@ def run(args: argparse.Namespace) -> int:
 
     with Store(args.store, create=False) as store:
         readings = select_readings(store, patterns or ["*"], filters, args.metric)
-        history = build_history(readings, args.metric, threshold=args.threshold, last=args.last)
+        history = build_history(
+            readings, args.metric, threshold=args.threshold, last=args.last, by_machine=args.by == "machine"
+        )
     return _print_alerts(history, args) if args.alerts else _print_history(history, " ".join(args.words), args)
 
 

@@ -30,10 +30,11 @@ from tessera.cli.options import (
     check_given_options,
     omit_options,
 )
+from tessera.device import CPU
 from tessera.errors import EXIT_OK, EXIT_REGRESSION, MissingExtra, TesseraError
 from tessera.inference.cases import AXES, cases, get_task
 from tessera.inference.configs import Config, load_config
-from tessera.inference.engines import get_engine_entry
+from tessera.inference.engines import check_engine_device, get_engine_entry
 from tessera.inference.networks.loading import ONNX_SUFFIX, TIMM_PREFIX
 from tessera.inference.parsing import ALL_SIZES, parse_yes_no
 from tessera.inference.replicas.placement import parse_env_options
@@ -152,8 +153,7 @@ def run(args: argparse.Namespace) -> int:
     plan = make_plan(args, selected, sampling=make_sampling(args, config), preparation_seconds=PREPARATION_SECONDS)
     write = partial(write_inference_records, top=args.top or DEFAULT_SHOWN_LAYERS)
     records = execute_and_print(plan, args, suite="infer", write=write)
-    with_rate = [record for record in records if record.case.params.get("target_rate") and "held" in record.metrics]
-    if any(not record.metrics["held"].value for record in with_rate):
+    if any("held" in record.metrics and not record.metrics["held"].value for record in records):
         return EXIT_REGRESSION
     return compute_exit_code(records)
 
@@ -209,6 +209,9 @@ def _check_usable(selected: list[Case]) -> None:
     for name in dict.fromkeys(str(case.params["engine"]) for case in selected):
         if reason := get_engine_entry(name).find_missing():
             raise TesseraError(f"engine {name} cannot run here: {reason}")
+    pairs = [(str(case.params["engine"]), str(case.params.get("device", CPU))) for case in selected]
+    for engine, device in dict.fromkeys(pairs):
+        check_engine_device(engine, device)
     for name in dict.fromkeys(case.name for case in selected):
         if name.startswith(TIMM_PREFIX) and find_spec("timm") is None:
             raise MissingExtra("timm", "timm")

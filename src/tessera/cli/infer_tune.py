@@ -6,14 +6,16 @@ import argparse
 import shlex
 import sys
 from collections.abc import Mapping, Sequence
+from itertools import product
 from typing import Any, TextIO
 
 from tessera.cli.options import format_command_line, make_launch
 from tessera.cli.progress import StatusLine
+from tessera.device import CPU
 from tessera.errors import Refused, TesseraError
 from tessera.inference.cases import AXES
 from tessera.inference.configs import Config
-from tessera.inference.engines import ENGINES
+from tessera.inference.engines import ENGINES, check_engine_device
 from tessera.inference.replicas.placement import Placement, count_cores
 from tessera.inference.settings import Settings
 from tessera.inference.tune.race import BATCH_SIZES, DEFAULT_TUNE_TIME, TUNING_GOALS, TuningGoal, list_placements
@@ -30,7 +32,7 @@ from tessera.results.store import Store
 from tessera.suites.features import get_feature
 from tessera.suites.worker import measure_here
 
-TUNED_AXES = ("engine", "batch_size", "num_replicas", "cores_per_replica")  # axes that tuning chooses
+TUNED_AXES = ("engine", "device", "batch_size", "num_replicas", "cores_per_replica")  # axes that tuning chooses
 INAPPLICABLE_AXES = ("mode", "target_rate", "generator", "by_operator", "device_iterations")
 
 
@@ -42,10 +44,13 @@ def run_tuning(args: argparse.Namespace, config: Config | None, axes: dict[str, 
     axes.pop("max_latency", None)  # the latency bound is part of the tuning goal
     settings = _make_settings(config, axes)
     goal = TuningGoal(kind=args.goal or TUNING_GOALS[0], max_latency=args.max_latency)
+    devices = axes.get("device", (CPU,))
     engines = find_usable_engines(
-        settings, axes.get("engine", ()), say=lambda text: print(f"note: {text}", file=sys.stderr)
+        settings, axes.get("engine", ()), say=lambda text: print(f"note: {text}", file=sys.stderr), devices=devices
     )
+    engines = select_engines_with_devices(engines, devices, required="engine" in axes)
     places = _choose_placements(axes)
+    tune_time = args.tune_time or DEFAULT_TUNE_TIME
     base = make_launch(args)
     with Store(args.store) as store, StatusLine() as say:
         run = store.start_run(args.run, command=format_command_line(sys.argv), suite="infer tune")
@@ -56,7 +61,8 @@ def run_tuning(args: argparse.Namespace, config: Config | None, axes: dict[str, 
                 engines=engines,
                 places=places,
                 batches=axes.get("batch_size", BATCH_SIZES),
-                budget=args.tune_time or DEFAULT_TUNE_TIME,
+                budget=max(tune_time - sampling.budget, tune_time / 2),  # the rest measures the best candidate again
+                devices=devices,
                 launch=base,
                 env=axes.get("env", [{}])[0],
                 say=lambda text: say(f"tuning: {text}"),
@@ -91,13 +97,37 @@ def _make_settings(config: Config | None, axes: dict[str, list[Any]]) -> Setting
             raise TesseraError(f"--tune takes one value of {AXES[name].flag}", got=values)
     base = {name: value for name, value in config.settings.items() if name not in TUNED_AXES} if config else {}
     common = {**base, **{name: values[0] for name, values in given.items()}}
-    *others, last = axes.get("engine", ENGINES)
-    for engine in others:
+    *others, last = product(axes.get("engine", ENGINES), axes.get("device", (CPU,)))
+    for engine, device in others:
         try:
-            return Settings.of({**common, "engine": engine})
+            return Settings.of({**common, "engine": engine, "device": device})
         except Refused:  # another engine may support the settings
             continue
-    return Settings.of({**common, "engine": last})
+    return Settings.of({**common, "engine": last[0], "device": last[1]})
+
+
+def select_engines_with_devices(engines: Sequence[str], devices: Sequence[str], *, required: bool) -> list[str]:
+    """Return the engines that run on one of the devices; every device must exist here for one engine.
+
+    With `required`, the engines were chosen by the user, and all devices that they support must exist for each.
+    """
+    usable: dict[str, list[str]] = {}
+    errors: list[TesseraError] = []
+    for engine in engines:
+        for device in devices:
+            if not ENGINES[engine].supports_device(device):
+                continue
+            try:
+                check_engine_device(engine, device)
+                usable.setdefault(device, []).append(engine)
+            except TesseraError as error:
+                if required:
+                    raise
+                errors.append(error)
+    for device in devices:
+        if device not in usable:
+            raise errors[0] if errors else TesseraError("no engine runs on the device", got=device)
+    return [engine for engine in engines if any(engine in names for names in usable.values())]
 
 
 def _choose_placements(axes: dict[str, list[Any]]) -> list[tuple[int, int]]:

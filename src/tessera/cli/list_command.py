@@ -16,6 +16,7 @@ from tessera.results.record import Case
 if TYPE_CHECKING:
     from tessera.operators.operator import Input, Operator
 
+MAX_COVERING_NAMES = 3  # number of covering operators that the coverage table names on the terminal
 EPILOG = """\
 examples:
   tessera list ops              operators with their categories
@@ -34,7 +35,7 @@ def run(args: argparse.Namespace) -> int:
     if args.coverage:
         if args.kind != "ops":
             raise TesseraError("--coverage applies only to ops", got=args.kind)
-        return print_list(_list_coverage(), args.output_format, args.output)
+        return print_list(_list_coverage(args.output_format), args.output_format, args.output)
     return print_listing(args.kind, args.output_format, args.output, args.store)
 
 
@@ -77,11 +78,18 @@ def _list_backends() -> Table:
     return tabulate(columns, BACKENDS)
 
 
-def _list_coverage() -> Table:
+def _list_coverage(output_format: OutputFormat) -> Table:
+    """Return the table of torch's operators; on the terminal, only the first operators that cover each are named."""
     from tessera.operators.coverage import compute_coverage
 
+    def format_names(names: Sequence[str]) -> str | list[str]:
+        if output_format != "terminal":
+            return list(names)
+        hidden = len(names) - MAX_COVERING_NAMES
+        return ", ".join(names[:MAX_COVERING_NAMES]) + (f" and {hidden} more" if hidden > 0 else "")
+
     headings = ["torch operator", "covered", "by", "reason, or the operator that covers it"]
-    return Table(headings, [[row.name, row.status, list(row.by), row.reason] for row in compute_coverage()])
+    return Table(headings, [[row.name, row.status, format_names(row.by), row.reason] for row in compute_coverage()])
 
 
 def _list_models() -> Table:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import argparse
 import importlib
-import os
+import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 from tessera import __version__
-from tessera.errors import EXIT_USAGE, TesseraError, suggest_similar
+from tessera.cli.command_words import correct_words
+from tessera.cli.streams import Terminated, discard_output, end_by_signals, prepare_streams, print_message
+from tessera.errors import EXIT_OK, EXIT_USAGE, TesseraError, suggest_similar
 
 # Command name -> summary. A command is a module tessera.cli.<name>_command with OPTIONS and run(args) -> exit
 # code; a command with subcommands has configure(parser) in place of OPTIONS.
@@ -23,14 +25,33 @@ COMMANDS = {
     "infer": "throughput and latency of whole networks, by engine, replicas and batch",
     "run": "benchmarks of a user's own Python file (@tessera.benchmark)",
     "ab": "interleaved comparison of two interpreters or environments",
+    "gate": "two revisions of a package compared for a pull request, with a bounded false-alarm rate",
     "compare": "comparison of two stored runs, with a verdict for each case",
     "history": "one metric over all runs, with lasting changes and regression alerts",
+    "show": "table of a stored run",
     "report": "HTML report of one or more runs",
     "repro": "standalone program that repeats the case of a stored record",
     "list": "list of operators, backends, models, machines, suites, launchers, transports, runs",
     "export": "export of records as JSON, CSV, Markdown or Parquet, and import",
+    "store": "check, repair and clean-up of the store of results",
+    "sync": "copies of runs between two stores, both ways",
+    "completion": "completion of commands, options and values in bash, zsh or fish",
     "doctor": "environment, noise and speed of this machine, with advice",
 }
+
+ORIENTATION = """\
+Tessera measures, plans and runs convolutional networks that are split over many workers.
+
+  tessera suite quick              every feature in a few minutes: findings, a table and report.html
+  tessera ops add conv2d           time of single operators, with intervals
+  tessera halo                     cost of exchanging the borders of a split image
+  tessera conv --image-size 56     plan, fit and time of a convolution on a grid of cores
+  tessera phases --quick           streamed weights: how much of the loading is hidden
+  tessera infer resnet18           images per second, by engine and replicas
+  tessera doctor                   noise of this machine, and advice
+
+tessera --help lists all commands; tessera help COMMAND explains one.
+"""
 
 EPILOG = """\
 start here:
@@ -67,28 +88,43 @@ def _make_top_parser() -> CommandParser:
 
 
 def _run_command(argv: list[str]) -> int:
-    top = _make_top_parser()
-    if not argv or argv[0].startswith("-"):
+    if not argv:
+        print(ORIENTATION, end="")
+        return EXIT_OK
+    argv, note = correct_words(argv)
+    if note:
+        print(f"running: {note}", file=sys.stderr)
+    if argv[0].startswith("-"):
+        top = _make_top_parser()
         top.parse_args(argv[:1])
         top.print_help()
-        return 0 if argv else EXIT_USAGE
+        return EXIT_OK
     name = argv[0]
     if name not in COMMANDS:
         raise TesseraError("unknown command", got=name, allowed=COMMANDS, do=suggest_similar(name, COMMANDS))
-    from tessera.cli.options import LIST_RUNS_OPTION, configure_parser, finish_arguments
+    from tessera.cli.options import (
+        LIST_RUNS_OPTION,
+        check_output_path,
+        configure_parser,
+        finish_arguments,
+        join_description,
+        shorten_usage,
+    )
 
     module = importlib.import_module(f"tessera.cli.{name}_command")
     parser = CommandParser(
         prog=f"tessera {name}",
-        description=module.__doc__,
-        epilog=getattr(module, "EPILOG", None),
+        description=join_description(module.__doc__ or "", getattr(module, "EPILOG", "")),
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
     configure_parser(parser, module)
+    parser.usage = shorten_usage(parser)
     args = parser.parse_args(argv[1:])
     finish_arguments(args)
     args.show_summary = getattr(args, "output_format", None) == "terminal"
+    if getattr(args, "output", None):
+        check_output_path(args.output, getattr(module, "OUTPUT_SUFFIXES", ()))
     if args.show_summary and args.output:  # without --json or another format option, the suffix selects the format
         from tessera.report.tables import FORMAT_BY_SUFFIX
 
@@ -104,17 +140,26 @@ def _run_command(argv: list[str]) -> int:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; print a `TesseraError` as one line on standard error and return its exit code."""
-    try:
-        return _run_command(list(sys.argv[1:] if argv is None else argv))
-    except TesseraError as error:
-        print(f"tessera: {error}", file=sys.stderr)
-        return error.exit_code
-    except KeyboardInterrupt as error:
-        print("; ".join(filter(None, ("tessera: interrupted", str(error)))), file=sys.stderr)
-        return 130
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-        return 0
-    except OSError as error:  # for example a full disk, too many open files, or an unreadable directory
-        print(f"tessera: {error}", file=sys.stderr)
-        return EXIT_USAGE
+    with prepare_streams(), end_by_signals():
+        try:
+            code = _run_command(list(sys.argv[1:] if argv is None else argv))
+            sys.stdout.flush()
+            return code
+        except TesseraError as error:
+            print_message(str(error))
+            return error.exit_code
+        except KeyboardInterrupt as error:
+            number = error.number if isinstance(error, Terminated) else signal.SIGINT
+            name = "interrupted" if number == signal.SIGINT else f"ended by {signal.Signals(number).name}"
+            print_message("; ".join(filter(None, (name, str(error)))))
+            return 128 + number
+        except BrokenPipeError:
+            discard_output()
+            return 0
+        except RecursionError:
+            print_message("a value is nested too deeply")
+            return EXIT_USAGE
+        except OSError as error:  # for example a full disk, too many open files, or an unreadable directory
+            print_message(str(error))
+            discard_output()
+            return EXIT_USAGE

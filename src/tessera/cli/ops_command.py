@@ -26,16 +26,17 @@ from tessera.cli.options import (
     TOTAL_OPTION,
     WORKER_OPTIONS,
     adapt_options,
+    check_devices,
     check_given_options,
     get_launches,
     make_launch,
     make_sampling,
     parse_interpreter,
 )
-from tessera.errors import TesseraError, suggest_similar
-from tessera.launch.fresh import FreshProcess
+from tessera.errors import EXIT_BENCHMARK_FAILED, EXIT_OK, TesseraError, suggest_similar
 from tessera.launch.job import get_current_job
 from tessera.operators import backends, catalogue
+from tessera.operators.case_tables import list_tables, load_table_cases
 from tessera.operators.cases import (
     ALL_SIZES,
     AXES,
@@ -44,6 +45,7 @@ from tessera.operators.cases import (
     SOURCE_MODEL,
     SOURCE_OPINFO,
     SOURCE_SUITE,
+    SOURCE_TABLE,
     cases,
 )
 from tessera.operators.tables import get_axis_value, print_calls, print_fit, print_side_by_side, rank_records
@@ -58,6 +60,7 @@ SAMPLED_SOURCES = (
     SOURCE_CATALOGUE,
     SOURCE_OPINFO,
     SOURCE_MODEL,
+    SOURCE_TABLE,
 )  # sources with sampling options; a suite defines its own sampling
 GROUP_OPERATORS, GROUP_INPUTS, GROUP_RESULTS = "operators", "backend and inputs", "results shown"
 
@@ -86,7 +89,7 @@ OPTIONS = (
         ),
         Option(name="all", action="flag", applies_to=(SOURCE_CATALOGUE, SOURCE_OPINFO), help="all operators"),
         Option(name="source", choices=("catalogue", "opinfo"), default="catalogue", help="source of the operators"),
-        Option(name="from_model", metavar="SOURCE_MODEL", help="network (or module:callable) whose calls are measured"),
+        Option(name="from_model", metavar="MODEL", help="network (or module:callable) whose calls are measured"),
         Option(
             name="batch_size",
             parse=parse_int,
@@ -103,8 +106,14 @@ OPTIONS = (
         ),
         Option(
             name="suite",
-            metavar="SOURCE_SUITE",
+            metavar="SUITE",
             help="suite whose operator cases are measured: quick, standard, nightly or a file",
+        ),
+        Option(
+            name="table",
+            metavar="TABLE",
+            help=f"table of cases: operators with shapes, attributes and dtypes; a CSV or TOML file, or one of "
+            f"{', '.join(list_tables())}",
         ),
         Option(name="operators", metavar="FILE", help="Python file with more operators, in a tuple OPERATORS"),
         Option(
@@ -170,6 +179,7 @@ examples:
   tessera ops sort --skew sorted,constant --pass forward      unusual inputs
   tessera ops --from-model resnet50 --top 10  operators that take most of a network's time
   tessera ops --source opinfo 'linalg*'       torch's own samples, scaled up
+  tessera ops --table opperf --backend torch  the shapes of another benchmark; --list shows the cases
   tessera ops --suite nightly --total 2h      everything, the time divided over the cases; --resume continues
   tessera ops add --python other-venv/bin/python      the same in another interpreter
   torchrun --nproc-per-node 2 -m tessera ops add     joins the torchrun job
@@ -195,12 +205,25 @@ def run(args: argparse.Namespace) -> int:
     if is_root():
         _print_table(args, stored, records)
         print_summary(args, stored, records, outcome)
-    return compute_exit_code(records)
+    return compute_exit_code(records) or (_check_refused_share(records) if source == SOURCE_MODEL else EXIT_OK)
+
+
+def _check_refused_share(records: Sequence[Record]) -> int:
+    """Return the exit code of a failure if calls that take much of a network's time were refused."""
+    from tessera.operators.sources.model import MAX_REFUSED_SHARE, find_refused_calls
+
+    large = any(refused.share > MAX_REFUSED_SHARE for refused in find_refused_calls(records))
+    return EXIT_BENCHMARK_FAILED if large else EXIT_OK
 
 
 def _get_source(args: argparse.Namespace) -> str:
     """Return the source of the cases: catalogue, OpInfo, a model or a suite."""
-    chosen = {SOURCE_MODEL: args.from_model, SOURCE_OPINFO: args.source == "opinfo", SOURCE_SUITE: args.suite}
+    chosen = {
+        SOURCE_MODEL: args.from_model,
+        SOURCE_OPINFO: args.source == "opinfo",
+        SOURCE_SUITE: args.suite,
+        SOURCE_TABLE: args.table,
+    }
     given = [source for source, value in chosen.items() if value]
     if len(given) > 1:
         raise TesseraError("these options cannot be combined", got=" and ".join(given), do="give one of them")
@@ -212,9 +235,11 @@ def _check_options(args: argparse.Namespace, source: str, values: dict[str, list
     check_given_options(args, [source])
     AXES.check_values(values)
     AXES.check_applicable(values, [source])
+    from tessera.operators.scaling import MIN_SIZES
+
     sizes = values.get("size", AXES["size"].default_values)
-    if args.fit and source != SOURCE_SUITE and len(set(sizes)) < 2 and ALL_SIZES not in sizes:
-        raise TesseraError("--fit requires two sizes or more", got=",".join(sizes), do="add --size all")
+    if args.fit and source != SOURCE_SUITE and len(set(sizes)) < MIN_SIZES and ALL_SIZES not in sizes:
+        raise TesseraError("--fit requires three sizes or more", got=",".join(sizes), do="add --size all")
     if args.all and (args.names or args.category):
         got = " ".join([*args.names, *(f"--category {name}" for name in args.category)])
         raise TesseraError("--all cannot be combined with operator names or --category", got=got, do="omit one of them")
@@ -257,6 +282,8 @@ def _make_listing(args: argparse.Namespace, source: str, values: dict[str, list[
         raise TesseraError(
             "--list does not apply to --suite", do=f"`tessera suite {args.suite} --dry-run` lists its cases"
         )
+    if source == SOURCE_TABLE:
+        return Table(["case"], [[case.key] for case in _make_cases(args, source, values)])
     if source == SOURCE_MODEL:
         return list_calls(_make_calls(args, values))
     if source == SOURCE_OPINFO:
@@ -298,9 +325,7 @@ def _check_usable(source: str, selected: Sequence[Case]) -> None:
     for name in dict.fromkeys(str(case.params["backend"]) for case in selected):
         backends.check_usable(name)
     devices = [str(case.params["device"]) for case in selected if "device" in case.params]
-    if devices:
-        with FreshProcess() as process:  # asking the driver must not initialise a device here: workers are forked
-            process.call("tessera.device:check_available", devices)
+    check_devices(devices)
     if source == SOURCE_OPINFO:
         from tessera.operators.sources import opinfo_index
 
@@ -313,6 +338,8 @@ def _make_cases(args: argparse.Namespace, source: str, values: dict[str, list[An
 
         calls = _make_calls(args, values)
         return [*make_whole_model_cases(calls), *calls]
+    if source == SOURCE_TABLE:
+        return load_table_cases(args.table, seed=args.seed, **values)
     if not args.names and not args.all and not args.category:
         raise TesseraError("no operator is given", do="give names, --category or --all; see `tessera ops --list`")
     names = ["*"] if args.all else args.names

@@ -12,8 +12,10 @@ from types import ModuleType
 from typing import Any
 
 from tessera.axes import Axis, Option, check_applicable, group_options, parse_fraction, parse_int
+from tessera.device import CPU
 from tessera.errors import TesseraError
 from tessera.launch.config import SPAWN_METHODS, LaunchConfig
+from tessera.launch.fresh import FreshProcess
 from tessera.launch.job import get_current_job
 from tessera.measure.allocator import ALLOCATORS, DEFAULT_ALLOCATOR
 from tessera.measure.samples import Sampling
@@ -111,9 +113,9 @@ WORKER_OPTIONS = group_options(
 STORE_OPTIONS = (
     Option(
         name="store",
-        metavar="PATH",
+        metavar="PATH|URL",
         group="results",
-        help="SQLite file of all runs",
+        help="SQLite file of all runs, or postgresql://USER@HOST/DATABASE",
         default_text="$TESSERA_STORE or .tessera/results.sqlite",
     ),
 )
@@ -167,6 +169,14 @@ SELECTION_OPTIONS = (
     Option(name="name", metavar="GLOB", help="only cases whose name matches, for example 'conv*'", default_text="all"),
 )
 LIST_CASES_OPTION = Option(name="list", action="flag", group="cases", help="list of the cases, without running them")
+ALL_OPTION = Option(
+    name="all", action="flag", group="output", help="every figure of every case, instead of findings and compact tables"
+)
+ALLOW_CODE_OPTION = Option(
+    name="allow_code",
+    action="flag",
+    help="suite files that name Python code (module:callable, FILE.py), which is run",
+)
 LIST_RUNS_OPTION = Option(name="list", action="flag", help="list of the runs in the store")
 SWEEP_OPTION = Option(
     name="sweep",
@@ -223,6 +233,18 @@ def configure_parser(parser: argparse.ArgumentParser, command: ModuleType) -> No
         add_options(parser, command.OPTIONS)
 
 
+def join_description(description: str, epilog: str) -> str:
+    """Return the text at the start of a help page: the first line, the examples, then the rest of the description."""
+    first, _, rest = description.strip().partition("\n")
+    return "\n\n".join(filter(None, [first, epilog.strip(), rest.strip()]))
+
+
+def shorten_usage(parser: argparse.ArgumentParser) -> str:
+    """Return the usage line of a parser: its positional arguments, and `[options]` in place of the options."""
+    names = [str(action.metavar or action.dest) for action in parser._actions if not action.option_strings]
+    return " ".join([parser.prog, *(f"[{name}]" for name in names), "[options]"])
+
+
 def _add_option(target: Any, option: Option) -> None:
     help_line = argparse.SUPPRESS if option.hidden else option.help_line.replace("%", "%%")
     if option.positional:
@@ -239,7 +261,7 @@ def _add_option(target: Any, option: Option) -> None:
     elif option.action == "on_off":
         more |= {"action": argparse.BooleanOptionalAction}
     else:
-        more |= {"type": convert_parse_errors(option.parse_values if option.several else option.parse)}
+        more |= {"type": convert_parse_errors(option.parse_values if option.several else option.parse_one)}
         more |= {"metavar": option.value_name, "action": option.action}
     target.add_argument(*flags, **more)
 
@@ -274,15 +296,41 @@ def finish_arguments(args: argparse.Namespace) -> None:
             setattr(args, option.dest, _get_default_value(option))
 
 
-def check_given_options(args: argparse.Namespace, benchmarks: Sequence[str]) -> None:
-    """Raise an error for a given option that applies to none of the benchmarks (or sources, modes, …)."""
-    check_applicable([option for option in args.declared if option.dest in args.given], benchmarks)
+def check_given_options(args: argparse.Namespace, selected: Sequence[str]) -> None:
+    """Raise an error for a given option that applies to none of the selected benchmarks, modes or sources."""
+    check_applicable([option for option in args.declared if option.dest in args.given], selected)
+
+
+def check_devices(names: Iterable[str]) -> None:
+    """Raise an error that lists the existing devices if one of `names` does not exist."""
+    if wanted := [name for name in names if name != CPU]:
+        with FreshProcess() as process:  # asking the driver must not initialise a device here: workers are forked
+            process.call("tessera.device:check_available", wanted)
 
 
 def get_picture_path(args: argparse.Namespace) -> Path | None:
     """Return the output file if it is a page or a picture (.html or .svg); None for every other output."""
     path = Path(args.output or "")
     return path if args.output_format == "terminal" and path.suffix in PICTURE_SUFFIXES else None
+
+
+# Suffixes of text files, which every command writes. A command declares others as OUTPUT_SUFFIXES.
+TEXT_SUFFIXES = ("", ".txt", ".log", ".json", ".csv", ".md")
+
+
+def check_output_path(output: str, more_suffixes: Sequence[str] | None = ()) -> None:
+    """Raise an error before anything is measured if the output file has an unknown suffix or no directory.
+
+    None as `more_suffixes` allows every suffix.
+    """
+    path = Path(output)
+    if output == "-":
+        return
+    if more_suffixes is not None and path.suffix not in (*TEXT_SUFFIXES, *more_suffixes):
+        allowed = [*TEXT_SUFFIXES[1:], *more_suffixes]
+        raise TesseraError("-o: unknown suffix", got=output, allowed=allowed)
+    if not path.absolute().parent.is_dir():
+        raise TesseraError("-o: the directory does not exist", got=output, do="create it, or choose another file")
 
 
 def _get_default_value(option: Option) -> Any:
@@ -340,7 +388,9 @@ def make_launch(args: argparse.Namespace) -> LaunchConfig:
 
 
 def format_command_line(argv: list[str]) -> str:
-    """Return the command line for repeating the command, without paths of this machine."""
+    """Return the command line for repeating the command, without paths of this machine and without passwords."""
     import shlex
 
-    return shlex.join(["tessera", *argv[1:]])
+    from tessera.results.postgres_database import mask_address
+
+    return shlex.join(["tessera", *map(mask_address, argv[1:])])

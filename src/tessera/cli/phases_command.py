@@ -30,6 +30,7 @@ from tessera.cli.options import (
     make_renamed_option,
     omit_options,
 )
+from tessera.cli.progress import StatusLine
 from tessera.errors import TesseraError
 from tessera.measure.samples import Sampling
 from tessera.phased.cases import AXES, CHAIN, GROUP_NETWORK, SHARDED_EXECUTION, cases, check_streaming_options
@@ -72,7 +73,8 @@ OPTIONS = (
         several=True,
         metavar="NAME",
         group=GROUP_NETWORK,
-        help="model, or module:callable (returns a model, or a model and its inputs), in place of the chain",
+        help="model, folder of a Hugging Face checkpoint, or module:callable (returns a model, or a model and its "
+        "inputs), in place of the chain",
         default_text="the chain",
     ),
     *AXES,
@@ -107,6 +109,7 @@ OPTIONS = (
     *RUN_OPTIONS,
     *OUTPUT_OPTIONS,
 )
+OUTPUT_SUFFIXES = (".safetensors", ".pt")
 EPILOG = """\
 examples:
   tessera phases                                         three layers of 250 x 250 in float16, phased over two devices
@@ -115,6 +118,7 @@ examples:
   tessera phases --sharded-execution                     split over two devices, no weights streamed
   tessera phases --model resnet50 --weight-budget 32MB --schedule overlapped,sequential,resident
   tessera phases --model resnet50 --weights mine.safetensors --profile --profile-dir out
+  tessera phases --model folder --schedule overlapped    Hugging Face checkpoint, with inputs of its configuration
   tessera phases --rewrite folder -o streamed.safetensors --dtype int8
   tessera phases --batch-size 1,4,16,64 --advise         balance of I/O and compute
 
@@ -151,7 +155,8 @@ def run(args: argparse.Namespace) -> int:
 def _rewrite(args: argparse.Namespace) -> int:
     """Rewrite a checkpoint for streaming."""
     from tessera.models import build_layers
-    from tessera.phased.paging.rewriting import rewrite_checkpoint
+    from tessera.phased.bench.workload import build_model_inputs
+    from tessera.phased.rewriting import rewrite_checkpoint
 
     if args.output is None:
         raise TesseraError("--rewrite requires -o FILE, the file to write")
@@ -161,10 +166,15 @@ def _rewrite(args: argparse.Namespace) -> int:
     source = Path(args.rewrite)
     if not source.exists():
         raise TesseraError("the checkpoint does not exist", got=args.rewrite)
-    model = None if not args.model else partial(build_layers, args.model[0])
+    model = inputs = None
+    if args.model:
+        [name] = args.model
+        model, inputs = partial(build_layers, name), build_model_inputs(name)
     dtype = None if not args.dtype else args.dtype[0]
-    nbytes = rewrite_checkpoint(source, Path(args.output), model=model, dtype=dtype)
-    print(f"{args.output}: {format_bytes(nbytes)} of weights", file=sys.stderr)
+    with StatusLine() as show:
+        show(f"rewriting {source}")
+        written = rewrite_checkpoint(source, Path(args.output), model=model, inputs=inputs, dtype=dtype)
+    print(f"{args.output}: {format_bytes(written.nbytes)} of weights, in the order of {written.order}", file=sys.stderr)
     return 0
 
 

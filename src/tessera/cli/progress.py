@@ -11,6 +11,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Any
 
+from tessera.errors import escape_controls
 from tessera.results.record import Case, Record
 from tessera.suites.plan import WORKER_START_SECONDS, RunPlan
 
@@ -56,7 +57,7 @@ class RunProgress:
 
     def on_start(self, case: Case, launch: int) -> None:
         if self._bar is not None:
-            what = f"{case.feature} {case.name}"
+            what = escape_controls(f"{case.feature} {case.name}")
             self._bar.update(self._task, description=what, left=f"{self._format_time_left()} left", refresh=True)
 
     def on_end(self, record: Record, launch: int) -> None:
@@ -72,7 +73,9 @@ class RunProgress:
         what = record.status if record.status == "ok" else f"{record.status}: {record.reason}"
         turn = f" launch {launch}/{self._launches}" if self._launches > 1 else ""
         print(
-            f"[{self._finished}/{self._total}] {record.case.key}{turn}: {what} ({self._format_time_left()} left)",
+            escape_controls(
+                f"[{self._finished}/{self._total}] {record.case.key}{turn}: {what} ({self._format_time_left()} left)"
+            ),
             file=sys.stderr,
             flush=True,
         )
@@ -90,7 +93,13 @@ class RunProgress:
 
 
 class StatusLine:
-    """Output of the current step: a line that is overwritten on a terminal, one line per step otherwise."""
+    """Output of the current step: a line that is overwritten on a terminal, one line per step otherwise.
+
+    With `quiet`, steps are shown on a terminal only.
+    """
+
+    def __init__(self, *, quiet: bool = False) -> None:
+        self._quiet = quiet
 
     def __enter__(self) -> Callable[[str], None]:
         self._live: Any = None
@@ -104,7 +113,8 @@ class StatusLine:
 
     def _show(self, text: str) -> None:
         if self._live is None:
-            print(text, file=sys.stderr, flush=True)
+            if not self._quiet:
+                print(escape_controls(text), file=sys.stderr, flush=True)
         else:
             from rich.text import Text
 

@@ -14,6 +14,7 @@ from tessera.axes import Option
 from tessera.cli.options import LIST_RUNS_OPTION, OUTPUT_FILE_OPTION, STORE_OPTIONS, THRESHOLD_OPTION
 from tessera.errors import EXIT_OK
 
+OUTPUT_SUFFIXES = (".html",)
 EPILOG = """\
 examples:
   tessera report                              the latest run, as report.html

@@ -19,6 +19,7 @@ from tessera.results.record import Record
 from tessera.results.store import Store
 from tessera.suites.features import get_feature
 
+OUTPUT_SUFFIXES = (".py",)
 EPILOG = """\
 examples:
   tessera repro add size=medium pass=forward              from the newest run, to the terminal
@@ -36,6 +37,11 @@ OPTIONS = (
     Option(name="run", metavar="RUN", default="latest", help="run of the record"),
     replace(OUTPUT_FILE_OPTION, group="", default_text="the terminal", help="output file"),
     Option(name="operators", metavar="FILE", help="Python file that defines the operator of the record"),
+    Option(
+        name="allow_initializer",
+        action="flag",
+        help="initializers of the record that may do more than draw numbers; they are code of whoever made the record",
+    ),
     *STORE_OPTIONS,
 )
 
@@ -50,10 +56,11 @@ def run(args: argparse.Namespace) -> int:
 
         catalogue.load_operator_file(args.operators)
     record = _find_record(args.store, args.run, args.record)
-    writer = get_feature(record.case.feature).program
+    feature = str(record.details.get("gated_feature", record.case.feature))
+    writer = get_feature(feature).program
     if not writer:
-        raise TesseraError("no standalone program can be written for records of this feature", got=record.case.feature)
-    text = load_object(writer)(record)
+        raise TesseraError("no standalone program can be written for records of this feature", got=feature)
+    text = load_object(writer)(record, allow_initializer=args.allow_initializer)
     with open_output(args.output) as stream:
         stream.write(text)
     return 0

@@ -1,4 +1,4 @@
-"""Run a named set of cases over all features; write a summary table and a report.
+"""Run a named set of cases over all features; print findings and a compact table, and write a report.
 
 The suites `quick`, `standard` and `nightly` are part of Tessera; a TOML file of the same format is a suite as well.
 """
@@ -10,8 +10,10 @@ import sys
 from pathlib import Path
 
 from tessera.axes import Option
-from tessera.cli.execute import execute_plan, is_root, print_summary
+from tessera.cli.execute import execute_plan, is_root, print_findings_and_tables, print_summary
 from tessera.cli.options import (
+    ALL_OPTION,
+    ALLOW_CODE_OPTION,
     OUTPUT_FORMAT_NAMES,
     RANK_OPTIONS,
     RESULT_OPTIONS,
@@ -31,9 +33,11 @@ from tessera.results.record import compute_exit_code
 from tessera.suites.plan import RunPlan
 from tessera.suites.suite import Suite, load_suite
 
+OUTPUT_SUFFIXES = (".html",)
 EPILOG = """\
 examples:
-  tessera suite quick                         a table, and report.html
+  tessera suite quick                         findings, a compact table, and report.html
+  tessera suite quick --all                   every figure of every case in the table
   tessera suite standard --run-name before    the same later as `after`, then `tessera compare before after`
   tessera suite nightly --dry-run             its cases, and how long they take
   tessera suite quick --resume                continue an interrupted run
@@ -45,10 +49,17 @@ OPTIONS = (
     Option(name="suite", positional="SUITE", help="suite: quick, standard, nightly or a file"),
     Option(name="list", action="flag", help="list of the suites"),
     Option(name="dry_run", action="flag", help="list of the cases and an estimate of the time, without running them"),
+    ALLOW_CODE_OPTION,
     *adapt_options(
         [option for option in SAMPLING_OPTIONS if option.name in ("launches", "quick")],
         launches={"default_text": "set by the suite; with --quick 1"},
         quick={"help": "quick, less precise run: 1 launch"},
+    ),
+    ALL_OPTION,
+    Option(
+        name="calibrate",
+        action="flag",
+        help="calibration of this host first, unless it is calibrated (about 15 seconds): predictions beside times",
     ),
     *adapt_options([TOTAL_OPTION], total={"default_text": "set by the suite"}),
     make_renamed_option("--budget", "--total"),
@@ -67,7 +78,7 @@ def run(args: argparse.Namespace) -> int:
         raise TesseraError(
             "no suite is given", allowed="quick, standard, nightly or a file", do="try `tessera suite quick`"
         )
-    suite = load_suite(args.suite)
+    suite = load_suite(args.suite, allow_code=args.allow_code)
     launches = 1 if args.quick else suite.launches if args.launches is None else args.launches
     plan = RunPlan(
         cases=suite.cases,
@@ -79,20 +90,23 @@ def run(args: argparse.Namespace) -> int:
     if args.dry_run:
         return _print_dry_run(suite, plan, args)
     page = Path(args.output or "report.html") if args.output_format not in OUTPUT_FORMAT_NAMES else None
-    if page is not None and not page.parent.is_dir():
-        raise TesseraError(
-            "the directory of the report does not exist", got=str(page.parent), do="create it, or choose another -o"
-        )
+    if args.calibrate and is_root():
+        from tessera.cli.calibration import calibrate_if_missing
+
+        calibrate_if_missing()
     stored, records, outcome = execute_plan(plan, args, suite=suite.name)
     if is_root():
-        print_records(stored, records, args.output_format, None if page else args.output)
+        if page is not None and not args.all:
+            print_findings_and_tables(records)
+        else:
+            print_records(stored, records, args.output_format, None if page else args.output)
         if page is not None:
             from tessera.suites.report import write_report
 
             write_report([stored.name], store_path=args.store, path=page)
         print_summary(args, stored, records, outcome)
         if page is not None:
-            print(f"report: {page}")
+            print(f"page with all figures and plots: {page}")
     return compute_exit_code(records)
 
 

@@ -16,21 +16,21 @@ import importlib
 import typing
 
 _NAMES_BY_MODULE = {
+    "activations": ("UnaryOpType", "UnaryWithParam"),
     "config": (
         "ComputeConfig",
         "Conv2dConfig",
+        "Conv2dL1Full",
         "Conv2dSliceConfig",
         "MathFidelity",
         "ShardLayout",
         "SliceAxis",
         "SliceConfig",
-        "UnaryOpType",
-        "UnaryWithParam",
     ),
     "convolution": ("Convolution",),
     "device.device": ("Device", "close_device", "init_device_compute_kernel_config", "manage_device", "open_device"),
     "cores": ("CoreCoord", "CoreGrid", "CoreRange", "CoreRangeSet"),
-    "device.memory_config": (
+    "memory_config": (
         "BufferType",
         "DRAM_MEMORY_CONFIG",
         "L1_BLOCK_SHARDED_MEMORY_CONFIG",
@@ -58,7 +58,8 @@ _NAMES_BY_MODULE = {
     ),
     "formats": ("DataType", "Layout", "bfloat16", "bfloat4_b", "bfloat8_b", "float32"),
     "operations.add": ("add", "add_"),
-    "operations.conv2d": ("conv2d", "conv_transpose2d", "linear"),
+    "operations.conv2d": ("conv2d", "conv_transpose2d"),
+    "operations.matmul": ("linear", "matmul"),
     "operations.pools": ("avg_pool2d", "global_avg_pool2d", "max_pool2d"),
     "operations.resample": ("upsample",),
     "planning.memory": ("OutOfMemory",),
@@ -69,16 +70,16 @@ _MODULE_BY_NAME = {name: module for module, names in _NAMES_BY_MODULE.items() fo
 
 # ttnn names that differ from the names in this package: (module, attribute, member of the attribute).
 _TTNN_ALIASES = {
-    "BLOCK_SHARDED": ("device.memory_config", "TensorMemoryLayout", "BLOCK_SHARDED"),
+    "BLOCK_SHARDED": ("memory_config", "TensorMemoryLayout", "BLOCK_SHARDED"),
     "BlackholeComputeKernelConfig": ("config", "ComputeConfig", ""),
     "Conv2dDRAMSliceHeight": ("config", "SliceAxis", "HEIGHT"),
     "Conv2dDRAMSliceWidth": ("config", "SliceAxis", "WIDTH"),
     "DeviceComputeKernelConfig": ("config", "ComputeConfig", ""),
     "GrayskullComputeKernelConfig": ("config", "ComputeConfig", ""),
-    "HEIGHT_SHARDED": ("device.memory_config", "TensorMemoryLayout", "HEIGHT_SHARDED"),
+    "HEIGHT_SHARDED": ("memory_config", "TensorMemoryLayout", "HEIGHT_SHARDED"),
     "ROW_MAJOR_LAYOUT": ("formats", "Layout", "ROW_MAJOR"),
     "TILE_LAYOUT": ("formats", "Layout", "TILE"),
-    "WIDTH_SHARDED": ("device.memory_config", "TensorMemoryLayout", "WIDTH_SHARDED"),
+    "WIDTH_SHARDED": ("memory_config", "TensorMemoryLayout", "WIDTH_SHARDED"),
     "WormholeComputeKernelConfig": ("config", "ComputeConfig", ""),
 }
 

@@ -7,14 +7,13 @@ from typing import Any
 import torch
 from torch.nn import functional
 
-from tessera.coregrid.config import ACTIVATIONS
+from tessera.coregrid.activations import compute_activation
 from tessera.coregrid.cost.timeline import predict_time
-from tessera.coregrid.device.device import Device, find_machine, open_device
+from tessera.coregrid.device.device import Device, open_device
 from tessera.coregrid.device.tensors import Tensor, deallocate, from_torch, to_device, to_torch
 from tessera.coregrid.execution.program import ConvProgram
 from tessera.coregrid.formats import float32, round_values
-from tessera.coregrid.networks.layers import describe_network
-from tessera.coregrid.networks.plan import plan_network
+from tessera.coregrid.networks.plan import make_network_configs, plan_network, plan_network_case
 from tessera.coregrid.operations.conv2d import conv2d
 from tessera.coregrid.planning.ledger import Ledger
 from tessera.coregrid.planning.plan import ConvPlan, explain_fit
@@ -102,7 +101,7 @@ class ConvCall:
         images = round_values(self.images.permute(0, 2, 3, 1), self.plan.input_dtype).permute(0, 3, 1, 2)
         padded = functional.pad(images, (left, right, top, bottom))
         output = functional.conv2d(padded, self.weights, self.bias, conv.stride, 0, conv.dilation, conv.groups)
-        return ACTIVATIONS[config.activation](output) if config.activation else output
+        return compute_activation(output, config.activation)
 
     def count_bytes_and_peak_memory(self) -> tuple[Ledger, int]:
         """Return the bytes that one call moves, and the peak memory per core in bytes, including the input."""
@@ -177,14 +176,15 @@ def _compare_outputs(output: torch.Tensor, truth: torch.Tensor) -> tuple[float, 
 
 def _measure_network(case: Case, sampling: Sampling) -> Record:
     """Measure the time to plan a whole network, and record the network's predicted throughput."""
-    machine = find_machine(str(case.params["machine"]))
-    described = describe_network(
-        str(case.params["network"]), int(case.params["batch_size"]), case.params.get("image_size")
-    )
-    search = plan_network(described, machine)
-    samples = sample(lambda: plan_network(described, machine), sampling)
+    search = plan_network_case(case.params)
+    configs = make_network_configs(case.params)
+    samples = sample(lambda: plan_network(search.best.network, search.best.machine, *configs), sampling)
     plan, published = search.best, search.best.published
-    predicted = {"images_per_second": plan.images_per_second, "chip_time": plan.seconds, "resharding": plan.resharding}
+    predicted = {
+        "images_per_second": plan.kernel_images_per_second if published else plan.images_per_second,
+        "chip_time": plan.seconds,
+        "resharding": plan.moving,
+    }
     if search.greedy:
         predicted["greedy"] = search.greedy.seconds
     metrics, notes = make_time_metrics(samples), tuple[str, ...]()

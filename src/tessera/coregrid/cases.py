@@ -9,6 +9,7 @@ from typing import Any
 from tessera.axes import Axes, Axis, group_options, parse_bool, parse_int, parse_size, shorten_pair
 from tessera.coregrid.convolution import AUTO_LAYOUT, SEARCH_LAYOUT
 from tessera.errors import TesseraError
+from tessera.machine.catalogue import expand_machine_name
 from tessera.results.record import Case
 
 FEATURE = "conv"
@@ -19,6 +20,7 @@ BENCHMARKS = {
 }
 SHARD_LAYOUT_CHOICES = (SEARCH_LAYOUT, AUTO_LAYOUT, "HEIGHT", "BLOCK", "WIDTH")
 NUMBER_FORMATS = ("float32", "bfloat16", "bfloat8_b", "bfloat4_b")
+NETWORK_DTYPE, NETWORK_FIDELITY = "bfloat8_b", "LoFi"  # settings of the published throughput
 MATH_FIDELITIES = ("LoFi", "HiFi2", "HiFi3", "HiFi4")
 GROUP_SHAPE, GROUP_PLACEMENT, GROUP_SETTINGS = "convolution", "placement", "settings"
 
@@ -58,7 +60,7 @@ def _declare_setting_axis(name: str, default: bool | int | str, help: str, **opt
         fields |= {"parse": parse_bool, "action": "on_off"}
     elif isinstance(default, int):
         fields |= {"parse": parse_int}
-    return Axis(name=name, applies_to=(CONV2D_BENCHMARK,), **(fields | options))
+    return Axis(name=name, **({"applies_to": (CONV2D_BENCHMARK,)} | fields | options))
 
 
 AXES = Axes(
@@ -107,6 +109,7 @@ AXES = Axes(
             GROUP_PLACEMENT,
             Axis(
                 name="machine",
+                parse=expand_machine_name,
                 default="wormhole-n150",
                 metavar="NAME|FILE",
                 help="machine by name (`tessera list machines`) or TOML file",
@@ -122,11 +125,20 @@ AXES = Axes(
                 name="dtype",
                 choices=NUMBER_FORMATS,
                 default="bfloat16",
-                applies_to=(CONV2D_BENCHMARK,),
+                defaults={NETWORK_BENCHMARK: NETWORK_DTYPE},
+                default_text="bfloat16; network: bfloat8_b",
                 help="number format of activations and output",
             ),
         ),
-        _declare_setting_axis("weights_dtype", "bfloat16", "number format of weights and bias", choices=NUMBER_FORMATS),
+        _declare_setting_axis(
+            "weights_dtype",
+            "bfloat16",
+            "number format of weights and bias",
+            choices=NUMBER_FORMATS,
+            applies_to=(),
+            defaults={NETWORK_BENCHMARK: NETWORK_DTYPE},
+            default_text="bfloat16; network: bfloat8_b",
+        ),
         _declare_setting_axis("bias", True, "bias added to the output"),
         _declare_setting_axis("activation", "", "activation function applied to the output, for example relu"),
         _declare_setting_axis(
@@ -142,7 +154,7 @@ AXES = Axes(
         ),
         _declare_setting_axis("act_block_w_div", 1, "divisor of the activation block width (WIDTH only)"),
         _declare_setting_axis(
-            "transpose_shards", True, "sticks over grid rows, channels over grid columns; off: vice versa (BLOCK only)"
+            "transpose_shards", False, "sticks over grid columns, channels over grid rows; off: vice versa (BLOCK only)"
         ),
         _declare_setting_axis("output_layout", "tile", "memory layout of the output", choices=("tile", "row_major")),
         _declare_setting_axis("enable_act_double_buffer", False, "double buffer for activations"),
@@ -162,6 +174,9 @@ AXES = Axes(
             "HiFi4",
             "precision of the matrix engine, from 1 pass (LoFi) to 4 passes (HiFi4)",
             choices=MATH_FIDELITIES,
+            applies_to=(),
+            defaults={NETWORK_BENCHMARK: NETWORK_FIDELITY},
+            default_text="HiFi4; network: LoFi",
         ),
         _declare_setting_axis("math_approx_mode", True, "approximate activation functions"),
         _declare_setting_axis(
@@ -199,9 +214,21 @@ out_channels=256,padding=1,shard_layout=search]']
         AXES.check_values(axes)
         AXES.check_applicable(axes, [name])
         every = AXES.select(name).expand(axes)
-        params = every if name == NETWORK_BENCHMARK else _expand_convolutions(every, table, layers, axes)
+        params = (
+            _expand_networks(every) if name == NETWORK_BENCHMARK else _expand_convolutions(every, table, layers, axes)
+        )
         expanded += [Case(feature=FEATURE, name=name, params=each) for each in params]
     return list({case.key: case for case in expanded}.values())
+
+
+def _expand_networks(expanded: Iterator[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    """Yield the parameters of every network, without default settings."""
+    axes = AXES.select(NETWORK_BENCHMARK)
+    for params in expanded:
+        kept = axes.omit_defaults(params)
+        if kept.get("dtype") == NETWORK_DTYPE:
+            del kept["dtype"]
+        yield kept
 
 
 def _expand_convolutions(

@@ -2,56 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from enum import Enum, StrEnum
 from typing import Literal, TypeVar
 
-from torch import Tensor
-from torch.nn import functional as F
-
+from tessera.coregrid.activations import NO_ACTIVATION, normalise_activation
 from tessera.coregrid.cores import CoreRangeSet
-from tessera.coregrid.formats import DTYPES, TILE_SIZE, DataType, Layout, bfloat16
+from tessera.coregrid.formats import DTYPES, TILE_SIZE, DataType, Layout, bfloat16, float32, tensor_dtype
 from tessera.errors import TesseraError
 from tessera.geometry import Mesh
 
-ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
-    "relu": lambda x: x.relu_(),
-    "relu6": lambda x: x.clamp_(0, 6),
-    "silu": lambda x: F.silu(x, inplace=True),
-    "gelu": lambda x: x.copy_(F.gelu(x)),
-    "sigmoid": lambda x: x.sigmoid_(),
-    "tanh": lambda x: x.tanh_(),
-    "hardswish": lambda x: F.hardswish(x, inplace=True),
-}
-
-
-def apply_activation(values: Tensor, name: str, *, approximate: bool = False) -> None:
-    """Apply an activation to `values` in place; an empty name is a no-op. `approximate` uses the tanh form of gelu."""
-    if name == "gelu" and approximate:
-        values.copy_(F.gelu(values, approximate="tanh"))
-    elif name:
-        ACTIVATIONS[name](values)
-
-
-class UnaryOpType(StrEnum):
-    """Activations under their ttnn names."""
-
-    RELU = "relu"
-    RELU6 = "relu6"
-    SILU = "silu"
-    GELU = "gelu"
-    SIGMOID = "sigmoid"
-    TANH = "tanh"
-    HARDSWISH = "hardswish"
-
-
-def UnaryWithParam(op_type: UnaryOpType) -> UnaryOpType:
-    """Return `op_type` unchanged. Named after ttnn's class; the activations of this package have no parameters."""
-    return op_type
-
-
-NO_ACTIVATION = ""
 CHANNEL_ALIGNMENTS = (8, 16, 32)
 HaloMode = Literal["span", "exact"]
 EnumMember = TypeVar("EnumMember", bound=Enum)
@@ -106,14 +66,19 @@ class ComputeConfig:
 class Conv2dConfig:
     """Settings of `conv2d`. Fields that do not apply to the shard layout are ignored.
 
-    `act_block_h_override` is the block height in sticks; 0 uses the whole shard. WIDTH ignores it. Only WIDTH reads
-    `act_block_w_div`. `transpose_shards` applies to BLOCK: if true, sticks are split over the rows of the grid and
-    channels over its columns; if false, vice versa. `full_inner_dim` puts all kernel rows into one inner
+    `act_block_h_override` is the block height in sticks; 0 uses the whole shard. Only WIDTH reads
+    `act_block_w_div`. `transpose_shards` applies to BLOCK: if false, sticks are split over the rows of the grid and
+    channels over its columns; if true, vice versa. `full_inner_dim` puts all kernel rows into one inner
     block (BLOCK). `halo_mode` is `span` (one range of sticks per core, as on the chip) or `exact` (only the sticks
-    that a window reads).
+    that a window reads). `dtype` and `weights_dtype` None use the formats of the input and of the weights.
 
-    If `shard_layout` is None, the layout of the input is used, or the chip's default rule with
-    `reshard_if_not_optimal`. An input that is not on the planned cores is resharded.
+    A sharded input stays on its cores. It is resharded only with `reshard_if_not_optimal` or
+    `override_sharding_config`, or if the convolution cannot read its shards. For other inputs, a `shard_layout` of
+    None is the chip's default rule.
+
+    `enable_kernel_stride_folding` computes a convolution whose windows do not overlap as a matmul of folded images;
+    None folds patches as the chip does. `config_tensors_in_dram`, `force_split_reader` and
+    `override_output_sharding_config` are accepted for ttnn's programs and do not change the result.
     """
 
     dtype: DataType = bfloat16
@@ -128,18 +93,21 @@ class Conv2dConfig:
     override_sharding_config: bool = False
     shard_layout: ShardLayout | None = None
     core_grid: Mesh | CoreRangeSet | None = None
-    transpose_shards: bool = True
+    transpose_shards: bool = False
     output_layout: Layout = Layout.TILE
     enable_act_double_buffer: bool = False
     enable_weights_double_buffer: bool = False
     enable_split_reader: bool = False
     full_inner_dim: bool = False
     halo_mode: HaloMode = "span"
+    enable_kernel_stride_folding: bool | None = None
+    enable_activation_reuse: bool = False
+    config_tensors_in_dram: bool = False
+    force_split_reader: bool | None = None
+    override_output_sharding_config: bool = False
 
     def __post_init__(self) -> None:
         self._normalise_fields()
-        if self.activation != NO_ACTIVATION and self.activation not in ACTIVATIONS:
-            raise TesseraError("unknown activation", got=self.activation, allowed=[*ACTIVATIONS, "'' for none"])
         if self.input_channels_alignment not in CHANNEL_ALIGNMENTS:
             got = self.input_channels_alignment
             raise TesseraError("unsupported input_channels_alignment", got=got, allowed=CHANNEL_ALIGNMENTS)
@@ -166,34 +134,56 @@ class Conv2dConfig:
             raise TesseraError("unknown halo_mode", got=self.halo_mode, allowed=("span", "exact"))
 
     def _normalise_fields(self) -> None:
-        """Coerce layouts to enum members and a rectangular `CoreRangeSet` to a mesh, and check the number formats."""
-        self.activation = self.activation or NO_ACTIVATION
+        """Coerce layouts to enum members, None to placeholders, and a grid at core (0, 0) to a mesh; check formats."""
+        self.activation = normalise_activation(self.activation)
         if self.shard_layout is not None:
             self.shard_layout = _coerce_member(ShardLayout, self.shard_layout, "shard_layout")
         self.output_layout = _coerce_member(Layout, self.output_layout, "output_layout")
+        self.dtype, self.weights_dtype = self.dtype or tensor_dtype, self.weights_dtype or tensor_dtype
         for dtype in (self.dtype, self.weights_dtype):
             if not isinstance(dtype, DataType):
                 raise TesseraError("unknown dtype", got=dtype, allowed=DTYPES)
-        if isinstance(self.core_grid, CoreRangeSet):
+        if isinstance(self.core_grid, CoreRangeSet) and self.core_grid.is_mesh:
             self.core_grid = self.core_grid.to_mesh()
 
     @property
     def grid(self) -> Mesh | None:
-        """Grid of cores that the user requires, or None if the config does not override the sharding."""
-        assert not isinstance(self.core_grid, CoreRangeSet)
-        return self.core_grid if self.override_sharding_config else None
+        """Grid of cores that the user requires, or None if the config does not override the sharding.
+
+        Cores that are no rectangle are a grid of one row; `cores` has their places.
+        """
+        if not self.override_sharding_config or not isinstance(self.core_grid, CoreRangeSet):
+            return self.core_grid if self.override_sharding_config else None  # type: ignore[return-value]
+        bounds = self.core_grid.bounds
+        if bounds.size == self.core_grid.size:
+            return Mesh(bounds.rows, bounds.columns)
+        return Mesh(1, self.core_grid.size)
+
+    @property
+    def cores(self) -> CoreRangeSet | None:
+        """The cores that the user requires, if they do not begin at core (0, 0) or are no rectangle."""
+        return self.core_grid if self.override_sharding_config and isinstance(self.core_grid, CoreRangeSet) else None
 
     def with_grid(self, grid: Mesh) -> Conv2dConfig:
         """Return a copy of the config that requires the cores of `grid`. The config must have a shard layout."""
         return replace(self, override_sharding_config=True, reshard_if_not_optimal=False, core_grid=grid)
 
 
+def choose_default_compute(input_dtype: DataType, weights_dtype: DataType) -> ComputeConfig:
+    """Return the arithmetic of a call without a compute config: 32-bit accumulation for float32 operands."""
+    return ComputeConfig(fp32_dest_acc_en=input_dtype is weights_dtype is float32)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SliceConfig:
-    """Settings of slicing. If `axis` is None, it is chosen automatically; `num_slices` 0 uses the fewest that fit."""
+    """Settings of slicing. If `axis` is None, it is chosen automatically; `num_slices` 0 uses the fewest that fit.
+
+    With `in_local_memory`, the convolution is not sliced, even if its shards do not fit.
+    """
 
     axis: SliceAxis | None = None
     num_slices: int = 0
+    in_local_memory: bool = False
 
     def __post_init__(self) -> None:
         if self.axis is not None:
@@ -204,8 +194,16 @@ class SliceConfig:
             )
 
 
-def Conv2dSliceConfig(*, slice_type: SliceAxis | None = None, num_slices: int = 0) -> SliceConfig:
+class Conv2dL1Full(Enum):
+    """Slice type of a convolution that is not sliced."""
+
+    L1_FULL = "l1_full"
+
+
+def Conv2dSliceConfig(*, slice_type: SliceAxis | Conv2dL1Full | None = None, num_slices: int = 0) -> SliceConfig:
     """Build a `SliceConfig` from ttnn's parameter names."""
+    if isinstance(slice_type, Conv2dL1Full):
+        return SliceConfig(in_local_memory=True)
     return SliceConfig(axis=slice_type, num_slices=num_slices)
 
 

@@ -40,6 +40,9 @@ def parse_padding(value: int | Sequence[int]) -> tuple[Pair, Pair]:
     return (down, down), (right, right)
 
 
+MAX_PIXELS, MAX_CHANNELS, MAX_WINDOW = 1 << 28, 1 << 20, 1 << 12
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Convolution:
     """The shape parameters of a convolution, without data. Padding is ((top, bottom), (left, right))."""
@@ -59,6 +62,17 @@ class Convolution:
         least = min(self.batch, self.height, self.width, self.in_channels, self.out_channels, self.groups)
         if least < 1:
             raise TesseraError("all sizes of a convolution must be positive", got=self)
+        pixels, largest = self.batch * self.height * self.width, max(self.in_channels, self.out_channels)
+        if (
+            pixels > MAX_PIXELS
+            or largest > MAX_CHANNELS
+            or max(*self.kernel, *self.stride, *self.dilation) > MAX_WINDOW
+        ):
+            raise TesseraError(
+                "the convolution is too large to plan",
+                got=f"{pixels:,} pixels, {largest:,} channels, kernel {self.kernel}",
+                allowed=f"up to {MAX_PIXELS:,} pixels, {MAX_CHANNELS:,} channels, windows of {MAX_WINDOW:,}",
+            )
         for name, channels in (("in_channels", self.in_channels), ("out_channels", self.out_channels)):
             if channels % self.groups:
                 got = f"{channels} {name}, {self.groups} groups"

@@ -29,12 +29,10 @@ class CoreRange:
     end: CoreCoord
 
     def __post_init__(self) -> None:
-        if self.start.x > self.end.x or self.start.y > self.end.y or min(self.start.x, self.start.y) < 0:
-            raise TesseraError(
-                "a core range must go from its top left core to its bottom right core",
-                got=self,
-                allowed="coordinates of 0 or more",
-            )
+        if min(self.start.x, self.start.y) < 0:
+            raise TesseraError("invalid coordinates of a core", got=self.start, allowed="0 or more")
+        if self.start.x > self.end.x or self.start.y > self.end.y:
+            raise TesseraError("the start of a core range is to the right of or below its end", got=self)
 
     @property
     def rows(self) -> int:
@@ -48,10 +46,21 @@ class CoreRange:
     def size(self) -> int:
         return self.rows * self.columns
 
+    def grid_size(self) -> CoreCoord:
+        """Return the number of columns (x) and rows (y)."""
+        return CoreCoord(self.columns, self.rows)
+
     def list_cores(self) -> list[CoreCoord]:
         """Return the cores of the rectangle, row by row."""
         across, down = range(self.start.x, self.end.x + 1), range(self.start.y, self.end.y + 1)
         return [CoreCoord(x, y) for y in down for x in across]
+
+
+class CoreCount(int):
+    """A number of cores that may also be called."""
+
+    def __call__(self) -> int:
+        return int(self)
 
 
 @dataclass(frozen=True, slots=True, init=False)
@@ -96,12 +105,42 @@ class CoreRangeSet:
         return sum(part.size for part in self.ranges)
 
     @property
+    def x(self) -> int:
+        """Number of columns of the bounding rectangle."""
+        return self.bounds.columns
+
+    @property
+    def y(self) -> int:
+        """Number of rows of the bounding rectangle."""
+        return self.bounds.rows
+
+    @property
+    def num_cores(self) -> CoreCount:
+        """Number of cores, as a number and as a call: ttnn has it as an attribute of grids and a method of sets."""
+        return CoreCount(self.size)
+
+    def bounding_box(self) -> CoreRange:
+        """Return the bounding rectangle."""
+        return self.bounds
+
+    def contains(self, other: CoreRangeSet) -> bool:
+        """Return whether all cores of another set are in this set."""
+        mine = {core for part in self.ranges for core in part.list_cores()}
+        return all(core in mine for part in other.ranges for core in part.list_cores())
+
+    @property
     def bounds(self) -> CoreRange:
         """The bounding rectangle of all cores in the set."""
         return CoreRange(
             CoreCoord(min(r.start.x for r in self.ranges), min(r.start.y for r in self.ranges)),
             CoreCoord(max(r.end.x for r in self.ranges), max(r.end.y for r in self.ranges)),
         )
+
+    @property
+    def is_mesh(self) -> bool:
+        """Whether the cores are one rectangle that begins at core (0, 0)."""
+        bounds = self.bounds
+        return bounds.size == self.size and bounds.start == CoreCoord(0, 0)
 
     def to_mesh(self) -> Mesh:
         """Return the set as a mesh. The cores must form a rectangle at the top left of the grid.
@@ -110,7 +149,7 @@ class CoreRangeSet:
         Mesh(2x3)
         """
         bounds = self.bounds
-        if bounds.size != self.size or bounds.start != CoreCoord(0, 0):
+        if not self.is_mesh:
             raise TesseraError(
                 "a core grid must be one rectangle that starts at core (0, 0)",
                 got=self.ranges,

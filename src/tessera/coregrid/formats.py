@@ -57,6 +57,8 @@ float32 = DataType("float32", 4096, torch.float32)
 bfloat16 = DataType("bfloat16", 2048, torch.bfloat16)
 bfloat8_b = DataType("bfloat8_b", 1088, torch.float32, mantissa=7)
 bfloat4_b = DataType("bfloat4_b", 576, torch.float32, mantissa=3)
+# Placeholder in a config: the format of the tensor, which is known when the operation is called.
+tensor_dtype = DataType("as the tensor", 0, torch.float32)
 DTYPES = {dtype.name: dtype for dtype in (float32, bfloat16, bfloat8_b, bfloat4_b)}
 
 
@@ -84,7 +86,10 @@ def encode_rows(values: Tensor, dtype: DataType) -> Tensor:
     """
     rows = values.shape[0]
     if not dtype.is_block:
-        return values.to(dtype.torch).contiguous().view(torch.uint8).view(rows, -1)
+        plain = values.to(dtype.torch).contiguous()
+        if plain.stride(-1) != 1:  # torch calls a tensor with one column contiguous whatever its stride is
+            plain = plain.clone(memory_format=torch.contiguous_format)
+        return plain.view(torch.uint8).view(rows, -1)
     assert values.shape[1] % TILE_SIZE == 0, "block formats require whole tiles"
     sign, mantissas, shared = _split_into_blocks(values.to(torch.float32), dtype.mantissa)
     whole = (sign << dtype.mantissa | mantissas).view(rows, -1, TILE_SIZE)

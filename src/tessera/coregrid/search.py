@@ -49,13 +49,21 @@ class ConvCandidate:
         """Return the settings that select this plan as text."""
         plan, config = self.plan, self.plan.config
         parts = [f"{plan.layout} on {plan.grid.rows}x{plan.grid.cols}"]
-        if plan.layout == ShardLayout.BLOCK and not config.transpose_shards:
-            parts.append("transpose_shards=False")
+        if plan.layout == ShardLayout.BLOCK and config.transpose_shards:
+            parts.append("transpose_shards=True")
         if config.act_block_h_override and plan.layout != ShardLayout.WIDTH:
             parts.append(f"act_block_h_override={config.act_block_h_override}")
         if config.act_block_w_div > 1 and plan.layout == ShardLayout.WIDTH:
             parts.append(f"act_block_w_div={config.act_block_w_div}")
-        switches = ("enable_act_double_buffer", "enable_weights_double_buffer", "enable_split_reader")
+        switches = (
+            "deallocate_activation",
+            "reallocate_halo_output",
+            "full_inner_dim",
+            "enable_act_double_buffer",
+            "enable_weights_double_buffer",
+            "enable_activation_reuse",
+            "enable_split_reader",
+        )
         parts += [f"{name}=True" for name in switches if getattr(config, name)]
         if plan.slices:
             parts.append(f"{len(plan.slices)} slices of the {plan.slices[0].axis}")
@@ -148,16 +156,23 @@ def plan_conv2d(
     return search_plans(conv, setup, slices)
 
 
-def search_plans(conv: Convolution, setup: ConvSetup, slices: SliceConfig | None = None) -> ConvSearch:
-    """Search for the fastest plan of a convolution with the settings of a setup (see `plan_conv2d`)."""
+def search_plans(
+    conv: Convolution, setup: ConvSetup, slices: SliceConfig | None = None, *, quick: bool = False
+) -> ConvSearch:
+    """Search for the fastest plan of a convolution with the settings of a setup (see `plan_conv2d`).
+
+    `quick` searches fewer grids, blocks and buffers, for networks of many layers.
+    """
     default = plan_layout_or_default(conv, setup.config.shard_layout, setup)
     plans: dict[object, ConvPlan] = {}
     if slices is None:
-        for layout, variant in _iter_variants(conv, setup):
+        for layout, variant in _iter_variants(conv, setup, quick=quick):
             plan = plan_layout(conv, layout, variant)
             plans.setdefault(_build_plan_key(plan), plan)
     if not any(plan.fits for plan in plans.values()):
         plans |= _search_slices(conv, setup, slices)
+    if slices is None and default.fits:  # the best candidate is never slower than the default rule
+        plans.setdefault(_build_plan_key(default), default)
     candidates = [ConvCandidate(plan=plan, predicted=predict_time(plan)) for plan in plans.values()]
     candidates.sort(key=lambda candidate: (not candidate.fits, candidate.seconds, candidate.plan.high_water))
     return ConvSearch(
@@ -165,20 +180,29 @@ def search_plans(conv: Convolution, setup: ConvSetup, slices: SliceConfig | None
     )
 
 
-def _iter_variants(conv: Convolution, setup: ConvSetup) -> Iterator[tuple[ShardLayout, ConvSetup]]:
+def _iter_variants(
+    conv: Convolution, setup: ConvSetup, *, quick: bool = False
+) -> Iterator[tuple[ShardLayout, ConvSetup]]:
     """Yield every combination of layout, grid, orientation, blocks and buffers to try."""
     config = replace(setup.config, enable_split_reader=True)  # a split reader requires no additional memory
-    for layout, grid in itertools.product(ShardLayout, _list_grids(setup)):
+    for layout, grid in itertools.product(ShardLayout, _list_grids(setup)[: 1 if quick else None]):
         on_grid = replace(setup, grid=grid, config=config)
         if layout not in _list_searched_layouts(conv, on_grid):
             continue
         base = on_grid.with_layout(layout)
-        both = layout == ShardLayout.BLOCK and config.transpose_shards
-        for transposed in (True, False) if both else (config.transpose_shards,):
+        if layout == ShardLayout.HEIGHT and can_reuse_activations(conv):
+            base = replace(base, config=replace(base.config, enable_activation_reuse=True))
+        both = layout == ShardLayout.BLOCK and not config.transpose_shards and not quick
+        for transposed in (False, True) if both else (config.transpose_shards,):
             oriented = replace(base, config=replace(base.config, transpose_shards=transposed))
             for blocked in _iter_block_setups(conv, layout, oriented):
-                for buffered in _iter_buffer_configs(blocked.config):
+                for buffered in _iter_buffer_configs(blocked.config, quick=quick):
                     yield layout, replace(blocked, config=buffered)
+
+
+def can_reuse_activations(conv: Convolution) -> bool:
+    """Return whether the windows of adjacent output lines overlap, so that `enable_activation_reuse` has an effect."""
+    return conv.kernel[0] > 1 and conv.stride == (1, 1) and conv.dilation == (1, 1)
 
 
 def _list_searched_layouts(conv: Convolution, setup: ConvSetup) -> list[ShardLayout]:
@@ -211,10 +235,19 @@ def _iter_block_setups(conv: Convolution, layout: ShardLayout, setup: ConvSetup)
             yield replace(setup, config=replace(config, act_block_h_override=tiles * TILE_SIZE))
 
 
-def _iter_buffer_configs(config: Conv2dConfig) -> Iterator[Conv2dConfig]:
-    """Yield configs with single and double buffers for activations and weights. Enabled double buffers stay enabled."""
-    for act in {config.enable_act_double_buffer, True}:
-        for weights in {config.enable_weights_double_buffer, True}:
+def _iter_buffer_configs(config: Conv2dConfig, *, quick: bool = False) -> Iterator[Conv2dConfig]:
+    """Yield configs with single and double buffers for activations and weights. Enabled double buffers stay enabled.
+
+    `quick` yields only no additional double buffer and all of them.
+    """
+    for act in sorted({config.enable_act_double_buffer, True}):
+        for weights in sorted({config.enable_weights_double_buffer, True}):
+            if (
+                quick
+                and act != weights
+                and not (config.enable_act_double_buffer or config.enable_weights_double_buffer)
+            ):
+                continue
             yield replace(config, enable_act_double_buffer=act, enable_weights_double_buffer=weights)
 
 

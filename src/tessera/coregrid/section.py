@@ -6,20 +6,25 @@ from collections.abc import Sequence
 from html import escape
 
 from tessera.coregrid.cost.timeline import build_timeline, predict_time
+from tessera.coregrid.networks.plan import NetworkPlan
 from tessera.coregrid.pictures.core_charts import draw_memory, draw_timeline
+from tessera.coregrid.pictures.core_grid import draw_core_grid
 from tessera.coregrid.pictures.halos import draw_halos
+from tessera.coregrid.pictures.network_strip import draw_lifetimes, draw_network
 from tessera.coregrid.planning.plan import MIB, ConvPlan, describe_plan
 from tessera.coregrid.problem import ConvProblem
 from tessera.coregrid.search import ConvSearch
 from tessera.errors import TesseraError
+from tessera.machine.catalogue import find_shipped_files
 from tessera.report.blocks import Card, Cell, Column, Heading, Picture, Row, Section, Table
 from tessera.report.feature_section import build_feature_section
-from tessera.report.figures import format_bytes, format_percent, format_seconds
+from tessera.report.figures import format_bytes, format_change, format_seconds
 from tessera.report.picture_page import build_picture_page, build_picture_table
 from tessera.report.runs import RunView
 from tessera.results.record import Record
 
 MAX_EXAMPLE_CORE_ROWS = 12  # an example with at most this number of rows of cores is preferred
+MAX_EXAMPLE_PIXELS = 1 << 20  # larger convolutions are not drawn
 MAX_CANDIDATE_ROWS, MAX_PAGE_CANDIDATE_ROWS = 12, 40  # in the section and on the page of a plan
 PAGE_HEADINGS = ("setting", "fits", "time", "memory", "bytes moved")
 
@@ -60,7 +65,7 @@ def _build_cards(records: Sequence[Record]) -> list[Card]:
     errors = [error for record in records if (error := _compute_throughput_error(record)) is not None]
     if errors:
         worst = max(errors, key=abs)
-        cards.append(Card("Networks", format_percent(worst, signed=True), "largest error of a predicted throughput"))
+        cards.append(Card("Networks", format_change(worst), "largest error of a predicted throughput"))
     return cards
 
 
@@ -90,7 +95,7 @@ def _build_network_section(records: Sequence[Record]) -> Section | None:
                 Cell(str(params.get("batch_size", "")), float(params.get("batch_size", 0))),
                 Cell(f"{predicted.value:,.0f}", predicted.value),
                 Cell(f"{published.value:,.0f}", published.value) if published else Cell(""),
-                Cell(format_percent(error, signed=True), error) if error is not None else Cell(""),
+                Cell(format_change(error), error) if error is not None else Cell(""),
             ]
         )
     if not rows:
@@ -109,10 +114,15 @@ def _choose_example(records: Sequence[Record]) -> tuple[ConvProblem, ConvPlan] |
     for record in records:
         if record.case.name != "conv2d" or record.status != "ok":
             continue
+        # A record may come from another person: its machine may be a path, and its sizes may take hours to plan.
+        if str(record.case.params.get("machine")) not in find_shipped_files():
+            continue
         try:
             problem = ConvProblem.of(record.case.params)
+            if problem.conv.batch * problem.conv.height * problem.conv.width > MAX_EXAMPLE_PIXELS:
+                continue
             plan = problem.plan()
-        except (TesseraError, KeyError):
+        except (TesseraError, KeyError, TypeError, ValueError):
             continue  # a record of a different version of this package
         if best is None or _rank_example(plan) > _rank_example(best[1]):
             best = problem, plan
@@ -172,9 +182,21 @@ def build_plan_page(plan: ConvPlan, search: ConvSearch | None = None) -> str:
     parts = [
         f"<h1>{escape(title)}</h1>\n<p>{escape(plan.fit_summary)}</p>",
         *([_format_figure("Shards and halos", draw_halos(shown, standalone=False))] if shown.halo_runs else []),
+        _format_figure("Core grid", draw_core_grid(shown, standalone=False)),
         _format_figure("Memory of a core", draw_memory(plan, standalone=False)),
         _format_figure("Timeline of the busiest core", draw_timeline(build_timeline(plan), standalone=False)),
         *([f"<h2>Candidates</h2>{_format_candidates(search)}"] if search else []),
+    ]
+    return build_picture_page("\n".join(parts), title=title)
+
+
+def build_network_page(plan: NetworkPlan) -> str:
+    """Return an HTML page with the layers of a planned network and the memory of a core over the layers."""
+    title = f"{plan.network.name}, batch {plan.network.batch}, {plan.machine.name}"
+    parts = [
+        f"<h1>{escape(title)}</h1>",
+        _format_figure("Layers", draw_network(plan, standalone=False)),
+        _format_figure("Memory of a core", draw_lifetimes(plan, standalone=False)),
     ]
     return build_picture_page("\n".join(parts), title=title)
 

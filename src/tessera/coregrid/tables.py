@@ -9,13 +9,12 @@ from typing import TextIO
 from tessera.coregrid.config import ShardLayout
 from tessera.coregrid.convolution import SEARCH_LAYOUT
 from tessera.coregrid.cost.timeline import predict_time
-from tessera.coregrid.networks.plan import NetworkSearch
 from tessera.coregrid.planning.plan import MIB, ConvPlan, describe_plan, explain_fit
 from tessera.coregrid.problem import ConvProblem
 from tessera.coregrid.search import ConvSearch
 from tessera.errors import TesseraError
 from tessera.report.blocks import Column
-from tessera.report.figures import format_bytes, format_percent, format_seconds
+from tessera.report.figures import format_bytes, format_seconds
 from tessera.report.record_tables import (
     RecordTable,
     build_table,
@@ -37,11 +36,12 @@ PLAN_COLUMNS = (
     Column("bound by"),
 )
 CANDIDATE_COLUMNS = (
-    *(Column(name) for name in ("layout", "grid", "block", "double buffers")),
-    Column("memory", "number"),
+    Column("layout"),
     Column("fits"),
-    Column("bytes", "number"),
     Column("time", "number"),
+    Column("memory", "number"),
+    *(Column(name) for name in ("grid", "block", "double buffers")),
+    Column("bytes", "number"),
 )
 
 
@@ -91,13 +91,15 @@ def print_candidates(search: ConvSearch, rows: int, stream: TextIO) -> None:
             shown.append(candidate)
     cells = [
         [
-            *_format_candidate_cells(candidate.plan),
-            f"{candidate.plan.high_water / MIB:.2f} MiB",
+            layout,
             "yes" if candidate.fits else "no",
-            format_bytes(candidate.plan.ledger.total),
             format_seconds(candidate.seconds),
+            f"{candidate.plan.high_water / MIB:.2f} MiB",
+            *settings,
+            format_bytes(candidate.plan.ledger.total),
         ]
         for candidate in shown
+        for layout, *settings in [_format_candidate_cells(candidate.plan)]
     ]
     title = f"{len(search.candidates)} candidates, all with a split reader"
     write_rows(CANDIDATE_COLUMNS, cells, "terminal", stream, title=title)
@@ -106,7 +108,7 @@ def print_candidates(search: ConvSearch, rows: int, stream: TextIO) -> None:
 def _format_candidate_cells(plan: ConvPlan) -> list[str]:
     """Return the table cells of a candidate: layout, grid, block size and double buffers."""
     config = plan.config
-    transposed = " transposed" if plan.layout == ShardLayout.BLOCK and not config.transpose_shards else ""
+    transposed = " transposed" if plan.layout == ShardLayout.BLOCK and config.transpose_shards else ""
     slices = f" in {len(plan.slices)} slices" if plan.slices else ""
     block = "whole"
     if plan.layout == ShardLayout.WIDTH and config.act_block_w_div > 1:
@@ -208,84 +210,3 @@ RECORD_TABLE = RecordTable(
 def write_conv_records(records: Sequence[Record], output_format: OutputFormat, stream: TextIO) -> None:
     """Write the table of executed convolutions: agreement with torch, counted memory and bytes, predicted time."""
     write_table(build_table(records, RECORD_TABLE), output_format, stream)
-
-
-NETWORK_COLUMNS = (
-    *(Column(name) for name in ("layer", "kind", "layout")),
-    *(Column(name, "number") for name in ("cores", "memory", "time", "resharding")),
-    Column("bound by"),
-)
-
-
-def print_network(search: NetworkSearch, output_format: OutputFormat, stream: TextIO) -> None:
-    """Print the steps of a planned network, and the network's predicted and published images/s."""
-    plan = search.best
-    if output_format == "json":
-        write_json(build_network_json(search), stream)
-        return
-    rows = []
-    for step in plan.steps:
-        conv_plan = step.option.plan if step.option else None
-        rows.append(
-            [
-                step.name,
-                step.kind,
-                str(conv_plan.layout) if conv_plan else "",
-                str(conv_plan.sharding.cores) if conv_plan else "",
-                f"{conv_plan.high_water / MIB:.2f} MiB" if conv_plan else "",
-                format_seconds(step.seconds),
-                format_seconds(step.resharding) if step.resharding else "",
-                predict_time(conv_plan).bound if conv_plan else "",
-            ]
-        )
-    title = f"{plan.network.name}, batch {plan.network.batch}, {plan.machine.name}"
-    write_rows(NETWORK_COLUMNS, rows, output_format, stream, title=title)
-    if output_format == "terminal":
-        stream.writelines(f"{line}\n" for line in summarise_network(search))
-
-
-def summarise_network(search: NetworkSearch) -> list[str]:
-    """Return a summary of a planned network as lines of text."""
-    plan, published = search.best, search.best.published
-    lines = [
-        f"{format_seconds(plan.seconds)} per batch: {plan.images_per_second:,.0f} images/s predicted, "
-        f"{format_percent(plan.resharding / plan.seconds)} of the time for resharding"
-    ]
-    for name, baseline in (("fastest option of every layer", search.greedy), ("the chip's default rule", search.auto)):
-        if baseline is None:
-            lines.append(f"{name}: does not fit, because the input of a shortcut occupies memory that a layer needs")
-        else:
-            times = baseline.seconds / plan.seconds
-            lines.append(f"{name}: {format_seconds(baseline.seconds)}, {times:.3f} times as long")
-    if published and plan.error is not None:
-        lines.append(
-            f"published for batch {published.batch}: {published.rate:,.0f} images/s on the device; "
-            f"the prediction is {format_percent(plan.error, signed=True)} off"
-        )
-    return lines
-
-
-def build_network_json(search: NetworkSearch) -> dict[str, object]:
-    """Return a planned network as a dict of plain values, for JSON output."""
-    plan = search.best
-    return {
-        "network": plan.network.name,
-        "batch": plan.network.batch,
-        "machine": plan.machine.name,
-        "seconds": plan.seconds,
-        "images_per_second": plan.images_per_second,
-        "published": plan.published.rate if plan.published else None,
-        "error": plan.error,
-        "greedy_seconds": search.greedy.seconds if search.greedy else None,
-        "auto_seconds": search.auto.seconds if search.auto else None,
-        "steps": [
-            {
-                "layer": step.name,
-                "kind": step.kind,
-                "seconds": step.seconds,
-                "resharding": step.resharding,
-                **({"plan": build_plan_json(step.option.plan)} if step.option and step.option.plan else {}),
-            }
-            for step in plan.steps
-        ],
-    }

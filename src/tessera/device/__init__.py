@@ -5,7 +5,15 @@ No other package uses the functions of a single kind of accelerator. A device is
 """
 
 from tessera.device.device import ComputeDevice, DeviceDescription, DeviceMemory
-from tessera.device.names import CPU, check_available, list_devices, open_device, parse_device
+from tessera.device.names import (
+    CPU,
+    check_available,
+    list_devices,
+    open_device,
+    parse_device,
+    parse_device_choice,
+    pick_device,
+)
 
 __all__ = [
     "CPU",
@@ -16,4 +24,6 @@ __all__ = [
     "list_devices",
     "open_device",
     "parse_device",
+    "parse_device_choice",
+    "pick_device",
 ]

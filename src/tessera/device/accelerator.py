@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from tessera.device.device import DeviceDescription, DeviceMemory
+from tessera.device.driver import DeviceDriver, DriverReading
 
 # the largest caches of current accelerators are 256 MiB
 DEFAULT_FLUSH_BYTES = 512 << 20
@@ -99,8 +100,18 @@ class AcceleratorDevice:
             current=int(stats["allocated_bytes.all.current"]), peak=int(stats["allocated_bytes.all.peak"])
         )
 
+    def read_free_memory(self) -> int | None:
+        return self._read_memory_info()[0]
+
     def reset_peak_memory(self) -> None:
         torch.accelerator.reset_peak_memory_stats(self.torch_device)
+
+    def read_driver(self) -> DriverReading:
+        return self._driver.read()
+
+    @cached_property
+    def _driver(self) -> DeviceDriver:
+        return DeviceDriver.of(self.torch_device)
 
     def flush_cache(self) -> None:
         self._flush_buffer.add_(1)
@@ -109,7 +120,7 @@ class AcceleratorDevice:
     def _flush_buffer(self) -> torch.Tensor:
         properties = _try_call(torch.get_device_module(self.torch_device), "get_device_properties", self.torch_device)
         cache = int(getattr(properties, "L2_cache_size", 0) or 0)
-        wanted, free = 2 * cache or DEFAULT_FLUSH_BYTES, self._read_memory_info()[0]
+        wanted, free = 2 * cache or DEFAULT_FLUSH_BYTES, self.read_free_memory()
         size = wanted if free is None else min(wanted, int(free * MAX_FLUSH_SHARE))
         return torch.zeros(max(1, size // 4), dtype=torch.int32, device=self.torch_device)
 

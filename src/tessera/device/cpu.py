@@ -9,8 +9,10 @@ from typing import Any
 import torch
 
 from tessera.device.device import DeviceDescription, DeviceMemory
+from tessera.device.driver import DriverReading
 from tessera.errors import TesseraError
 from tessera.measure.memory import flush_caches
+from tessera.measure.memory_limits import get_available_bytes
 
 
 class CpuDevice:
@@ -59,8 +61,14 @@ class CpuDevice:
     def read_memory(self) -> DeviceMemory | None:
         return None
 
+    def read_free_memory(self) -> int | None:
+        return get_available_bytes()
+
     def reset_peak_memory(self) -> None:
         raise TesseraError("the CPU's allocator does not count the memory in use")
+
+    def read_driver(self) -> DriverReading:
+        return DriverReading()
 
     def flush_cache(self) -> None:
         flush_caches()

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 if TYPE_CHECKING:
     import torch
 
+    from tessera.device.driver import DriverReading
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceDescription:
@@ -18,6 +20,11 @@ class DeviceDescription:
     model: str
     capability: str = ""
     memory_bytes: int | None = None
+
+    @property
+    def label(self) -> str:
+        """Name and model, which decide whether records are comparable."""
+        return f"{self.name} {self.model}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,8 +111,16 @@ class ComputeDevice(Protocol):
         """Return the memory that tensors occupy; None if the device does not count it."""
         ...
 
+    def read_free_memory(self) -> int | None:
+        """Return the bytes that are free on the device; None if it does not report them."""
+        ...
+
     def reset_peak_memory(self) -> None:
         """Start a new peak of memory from the current value."""
+        ...
+
+    def read_driver(self) -> DriverReading:
+        """Return clock, temperature, throttling and energy, as far as the driver reports them."""
         ...
 
     def flush_cache(self) -> None:

@@ -26,6 +26,27 @@ def parse_device(text: str) -> str:
     return CPU if kind == CPU else f"{kind}:{int(match[2] or 0)}"
 
 
+def parse_device_choice(text: str) -> str:
+    """Return the device of several workers; a name without a number lets every worker pick its own (`pick_device`).
+
+    >>> parse_device_choice("cuda"), parse_device_choice("cuda:1"), parse_device_choice("cpu")
+    ('cuda', 'cuda:1', 'cpu')
+    """
+    name = parse_device(text)
+    return name if ":" in text else name.partition(":")[0]
+
+
+def pick_device(choice: str, worker: int) -> str:
+    """Return the device of a worker: a device with a number for all workers, else the devices of a kind in turns.
+
+    See `list_devices`.
+    """
+    if choice == CPU or ":" in choice:
+        return parse_device(choice)
+    devices = [name for name in list_devices() if name.startswith(f"{choice}:")]
+    return devices[worker % len(devices)] if devices else parse_device(choice)
+
+
 def list_devices() -> list[str]:
     """Return the names of the devices of this machine.
 
@@ -48,6 +69,11 @@ def check_available(names: Iterable[str]) -> None:
     for name in wanted:
         if name not in existing:
             raise TesseraError("no such device", got=name, allowed=existing, do=_advise(existing))
+
+
+def check_one_available(name: str) -> None:
+    """Raise an error that lists the existing devices if a device does not exist. See `list_devices`."""
+    check_available([name])
 
 
 def _advise(existing: list[str]) -> str:

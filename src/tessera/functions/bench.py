@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Any
+
 from tessera.functions.benchmark import get_benchmark
 from tessera.launch.worker import RunContext
 from tessera.measure.environment import describe_environment
@@ -20,6 +24,16 @@ build_section = make_generic_section("Functions")
 def preload(case: Case) -> None:
     """Load the file that defines the case's benchmark before the measuring process is forked."""
     get_benchmark(case.name)
+
+
+def build_callable(case: Case, check: bool = True) -> AbstractContextManager[Callable[[], Any]]:
+    """Return the context manager that sets up the callable of a case and cleans up after it (callable hook)."""
+    return get_benchmark(case.name).prepare(case.params)
+
+
+def find_version(case: Case) -> str:
+    """Return the version of the case's benchmark (version hook)."""
+    return get_benchmark(case.name).version
 
 
 def run_case(context: RunContext, case: Case, sampling: Sampling) -> Record:

@@ -185,8 +185,12 @@ def load_benchmarks(path: str) -> list[Benchmark]:
 
 def share_with_workers(benchmarks: Sequence[Benchmark]) -> None:
     """Name the files of the benchmarks in the environment, so that workers started later load them."""
-    files = dict.fromkeys(entry.file for entry in benchmarks if entry.file)
-    os.environ[FILES_VARIABLE] = os.pathsep.join(files)
+    share_files_with_workers([entry.file for entry in benchmarks if entry.file])
+
+
+def share_files_with_workers(files: Sequence[str]) -> None:
+    """Name benchmark files in the environment, so that workers started later load them."""
+    os.environ[FILES_VARIABLE] = os.pathsep.join(dict.fromkeys(os.path.abspath(file) for file in files))
 
 
 def check_not_loading() -> None:

@@ -6,14 +6,23 @@ import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from fnmatch import fnmatchcase
-from typing import Any
+from typing import Any, NamedTuple
 
 from tessera.errors import TesseraError, suggest_similar
 from tessera.functions.benchmark import Benchmark, get_benchmark, load_benchmarks, share_with_workers
 from tessera.launch import LaunchConfig
+from tessera.launch.worker import Worker
 from tessera.results.record import Case
 
 FEATURE = "function"  # feature name in case keys
+
+
+class LocatedCase(NamedTuple):
+    """A case of a benchmark function, with the file and the line that define the function."""
+
+    case: Case
+    file: str
+    line: int
 
 
 def cases(file: str, names: Sequence[str] = ("*",), **axes: Sequence[Any]) -> list[Case]:
@@ -32,6 +41,24 @@ def select_benchmarks(file: str, names: Sequence[str] = ("*",)) -> list[Benchmar
                 "the file has no benchmark of this name", got=name, allowed=known, do=suggest_similar(name, known)
             )
     return [entry for entry in loaded if any(fnmatchcase(entry.name, name) for name in names)]
+
+
+def load_files(worker: Worker, files: Sequence[str]) -> list[LocatedCase]:
+    """Load benchmark files in this process, and return the cases of all benchmarks (worker function).
+
+    The files may import packages that only the interpreter of the worker has.
+    """
+    loaded: dict[str, Benchmark] = {}
+    for file in files:
+        for entry in load_benchmarks(file):
+            if entry.name in loaded:
+                raise TesseraError("two files define a benchmark of the same name", got=entry.name, do="rename one")
+            loaded[entry.name] = entry
+    return [
+        LocatedCase(case, entry.file, entry.function.__code__.co_firstlineno)
+        for entry in loaded.values()
+        for case in expand_cases(entry)
+    ]
 
 
 def make_cases(benchmarks: Sequence[Benchmark], axes: Mapping[str, Sequence[Any]]) -> list[Case]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from tessera.inference.cases import Task, get_task, make_case
@@ -12,7 +12,7 @@ from tessera.inference.modes.load_modes import measure_offline, measure_server, 
 from tessera.inference.replicas.replica_pool import LoadedNetwork, ReplicaPool, ReplicaSummary
 from tessera.inference.settings import make_sampling_notes
 from tessera.launch.worker import RunContext
-from tessera.measure.environment import describe_environment
+from tessera.measure.environment import DEVICE_FIELD, compute_fingerprint, describe_environment
 from tessera.measure.samples import Sampling
 from tessera.results.record import Case, Metric, Record, make_error_record
 
@@ -22,7 +22,25 @@ MEASURE_BY_MODE: dict[str, Callable[[LoadedNetwork, Load, Sampling], ModeOutcome
     "single-stream": measure_single_stream,
     "server": measure_server,
 }
-NO_PEAK_NOTE = "no share of the machine's peak: run `tessera doctor --calibrate` once"
+
+
+def explain_missing_peak(environment: Mapping[str, Any]) -> str:
+    """Return the note of a record without a share of the peak."""
+    device = str(environment.get(DEVICE_FIELD, "")).partition(" ")[0]
+    command = f"tessera doctor --calibrate{f' --device {device}' if device else ''}"
+    return f"no share of the machine's peak: run `{command}` once"
+
+
+def join_environments(environments: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return the environment of the first replica, with the devices of all; without replicas, of this process."""
+    if not environments:
+        return describe_environment()
+    joined = dict(environments[0])
+    devices = dict.fromkeys(str(each[DEVICE_FIELD]) for each in environments if DEVICE_FIELD in each)
+    if len(devices) > 1:
+        joined[DEVICE_FIELD] = ", ".join(devices)
+        joined["fingerprint"] = compute_fingerprint(joined)
+    return joined
 
 
 def measure_network(sampling: Sampling | None = None, **values: Any) -> Record:
@@ -65,10 +83,11 @@ def _build_record(
         metrics |= compute_memory_metrics(summaries)
         notes += [note for summary in summaries for note in summary.notes]
         if flops := summaries[0].flops_per_image:
-            dtype, cores, environment = network.reports[0].compute_dtype, task.placement.cores, summaries[0].environment
-            shares, predicted = compare_with_peak(outcome.rate, flops, dtype, cores, environment)
+            dtype, cores = network.reports[0].compute_dtype, task.placement.used_cores
+            environments = [summary.environment for summary in summaries]
+            shares, predicted = compare_with_peak(outcome.rate, flops, dtype, cores, environments)
             metrics |= shares
-            notes += [] if predicted else [NO_PEAK_NOTE]
+            notes += [] if predicted else [explain_missing_peak(environments[0])]
     return Record(
         case=case,
         version=BENCHMARK_VERSION,
@@ -79,7 +98,8 @@ def _build_record(
         launches=(outcome.samples,),
         metrics=metrics,
         predicted=predicted,
-        environment=summaries[0].environment if summaries else describe_environment(),
+        environment=join_environments([summary.environment for summary in summaries]),
+        conditions=summaries[0].conditions if summaries else {},
         chosen=outcome.chosen,
         details=outcome.details,
         notes=tuple(dict.fromkeys(notes)),

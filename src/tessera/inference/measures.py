@@ -122,6 +122,12 @@ class WindowSeries:
         return Estimate(ratio.value / size, ratio.low / size, ratio.high / size)
 
     @property
+    def device_joules(self) -> float | None:
+        """Energy of all accelerators in all windows; None if a driver does not report it."""
+        spent = [window.device_joules for window in self.windows]
+        return None if None in spent else sum(joules for joules in spent if joules is not None)
+
+    @property
     def images(self) -> float:
         """Number of images in all windows, including batches that ran while other replicas were idle."""
         return sum(window.batch * len(stretch.starts) for window in self.windows for stretch in window.replicas)
@@ -245,6 +251,8 @@ def compute_rate_metrics(series: WindowSeries, cores: int) -> dict[str, Metric]:
         metrics |= build_interval_metrics("efficiency", series.efficiency)
     if series.joules:
         metrics |= make_metrics({"energy_per_image": series.joules / series.images})
+    if series.device_joules:
+        metrics |= make_metrics({"device_energy_per_image": series.device_joules / series.images})
     return metrics
 
 
@@ -268,22 +276,25 @@ def compute_readiness_metrics(reports: Sequence[LoadReport]) -> dict[str, Metric
 
 
 def compute_memory_metrics(summaries: Sequence[ReplicaSummary]) -> dict[str, Metric]:
-    """Return the sum of the peak memory of all replicas in bytes."""
-    return make_metrics({"peak_memory": sum(summary.peak_rss for summary in summaries)})
+    """Return the sum of the peak memory of all replicas in bytes, on the host and on accelerators."""
+    values = {"peak_memory": sum(summary.peak_rss for summary in summaries)}
+    on_devices = [summary.peak_device for summary in summaries if summary.peak_device is not None]
+    return make_metrics(values | ({"peak_device_memory": sum(on_devices)} if on_devices else {}))
 
 
 def compare_with_peak(
-    rate: float, flops_per_image: float, dtype: str, cores: int, environment: Mapping[str, Any]
+    rate: float, flops_per_image: float, dtype: str, cores: int, environments: Sequence[Mapping[str, Any]]
 ) -> tuple[dict[str, Metric], dict[str, Metric]]:
-    """Return metrics and predictions for a measured rate in images/s.
+    """Return metrics and predictions for a measured rate in images/s; `environments` has one entry per replica.
 
     The metrics are GFLOP/s and the fraction of the peak, which is the calibrated FLOP/s of a matrix product on `cores`
-    cores in the dtype of the arithmetic. The prediction is the rate at that peak. If this host is not calibrated for
-    the dtype, only GFLOP/s are returned.
+    cores, or on all accelerators of the replicas, in the dtype of the arithmetic. The prediction is the rate at that
+    peak. If this host or an accelerator is not calibrated for the dtype, only GFLOP/s are returned.
     """
     metrics = make_metrics({"gflops": flops_per_image * rate / 1e9})
-    host = load_host(compute_host_fingerprint(environment))
-    if host is None or dtype not in host.flops:
+    machines = [load_host(print) for print in {compute_host_fingerprint(each): None for each in environments}]
+    known = [machine for machine in machines if machine is not None and dtype in machine.flops]
+    if len(known) < len(machines):
         return metrics, {}
-    most = host.get_rate(dtype, workers=cores) / flops_per_image
+    most = sum(machine.get_rate(dtype, workers=cores) for machine in known) / flops_per_image
     return metrics | make_metrics({"peak_fraction": rate / most}), make_metrics({"throughput": most})

@@ -11,13 +11,14 @@ from pathlib import Path
 
 import numpy as np
 
+from tessera.device import CPU, ComputeDevice, open_device, pick_device
 from tessera.errors import MissingExtra, Refused
 from tessera.inference.data.feed import ImageSource, InputFeed, PipelineFeed, ResidentFeed
 from tessera.inference.data.folder import ImageFolder
 from tessera.inference.data.images import GeneratedImages, PixelFormat
 from tessera.inference.deployment.artefacts import Artefacts
 from tessera.inference.deployment.deployment import Deployment
-from tessera.inference.engines import ENGINES, format_matching_engines, load_engine
+from tessera.inference.engines import ANY_TORCH_DEVICE, ENGINES, load_engine
 from tessera.inference.engines.engine import EngineRequest, Session
 from tessera.inference.networks import InferenceNetwork, load_network
 from tessera.inference.precision import PRECISIONS, Precision, has_float16
@@ -29,6 +30,7 @@ from tessera.inference.settings import (
     get_normalization_location,
     make_option_notes,
 )
+from tessera.measure.memory_limits import get_available_bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,6 +38,7 @@ class OpenedSession:
     """An open session with its deployment, its exported files, the `seconds` of each opening step, and notes."""
 
     session: Session
+    device: ComputeDevice
     deployment: Deployment
     artefacts: Artefacts
     seconds: dict[str, float]
@@ -57,18 +60,24 @@ class OpenedSession:
         self.close()
 
 
-def open_session(settings: Settings, *, threads: int, artefacts: Artefacts | None = None) -> OpenedSession:
+def open_session(
+    settings: Settings, *, threads: int, artefacts: Artefacts | None = None, replica: int = 0
+) -> OpenedSession:
     """Build a session for the batch size of the settings and run the first batch.
+
+    `replica` is the number of the replica, which picks one of several devices.
 
     Exported files go to `artefacts`, which replicas share. If it is None, they go to a temporary folder that `close`
     removes.
     """
     with ExitStack() as stack:
-        files = artefacts or stack.enter_context(Artefacts.temporary())
+        files = artefacts or stack.enter_context(Artefacts.create_temporary())
         build_session = load_engine(settings.engine)
         began = time.perf_counter()
-        deployment = plan_deployment(settings)
+        device = open_engine_device(settings, replica)
+        deployment = plan_deployment(settings, device)
         seconds = {"network": time.perf_counter() - began}
+        _check_memory(deployment, settings.batch_size)
         began, earlier = time.perf_counter(), dict(files.seconds)
         session = build_session(
             EngineRequest(
@@ -76,6 +85,9 @@ def open_session(settings: Settings, *, threads: int, artefacts: Artefacts | Non
                 artefacts=files,
                 batch_size=settings.batch_size,
                 threads=threads,
+                device=device,
+                device_choice=settings.device,
+                replica=replica,
                 hint=settings.hint,
                 streams=settings.streams,
             )
@@ -93,6 +105,7 @@ def open_session(settings: Settings, *, threads: int, artefacts: Artefacts | Non
         seconds["first"] = time.perf_counter() - began
         return OpenedSession(
             session=session,
+            device=device,
             deployment=deployment,
             artefacts=files,
             seconds=seconds,
@@ -117,8 +130,15 @@ def open_feed(settings: Settings, opened: OpenedSession, *, in_use: int = 1) -> 
     return PipelineFeed(session, source, pixels, shape=shape, threads=threads, in_use=in_use)
 
 
-def plan_deployment(settings: Settings) -> Deployment:
-    """Return the deployment of the network: input format and precision for the engine of the settings.
+def open_engine_device(settings: Settings, replica: int = 0) -> ComputeDevice:
+    """Open the torch device of a replica. Engines that do not run on torch devices get the CPU."""
+    if ANY_TORCH_DEVICE not in ENGINES[settings.engine].devices:
+        return open_device(CPU)
+    return open_device(pick_device(settings.device, replica))
+
+
+def plan_deployment(settings: Settings, device: ComputeDevice | None = None) -> Deployment:
+    """Return the deployment of the network: input format and precision for the engine and the device.
 
     Raises:
         Refused: the engine or the ONNX file does not support the settings.
@@ -127,18 +147,35 @@ def plan_deployment(settings: Settings) -> Deployment:
     if settings.precision == "int8" and find_spec("onnxruntime") is None:
         raise MissingExtra("onnxruntime", "onnxruntime")  # ONNX Runtime's quantiser is used for every engine
     network = load_network(settings)
-    if network.file is not None and not entry.files:
-        raise Refused(
-            f"{entry.title} runs torch modules, not ONNX files",
-            do=f"use {format_matching_engines(lambda entry: entry.files)}",
-        )
     precision = PRECISIONS[settings.precision]
-    if precision.compute == "float16" and not (entry.float16 and has_float16()):
+    if device is not None and device.asynchronous:
+        _check_dtype(device, precision.compute)
+    elif precision.compute == "float16" and not (entry.float16 and (has_float16() or settings.device != CPU)):
         precision = replace(precision, compute="float32")
     if settings.min_agreement:  # an explicit limit replaces both limits of the precision
         precision = replace(precision, min_top1=settings.min_agreement, max_error=math.inf)
     pixels = _choose_pixel_format(settings, network, precision)
     return Deployment(network=network, pixels=pixels, precision=precision, seed=settings.seed)
+
+
+def _check_memory(deployment: Deployment, batch_size: int) -> None:
+    """Raise an error if one batch of images alone exceeds the available memory."""
+    image_bytes = math.prod(deployment.network.image_shape) * np.dtype(deployment.pixels.dtype).itemsize
+    available = get_available_bytes()
+    if batch_size * image_bytes > available:
+        raise Refused(
+            f"the images of one batch take {batch_size * image_bytes / 1e9:.1f} GB, "
+            f"but {available / 1e9:.1f} GB of memory are available",
+            got=f"--batch-size {batch_size}",
+            allowed=f"at most {available // image_bytes}",
+        )
+
+
+def _check_dtype(device: ComputeDevice, dtype: str) -> None:
+    import torch
+
+    if not device.supports_dtype(getattr(torch, dtype)):
+        raise Refused(f"{device.name} does not support the dtype", got=dtype, do="choose another --precision")
 
 
 def _choose_pixel_format(settings: Settings, network: InferenceNetwork, precision: Precision) -> PixelFormat:

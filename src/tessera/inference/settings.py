@@ -4,14 +4,15 @@ Accelerator options are translated to a CPU host; notes tell which options have 
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+from tessera.affinity import get_affinity
 from tessera.axes import check_fields, collect_params, declare_axis
+from tessera.device import CPU, parse_device_choice
 from tessera.errors import TesseraError, suggest_similar
 from tessera.inference.engines import ENGINES
 from tessera.inference.networks.loading import ONNX_SUFFIX, TIMM_PREFIX
@@ -94,6 +95,14 @@ class Settings:
         check=_check_precision,
         help=f"number formats of activations and weights: {', '.join(PRECISIONS)}",
     )
+    device: str = _declare_engine(
+        CPU,
+        several=True,
+        parse=parse_device_choice,
+        check=parse_device_choice,
+        help="devices that compute: cpu, torch's accelerator (cuda:0, xpu, …; without a number, replicas use all "
+        "devices in turns), tensorrt, dml or coreml for onnxruntime, gpu or npu for openvino",
+    )
     half_partial: bool = _declare_engine(False, action="on_off", help="partial sums in half precision")
     hint: str = _declare_engine(
         "latency", choices=PERFORMANCE_HINTS, help="performance hint, for engines that support hints"
@@ -141,7 +150,14 @@ class Settings:
         if self.normalization_location == DEVICE_ALIAS:
             object.__setattr__(self, "normalization_location", "device")
         object.__setattr__(self, "model", resolve_model(self.model))
-        ENGINES[self.engine].check(precision=self.precision, hint=self.hint, streams=self.streams)
+        object.__setattr__(self, "device", parse_device_choice(self.device))
+        ENGINES[self.engine].check(
+            is_file=self.model.endswith(ONNX_SUFFIX),
+            precision=self.precision,
+            hint=self.hint,
+            streams=self.streams,
+            device=self.device,
+        )
 
     @classmethod
     def of(cls, params: Mapping[str, Any]) -> Settings:
@@ -186,7 +202,7 @@ def get_normalization_location(settings: Settings) -> str:
 
 def count_io_threads(settings: Settings) -> int:
     """Return the number of threads that prepare input: at most the number of cores, 0 without prefetching."""
-    return min(settings.num_io_tiles, len(os.sched_getaffinity(0))) if settings.prefetch else 0
+    return min(settings.num_io_tiles, len(get_affinity())) if settings.prefetch else 0
 
 
 def make_option_notes(settings: Settings) -> tuple[str, ...]:

@@ -45,18 +45,22 @@ class Command:
     fds: tuple[int, ...] = ()
 
 
-def build_commands(config: LaunchConfig, directory: Path, links: Sequence[Sequence[int]]) -> list[Command]:
-    """Return the commands of a launch; `links` are the file descriptors of the sockets that each rank inherits."""
+def build_commands(
+    config: LaunchConfig, directory: Path, links: Sequence[Sequence[int]], store_fd: int | None
+) -> list[Command]:
+    """Return the commands of a launch.
+
+    `links` are the file descriptors of the sockets that each rank inherits, and `store_fd` is the file through which
+    ranks of torch.distributed find each other.
+    """
     serve = (*_make_module_args(config, SERVE_MODULE), str(directory))
-    if config.spawn == "processes":
+    if config.spawn != "mpiexec":
+        store = () if store_fd is None else (store_fd,)
         return [
-            Command(rank=rank, argv=(*serve, str(rank), ",".join(map(str, fds))), fds=tuple(fds))
+            Command(rank=rank, argv=(*serve, str(rank), ",".join(map(str, fds)), *map(str, store)), fds=(*fds, *store))
             for rank, fds in enumerate(links)
         ]
-    if config.spawn == "torchrun":
-        launcher = _make_torchrun_args(config, directory)
-    else:
-        launcher = (*_make_mpiexec_args(config), config.python)
+    launcher = (*_make_mpiexec_args(config), config.python)
     attached = (*_make_module_args(config, "tessera.launch.lifeline"), get_lifeline_socket_path(directory))
     return [Command(rank=LAUNCHER_RANK, argv=(*attached, *launcher, "-m", SERVE_MODULE, str(directory)))]
 
@@ -66,13 +70,6 @@ def _make_module_args(config: LaunchConfig, module: str) -> tuple[str, ...]:
     if config.python == sys.executable:
         return (config.python, "-m", module)
     return (config.python, "-c", FOREIGN_PYTHON_PROGRAM, tessera.__file__, module)
-
-
-def _make_torchrun_args(config: LaunchConfig, directory: Path) -> tuple[str, ...]:
-    # torch's agent polls its ranks. Once a second is enough, because Tessera itself detects a dead rank earlier.
-    options = ["--standalone", "--local-addr=127.0.0.1", "--monitor-interval=1"]
-    options.append(f"--log-dir={directory}")  # the agent requires a log directory; this one is temporary
-    return (config.python, "-m", "torch.distributed.run", *options, f"--nproc-per-node={config.workers}")
 
 
 def _make_mpiexec_args(config: LaunchConfig) -> tuple[str, ...]:
@@ -185,7 +182,7 @@ def list_launchers() -> list[LauncherStatus]:
     if importlib.util.find_spec("torch") is None:
         statuses.append(LauncherStatus("torchrun", False, "torch is not installed; pip install torch"))
     else:
-        statuses.append(LauncherStatus("torchrun", True, "ranks through torch.distributed.run, over gloo"))
+        statuses.append(LauncherStatus("torchrun", True, "ranks of torch.distributed on this machine, over gloo"))
     mpiexec = find_mpiexec(sys.executable)
     if importlib.util.find_spec("mpi4py") is None:
         statuses.append(LauncherStatus("mpiexec", False, str(MissingExtra("mpi4py", "mpi"))))

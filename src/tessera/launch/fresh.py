@@ -92,7 +92,8 @@ def _serve(pipe: Connection) -> None:
     """Run functions in the child until the pipe closes. Never return into the parent's code."""
     try:
         libc = ctypes.CDLL(None)
-        libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        if hasattr(libc, "prctl"):  # Linux only
+            libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         random.seed()
         gc.freeze()  # otherwise a collection would write to every page of the imported modules, and so copy it

@@ -9,6 +9,7 @@ import threading
 from collections.abc import Iterator
 from typing import Any
 
+from tessera.affinity import set_affinity
 from tessera.errors import EXIT_BENCHMARK_FAILED, EXIT_TIMED_OUT, TesseraError
 from tessera.launch.config import LaunchConfig
 from tessera.launch.job import Job
@@ -58,7 +59,7 @@ class JobGroup:
 
     def close(self, *, kill: bool) -> None:
         """Undo the pinning of this rank, because the next launch in this job may use different cores."""
-        os.sched_setaffinity(0, self._original_cpus)
+        set_affinity(self._original_cpus)
 
     @contextlib.contextmanager
     def _abort_after(self, seconds: float | None, reason: str, code: int) -> Iterator[None]:
@@ -85,5 +86,5 @@ def _pin_rank(threads: int, job: Job) -> tuple[int, ...]:
     if len(cpus) < (os.cpu_count() or 1):
         return cpus
     chosen = place_workers(job.local_size, threads, cpus, read_numa_nodes())[job.local_rank]
-    os.sched_setaffinity(0, chosen)
+    set_affinity(chosen)
     return chosen

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 MAX_KEPT_LINES = 60  # per rank
 MAX_LAST_OUTPUT_CHARS = 400
 MAX_LINE_BYTES = 1 << 16  # of an unfinished line, only the last bytes are kept
-LAUNCHER_RANK = -1  # pseudo-rank of the launcher process (mpiexec or torch's agent)
+LAUNCHER_RANK = -1  # pseudo-rank of the launcher process (mpiexec)
 
 
 def connect_output(path: str, rank: int) -> None:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Collection, Sequence
 from pathlib import Path
+
+from tessera.affinity import get_affinity
 
 Cpus = tuple[int, ...]
 
@@ -56,7 +57,7 @@ def place_workers(
 
 def get_available_cpus() -> Cpus:
     """Return the cores that this process may run on."""
-    return tuple(sorted(os.sched_getaffinity(0)))
+    return tuple(sorted(get_affinity()))
 
 
 def read_numa_nodes(sys: Path = Path("/sys/devices/system")) -> tuple[Cpus, ...]:

@@ -34,9 +34,9 @@ from tessera.launch.worker import Reply, unpack_reply
 if TYPE_CHECKING:
     import psutil
 
-START_LIMIT_SECONDS = 120.0  # seconds to start interpreters, torch's agent and rendezvous on a loaded machine
+START_LIMIT_SECONDS = 120.0  # seconds to start interpreters and mpiexec on a loaded machine
 FAILURE_GRACE_SECONDS = 2.0  # seconds to wait after a first error for a dead rank that may have caused it
-LAUNCHER_GRACE_SECONDS = 4.0  # seconds for mpiexec or torch's agent to report how its rank ended
+LAUNCHER_GRACE_SECONDS = 4.0  # seconds for mpiexec to report how its rank ended
 END_GRACE_SECONDS = 10.0  # seconds for workers to end by themselves
 KILL_GRACE_SECONDS = 3.0  # seconds between SIGTERM and SIGKILL
 
@@ -109,11 +109,16 @@ class ProcessGroup:
             listener = stack.enter_context(socket.socket(socket.AF_UNIX))
             listener.bind(get_control_socket_path(self._directory))
             listener.listen(self._size)
-            links = make_star_sockets(self._size) if config.spawn == "processes" else []
+            links = make_star_sockets(self._size) if config.spawn != "mpiexec" else []
             for link in (link for row in links for link in row):
                 stack.enter_context(link)
+            store_fd = None
+            if config.spawn == "torchrun":
+                store_fd = os.memfd_create("tessera-store")
+                stack.callback(os.close, store_fd)
             env = build_environment(config)
-            for command in build_commands(config, self._directory, [[s.fileno() for s in row] for row in links]):
+            link_fds = [[s.fileno() for s in row] for row in links]
+            for command in build_commands(config, self._directory, link_fds, store_fd):
                 self._start_process(command, env)
             self._await_connections(listener)
 
@@ -213,7 +218,7 @@ class ProcessGroup:
         return [replies[rank].value for rank in range(self._size)]
 
     def _build_death_error(self, rank: int) -> BenchmarkFailed:
-        """Return the error for a rank that ended, after waiting for the exit report of mpiexec or torch's agent."""
+        """Return the error for a rank that ended, after waiting for the exit report of mpiexec."""
         started = self._started.get(rank) or self._started[LAUNCHER_RANK]
         try:
             code: int | None = started.wait(LAUNCHER_GRACE_SECONDS)

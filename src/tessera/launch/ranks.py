@@ -14,6 +14,7 @@ from functools import cached_property
 from multiprocessing.connection import Connection
 from typing import Any, Protocol, TypeVar
 
+from tessera.affinity import get_affinity, set_affinity
 from tessera.errors import MissingExtra, TesseraError
 from tessera.launch.job import Job
 from tessera.measure.sync import Sync
@@ -32,10 +33,14 @@ class Ranks(Sync, Protocol):
 
 
 class GlooRanks:
-    """Ranks connected by torch.distributed with gloo; `MASTER_ADDR` and `MASTER_PORT` name the rendezvous."""
+    """Ranks of a torchrun job, connected by gloo; `MASTER_ADDR` and `MASTER_PORT` name the rendezvous."""
 
     def __init__(self, rank: int, size: int) -> None:
         self._rank, self._size = rank, size
+
+    def _open_store(self) -> Any:
+        """Return the store of the rendezvous; None: torch opens the store that the environment names."""
+        return None
 
     @cached_property
     def _dist(self) -> Any:
@@ -44,12 +49,13 @@ class GlooRanks:
         if not dist.is_initialized():
             # gloo's threads inherit the current CPU affinity. On the rank's own core they would compete with it, and
             # an exchange of 256 KiB would take 3 ms instead of 0.5 ms.
-            pinned = os.sched_getaffinity(0)
-            os.sched_setaffinity(0, os.sched_getaffinity(os.getppid()))
+            pinned = get_affinity()
+            set_affinity(get_affinity(os.getppid()))
             try:
-                dist.init_process_group("gloo", rank=self._rank, world_size=self._size)
+                store = self._open_store()
+                dist.init_process_group("gloo", rank=self._rank, world_size=self._size, store=store)
             finally:
-                os.sched_setaffinity(0, pinned)
+                set_affinity(pinned)
             atexit.register(_destroy_process_group)
         return dist
 
@@ -149,10 +155,45 @@ class StarRanks:
                 link.send_bytes(b"\0")
 
     def agree(self, value: T) -> T:
-        if self._rank == 0:
-            data = pickle.dumps(value)
-            for link in self._links:
-                link.send_bytes(data)
-            return value
-        agreed: T = pickle.loads(self._links[0].recv_bytes())
+        agreed: T = pickle.loads(self._broadcast(pickle.dumps(value) if self._rank == 0 else b""))
         return agreed
+
+    def gather(self, value: bytes) -> list[bytes]:
+        """Return the values of all ranks, by rank, on every rank."""
+        if self._rank:
+            self._links[0].send_bytes(value)
+            values = b""
+        else:
+            values = pickle.dumps([value, *(link.recv_bytes() for link in self._links)])
+        gathered: list[bytes] = pickle.loads(self._broadcast(values))
+        return gathered
+
+    def _broadcast(self, data: bytes) -> bytes:
+        if self._rank:
+            return self._links[0].recv_bytes()
+        for link in self._links:
+            link.send_bytes(data)
+        return data
+
+
+class LocalGlooRanks(GlooRanks):
+    """Ranks on one machine that this package started: connected by gloo, and by inherited sockets for Python objects.
+
+    Other users of the machine reach neither: the store of the rendezvous is an anonymous file that the ranks inherit,
+    and objects are unpickled from the inherited sockets only. torchrun's store accepts connections of everybody.
+    """
+
+    def __init__(self, rank: int, size: int, store_fd: int, star: StarRanks) -> None:
+        super().__init__(rank, size)
+        self._store_fd, self._star = store_fd, star
+
+    def _open_store(self) -> Any:
+        import torch.distributed as dist
+
+        return dist.FileStore(f"/proc/self/fd/{self._store_fd}", self._size)  # type: ignore[attr-defined]
+
+    def agree(self, value: T) -> T:
+        return self._star.agree(value)
+
+    def gather(self, value: bytes) -> list[bytes]:
+        return self._star.gather(value)

@@ -1,6 +1,7 @@
-"""The main program of a worker process: `python -m tessera.launch.serve DIRECTORY [RANK SOCKETS]`.
+"""The main program of a worker process: `python -m tessera.launch.serve DIRECTORY [RANK SOCKETS [STORE]]`.
 
-Without a rank the process was started by torchrun or mpiexec, and reads its rank from the environment.
+SOCKETS and STORE are inherited file descriptors: the connections to other ranks, and the store of torch.distributed.
+Without a rank the process was started by mpiexec, and reads its rank from the environment.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from io import TextIOWrapper
 from multiprocessing.connection import Connection
 from pathlib import Path
 
+from tessera.affinity import set_affinity
 from tessera.launch.bootstrap import (
     WorkerBootstrap,
     get_control_socket_path,
@@ -24,7 +26,7 @@ from tessera.launch.bootstrap import (
 from tessera.launch.job import read_job
 from tessera.launch.lifeline import attach_to_lifeline
 from tessera.launch.output import connect_output
-from tessera.launch.ranks import GlooRanks, MpiRanks, StarRanks
+from tessera.launch.ranks import LocalGlooRanks, MpiRanks, StarRanks
 from tessera.launch.worker import Worker, call_function, pack_reply
 from tessera.measure.sync import SINGLE_RANK, Sync
 
@@ -46,14 +48,14 @@ def main(argv: list[str]) -> None:
         assert isinstance(stream, TextIOWrapper)
         stream.reconfigure(line_buffering=True)
     if bootstrap.cpus[rank]:
-        os.sched_setaffinity(0, bootstrap.cpus[rank])
+        set_affinity(bootstrap.cpus[rank])
     worker = Worker(
         rank=rank,
         size=bootstrap.size,
         spawn=bootstrap.spawn,
         cpus=bootstrap.cpus[rank],
         threads=bootstrap.threads,
-        sync=_connect_ranks(bootstrap, rank, argv[2] if len(argv) > 2 else ""),
+        sync=_connect_ranks(bootstrap, rank, *argv[2:]),
     )
     control = _connect(get_control_socket_path(directory))
     control.send_bytes(pickle.dumps((rank, os.getpid())))
@@ -71,12 +73,18 @@ def _serve(control: Connection, worker: Worker) -> None:
         control.send_bytes(pack_reply(worker, call_function(worker, *task)))
 
 
-def _connect_ranks(bootstrap: WorkerBootstrap, rank: int, sockets: str) -> Sync:
+def _connect_ranks(bootstrap: WorkerBootstrap, rank: int, sockets: str = "", store: str = "") -> Sync:
     if bootstrap.size == 1:
         return SINGLE_RANK
+    if bootstrap.spawn == "mpiexec":
+        return MpiRanks(rank, bootstrap.size)
+    star = StarRanks(rank, [Connection(int(fd)) for fd in sockets.split(",")])
     if bootstrap.spawn == "processes":
-        return StarRanks(rank, [Connection(int(fd)) for fd in sockets.split(",")])
-    return GlooRanks(rank, bootstrap.size) if bootstrap.spawn == "torchrun" else MpiRanks(rank, bootstrap.size)
+        return star
+    # A model of the user may read the variables that torchrun sets. None of them names an address.
+    os.environ |= dict.fromkeys(("RANK", "LOCAL_RANK"), str(rank))
+    os.environ |= dict.fromkeys(("WORLD_SIZE", "LOCAL_WORLD_SIZE"), str(bootstrap.size))
+    return LocalGlooRanks(rank, bootstrap.size, int(store), star)
 
 
 def _connect(path: str) -> Connection:

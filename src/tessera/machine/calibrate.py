@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Literal
 
+from tessera.affinity import get_affinity
 from tessera.geometry.mesh import Mesh
 from tessera.machine.catalogue import HOST_MACHINE
 from tessera.machine.machine import Link, Machine, fit_link
@@ -48,7 +49,7 @@ def calibrate_host(
     None, the machine has no bandwidth between ranks. `overheads` holds seconds per event that the caller has measured
     (`machine.OVERHEADS`). `effort` is a factor on the measuring time.
     """
-    cores = len(os.sched_getaffinity(0))
+    cores = len(get_affinity())
     counts = choose_thread_counts(cores)
     tables: dict[str, tuple[float, ...]] = {}
     spread: dict[str, tuple[float, ...]] = {}

@@ -34,14 +34,25 @@ def load_machines(fingerprint: str | None = None) -> dict[str, Machine]:
     return machines if host is None else {HOST_MACHINE: host, **machines}
 
 
+def expand_machine_name(text: str) -> str:
+    """Return the full name of a shipped machine, given with underscores or as a unique part; other text unchanged.
+
+    >>> expand_machine_name("n150"), expand_machine_name("wormhole_n150"), expand_machine_name("mine.toml")
+    ('wormhole-n150', 'wormhole-n150', 'mine.toml')
+    """
+    files, name = find_shipped_files(), text.replace("_", "-").lower()
+    matches = [known for known in files if known == name] or [known for known in files if name in known.split("-")]
+    return matches[0] if len(matches) == 1 else text
+
+
 def load_machine(name_or_path: str, fingerprint: str | None = None) -> Machine:
     """Load a machine by name or from a TOML file; the name `host` is the calibrated host with this fingerprint.
 
-    >>> load_machine("wormhole-n150").workers, load_machine("wormhole_n150").name
-    (Mesh(8x8), 'wormhole-n150')
+    >>> load_machine("wormhole-n150").workers, load_machine("wormhole_n150").name, load_machine("n150").name
+    (Mesh(8x8), 'wormhole-n150', 'wormhole-n150')
     """
     files = find_shipped_files()
-    name = name_or_path.replace("_", "-")  # accept underscores: wormhole_n150
+    name = expand_machine_name(name_or_path)
     if name in files:
         return Machine.read_file(files[name])
     if name_or_path == HOST_MACHINE:

@@ -29,20 +29,21 @@ DTYPES = (
 
 # Links by kind: description of the transfer, and whether all workers share one link (else every worker has its own).
 LINKS: dict[str, tuple[str, bool]] = {
-    "local": ("a worker and its own memory", False),
-    "link": ("one worker to another, one direction", False),
-    "global": ("workers and shared memory, bytes read plus bytes written", True),
-    "copy": ("copies within shared memory, copied bytes counted once", True),
-    "streaming": ("storage (a disk or the host) to memory", True),
-    "streaming_warm": ("storage to memory, cached by the operating system", True),
-    "network": ("one machine to another, one port, one direction", True),
+    "local": ("local memory of a worker", False),
+    "link": ("link between two workers, one direction", False),
+    "global": ("memory bandwidth (triad: bytes read plus written)", True),
+    "copy": ("memory copy (copied bytes counted once)", True),
+    "streaming": ("storage read, uncached", True),
+    "streaming_warm": ("storage read, from the page cache", True),
+    "host": ("copy from pinned host memory to the device", True),
+    "network": ("network between machines, one port, one direction", True),
 }
 
 # Seconds of software per event, in addition to arithmetic, memory traffic and the latency of links.
 OVERHEADS: dict[str, str] = {
-    "launch": "starting one operation of torch, whatever its size",
-    "dispatch": "choosing and preparing the rule of one operation on a split tensor",
-    "message": "packing, starting and completing one message between workers",
+    "launch": "launch overhead of one torch operation",
+    "dispatch": "dispatch overhead of one operation on a split tensor",
+    "message": "overhead of one message between workers",
 }
 
 
@@ -284,7 +285,7 @@ def fit_link(transfers: Iterable[Mapping[str, float]]) -> Link:
         if not (size >= 0 and seconds > 0 and math.isfinite(size) and math.isfinite(seconds)):
             raise TesseraError("a transfer requires bytes and a positive time", got=(size, seconds))
     if len({size for size, _ in points}) < 2:
-        raise TesseraError("fitting a link requires transfers of two sizes or more", got=len(points))
+        raise TesseraError("fitting a link requires transfers of two sizes or more", got=f"{len(points)} of one size")
 
     # Weighted by 1 / seconds^2, so that errors are relative.
     weighted = [(1 / seconds**2, size, seconds) for size, seconds in points]

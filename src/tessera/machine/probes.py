@@ -45,11 +45,12 @@ def measure_best_rate(
     budget: float,
     most: int = 50,
     before: Callable[[], object] | None = None,
+    time_call: Callable[[Callable[[], object]], float] = time_call,
 ) -> BestRate:
     """Measure the highest rate of `work`, whose calls do `amount` FLOPs or move `amount` bytes.
 
     It is called at least three times, then until `budget` seconds have passed, at most `most` times. `before` runs
-    before each repetition and is not timed.
+    before each repetition and is not timed. `time_call` returns the seconds of one call.
     """
     end = time.perf_counter() + budget
     times: list[float] = []
@@ -81,7 +82,7 @@ def measure_gemm_rate(dtype: str, threads: int, *, budget: float, smallest: int 
     torch.set_num_threads(threads)
     try:
         for size in (s for s in MATRIX_SIZES if s >= smallest):
-            product = _build_matrix_product(dtype, size)
+            product = build_matrix_product(dtype, size)
             if product is None:
                 return None
             trial = min(time_call(product) for _ in range(3))
@@ -92,20 +93,22 @@ def measure_gemm_rate(dtype: str, threads: int, *, budget: float, smallest: int 
         torch.set_num_threads(before)
 
 
-def _build_matrix_product(dtype: str, size: int) -> Callable[[], object] | None:
+def build_matrix_product(dtype: str, size: int, device: str = "cpu") -> Callable[[], object] | None:
     """Return a warmed-up function that multiplies two `size` x `size` matrices, or None if torch cannot."""
     import torch
 
     kind: torch.dtype = getattr(torch, dtype)
     try:
         if dtype == "int8":
-            a, b = (torch.randint(-100, 100, (size, size), dtype=kind) for _ in range(2))
+            a, b = (torch.randint(-100, 100, (size, size), dtype=kind).to(device) for _ in range(2))
             # The only int8 product with int32 accumulation in torch; it has no public name.
             torch._int_mm(a, b)
             return lambda: torch._int_mm(a, b)
-        x, y = (torch.randn(size, size).to(kind) for _ in range(2))
+        x, y = (torch.randn(size, size).to(kind).to(device) for _ in range(2))
         out = torch.mm(x, y)
         return lambda: torch.mm(x, y, out=out)
+    except (torch.AcceleratorError, torch.OutOfMemoryError):
+        raise
     except (AttributeError, NotImplementedError, RuntimeError):
         return None
 

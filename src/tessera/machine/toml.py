@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 import json
-import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from tessera.errors import TesseraError
 from tessera.files import replace_text
+from tessera.validation import parse_toml, read_bounded
 
 
 def read_toml(path: Path) -> dict[str, Any]:
     """Return the content of a TOML file as nested dicts."""
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        return parse_toml(read_bounded(path))
     except FileNotFoundError:
         raise TesseraError("file not found", got=str(path), do="check the path") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except ValueError as error:  # not TOML, or not UTF-8
         raise TesseraError(f"{path} is not a TOML file: {error}") from None
     except OSError as error:
         raise TesseraError(f"cannot read {path}: {error.strerror}") from None

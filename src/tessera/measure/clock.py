@@ -9,6 +9,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from tessera.affinity import get_affinity
+
 
 class KernelCounters(NamedTuple):
     """Kernel counters of this process: involuntary context switches and minor page faults."""
@@ -26,7 +28,7 @@ def read_kernel_counters() -> KernelCounters:
 def read_steal_seconds() -> float:
     """Return the steal time in seconds since boot, summed over the cores of this process; 0 if unknown."""
     try:
-        cores = os.sched_getaffinity(0)
+        cores = get_affinity()
         with open("/proc/stat", "rb") as file:
             total = 0
             for line in file:

@@ -15,6 +15,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from tessera.affinity import get_affinity
 from tessera.measure.allocator import detect_allocator
 
 REPORTED_LIBRARIES = (
@@ -46,7 +47,7 @@ def describe_environment(device: str = "") -> dict[str, Any]:
         "flags": _hash_text(info.get("flags") or info.get("Features", "")),
         "simd": [f for f in ("avx2", "avx512f", "avx512_bf16", "amx_tile") if f in info.get("flags", "").split()],
         "cores": os.cpu_count(),
-        "pinned_to": len(os.sched_getaffinity(0)),
+        "pinned_to": len(get_affinity()),
         "numa_nodes": max(1, len(list(Path("/sys/devices/system/node").glob("node[0-9]*")))),
         "governor": _read_text("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor") or "unknown",
         "memory_gb": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30),
@@ -83,9 +84,13 @@ def compute_fingerprint(environment: Mapping[str, Any]) -> str:
 
 
 def compute_host_fingerprint(environment: Mapping[str, Any]) -> str:
-    """Return a hash of the host only, which ignores threads, pinning and allocator."""
+    """Return a hash of the machine that computed: the host, or its accelerator if the environment names one.
+
+    Threads, pinning and allocator are ignored. Calibrated rates are stored under this hash.
+    """
     settings = ("threads", "pinned_to", "allocator")
-    return _hash_fields(environment, [name for name in FINGERPRINT_FIELDS if name not in settings])
+    names = [name for name in FINGERPRINT_FIELDS if name not in settings]
+    return _hash_fields(environment, [*names, *([DEVICE_FIELD] if DEVICE_FIELD in environment else [])])
 
 
 def _hash_fields(environment: Mapping[str, Any], names: Iterable[str]) -> str:
@@ -126,7 +131,7 @@ def _count_threads() -> int:
     if torch is not None:
         return int(torch.get_num_threads())
     number = re.match(r"\d+", os.environ.get("OMP_NUM_THREADS", ""))  # may be a list: one number per nesting level
-    return int(number[0]) if number else len(os.sched_getaffinity(0))
+    return int(number[0]) if number else len(get_affinity())
 
 
 @cache

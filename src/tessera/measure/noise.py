@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from tessera.affinity import get_affinity
 from tessera.measure.clock import read_kernel_counters, read_steal_seconds
 from tessera.measure.statistics import summarize
 
@@ -54,9 +55,25 @@ def measure_noise(seconds: float = 3.0) -> NoiseReport:
         drift=last.median / first.median - 1,
         hidden=max(0.0, 1 - (time.process_time_ns() - cpu) / wall),
         switches_per_s=(read_kernel_counters().switches - counters.switches) / (wall / 1e9),
-        steal=(read_steal_seconds() - steal) / (wall / 1e9) / len(os.sched_getaffinity(0)),
-        load=os.getloadavg()[0] / len(os.sched_getaffinity(0)),
+        steal=(read_steal_seconds() - steal) / (wall / 1e9) / len(get_affinity()),
+        load=os.getloadavg()[0] / len(get_affinity()),
     )
+
+
+# Smallest change that a machine must be able to show to be fit for measurements.
+MAX_DETECTABLE_CHANGE = 0.10
+MIN_DETECTABLE_CHANGE = 0.01
+
+
+def judge_noise(noise: NoiseReport) -> tuple[bool, str]:
+    """Return whether a machine is fit for measurements, and the verdict as one line.
+
+    Changes smaller than the interquartile range and the drift together cannot be told from noise.
+    """
+    smallest = max(MIN_DETECTABLE_CHANGE, noise.spread + abs(noise.drift))
+    if smallest <= MAX_DETECTABLE_CHANGE:
+        return True, f"fit for measurements: changes of {smallest:.0%} and more can be told from noise"
+    return False, f"not fit for changes below {smallest:.0%}: use `tessera ab`, which interleaves"
 
 
 def list_noise_advice(noise: NoiseReport, environment: Mapping[str, Any]) -> list[str]:

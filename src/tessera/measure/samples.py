@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from dataclasses import dataclass, fields
 from typing import Any
@@ -79,5 +80,5 @@ class Samples:
         """The share of samples during which the process was preempted or steal time occurred."""
         if not self.values or not self.switches:
             return 0.0
-        hit = sum(1 for s, t in zip(self.switches, self.steal, strict=True) if s or t)
+        hit = sum(1 for s, t in itertools.zip_longest(self.switches, self.steal) if s or t)
         return hit / len(self.values)

@@ -55,6 +55,14 @@ class Estimate:
         """The half-width of the interval divided by the value."""
         return round((self.high - self.low) / 2 / abs(self.value), 6) if self.value else math.inf
 
+    def scale(self, factor: float) -> Estimate:
+        """Return the estimate of a quantity that is `factor` times this one."""
+        return Estimate(self.value * factor, self.low * factor, self.high * factor)
+
+    def invert(self) -> Estimate:
+        """Return the estimate of the reciprocal of a positive quantity."""
+        return Estimate(1 / self.value, 1 / self.high, 1 / self.low)
+
 
 def summarize(values: ArrayLike) -> Summary:
     """Compute median, quartiles, p90, p99, extremes and median absolute deviation.

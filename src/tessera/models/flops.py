@@ -86,7 +86,7 @@ def compute_model_info(module: nn.Module, input_shape: tuple[int, ...], *, dtype
             output = functional_call(copy_sharing_weights(module), state, (image,))
     except Exception as error:  # the user's module may raise any exception
         raise TesseraError(
-            f"the model does not accept this input shape: {get_first_line(error)}", got=tuple(input_shape)
+            f"the forward pass of the model failed: {get_first_line(error)}", got=f"input of shape {tuple(input_shape)}"
         ) from None
     shape = tuple(output.shape) if isinstance(output, torch.Tensor) else ()
     return ModelInfo(

@@ -84,6 +84,8 @@ def load_weights(module: nn.Module, path: Path) -> None:
 
 def read_weights(path: Path) -> dict[str, Tensor]:
     """Return the tensors of a file by name. The format is detected from the content; no code in the file is run."""
+    if path.suffix == ".onnx":
+        raise TesseraError("an ONNX file is a network with its weights", got=str(path), do="give it as the model")
     try:
         with path.open("rb") as file:
             head = file.read(9)

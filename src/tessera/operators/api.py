@@ -8,6 +8,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import Any, ClassVar
@@ -31,8 +32,8 @@ class OperatorBenchmark:
     """The benchmark of one operator: call `run_benchmark()`, then `print_benchmark_results()`.
 
     The argument `inputs` replaces shapes and arguments of the operator by name, and also takes `dtype`, `run_backward`
-    (forward and backward, or forward only) and `initializer` (a `Draw` for all floating-point inputs). The attribute
-    `inputs` holds all of them, defaults included.
+    (forward and backward, or forward only) and `initializer` for all floating-point inputs: a `Draw`, or a function of
+    an importable module that is called with the shape. The attribute `inputs` holds all of them, defaults included.
     """
 
     operator: ClassVar[str]
@@ -108,11 +109,28 @@ def _get_initializer(inputs: Mapping[str, Input]) -> Draw | dict[str, Draw]:
 
 
 def _get_draw_expression(initializer: Any) -> str:
-    if not isinstance(initializer, Draw):
+    """Return the expression of an initializer: of a `Draw`, or a call of a function that workers can import."""
+    if isinstance(initializer, Draw):
+        return initializer.expression
+    module, name = getattr(initializer, "__module__", None), getattr(initializer, "__qualname__", "")
+    importable = callable(initializer) and module and module != "__main__" and "<" not in name
+    if not importable or not _returns_shape(initializer, (2, 3)):
         raise TesseraError(
-            "invalid initializer", got=initializer, allowed='a Draw, for example Draw("rng.random(shape)")'
+            "invalid initializer",
+            got=initializer,
+            allowed='a Draw, for example Draw("rng.random(shape)"), or a function of a module, called with the shape',
         )
-    return initializer.expression
+    return f"np.asarray(__import__('importlib').import_module({module!r}).{name}(shape))"
+
+
+def _returns_shape(initializer: Callable[[tuple[int, ...]], Any], shape: tuple[int, ...]) -> bool:
+    """Return whether a function returns an array of the shape that it is called with."""
+    import numpy as np
+
+    try:
+        return np.shape(np.asarray(initializer(shape))) == shape
+    except Exception:
+        return False
 
 
 def format_result(record: Record) -> str:
@@ -122,11 +140,18 @@ def format_result(record: Record) -> str:
     >>> case = Case(feature="ops", name="inplace_add", params={"backend": "torch", "pass": "forward"})
     >>> format_result(Record(case=case, metrics={"time": Metric(0.003824, "s")}))
     'PT_Inplace_Add_Forward_Time - 0.003824 seconds'
+
+    A time below 0.1 ms has four significant digits.
+
+    >>> format_result(Record(case=case, metrics={"time": Metric(1.6034e-6, "s")}))
+    'PT_Inplace_Add_Forward_Time - 0.000001603 seconds'
     """
     passes = {"forward": "Forward", "backward": "Backward", "both": "Forward_Backward"}[str(record.case.params["pass"])]
     name = "_".join(part.capitalize() for part in record.case.name.split("_"))
     prefix = get_backend_entry(str(record.case.params["backend"])).prefix
-    return f"{prefix}_{name}_{passes}_Time - {record.metrics['time'].value:.6f} seconds"
+    seconds = record.metrics["time"].value
+    digits = 6 if seconds >= 1e-4 or seconds <= 0 else min(15, 3 - math.floor(math.log10(seconds)))
+    return f"{prefix}_{name}_{passes}_Time - {seconds:.{digits}f} seconds"
 
 
 def list_class_names() -> dict[str, str]:

@@ -85,7 +85,7 @@ def run_case(context: RunContext, case: Case, sampling: Sampling) -> Record:
         metrics=times | memory | rates,
         predicted=predicted,
         environment=environment_seen,
-        details={"output": prepared.output} if prepared.output else {},
+        details={**prepared.details, **({"output": prepared.output} if prepared.output else {})},
         notes=prepared.notes,
     )
 

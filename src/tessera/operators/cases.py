@@ -27,11 +27,12 @@ METRIC_NAMES = (
     "gain_low", "gain_high", "allocator_share",
 )  # fmt: skip
 # sources of cases
-SOURCE_CATALOGUE, SOURCE_OPINFO, SOURCE_MODEL, SOURCE_SUITE = (
+SOURCE_CATALOGUE, SOURCE_OPINFO, SOURCE_MODEL, SOURCE_SUITE, SOURCE_TABLE = (
     "the catalogue",
     "--source opinfo",
     "--from-model",
     "--suite",
+    "--table",
 )
 ALL_SIZES = "all"  # value of the axis `size` that selects every size of the source
 GROUP_INPUTS = "backend and inputs"
@@ -57,7 +58,7 @@ AXES = Axes(
             name="backend",
             choices=tuple(BACKENDS),
             default="torch",
-            applies_to=(SOURCE_CATALOGUE,),
+            applies_to=(SOURCE_CATALOGUE, SOURCE_TABLE),
             help="frameworks that run the operators",
         ),
         _declare_axis(
@@ -71,14 +72,14 @@ AXES = Axes(
             name="pass",
             choices=PASSES,
             default=("forward", "backward"),
-            applies_to=(SOURCE_CATALOGUE, SOURCE_OPINFO, SOURCE_MODEL),
+            applies_to=(SOURCE_CATALOGUE, SOURCE_OPINFO, SOURCE_MODEL, SOURCE_TABLE),
             help="passes to time",
         ),
         _declare_axis(
             name="dtype",
             choices=DTYPES,
             default="float32",
-            applies_to=(SOURCE_CATALOGUE, SOURCE_OPINFO, SOURCE_MODEL),
+            applies_to=(SOURCE_CATALOGUE, SOURCE_OPINFO, SOURCE_MODEL, SOURCE_TABLE),
             help="element types of the inputs",
         ),
         _declare_axis(
@@ -141,11 +142,20 @@ def cases(
     The keywords in `axes` are names of `AXES`, except that `pass` is spelled `passes`. An operator or a backend without
     gradients has a forward pass only. An operator of the category `fused` has one forward case per value of
     `fusion` if all backends support that comparison; with an empty `fusion` its unfused steps are timed. `inputs`
-    replaces shapes and arguments of the operator by name.
+    replaces shapes and arguments of the operator by name. The value of an input may be a list of shapes, one per case;
+    lists of several inputs have the same length.
 
     >>> [case.key for case in cases(["add"], size=["small"], passes=["forward"])]
     ['ops/add[backend=torch,dtype=float32,pass=forward,seed=0,size=small]']
     """
+    if isinstance(names, str) or isinstance(category, str):
+        raise TesseraError("names and categories of operators must be lists", got=names or category)
+    variants = split_shape_lists(inputs or {})
+    if len(variants) > 1:
+        given = {"category": category, "passes": passes, "seed": seed, **axes}
+        several = [case for variant in variants for case in cases(names, inputs=variant, **given)]  # type: ignore[arg-type]
+        return list({case.key: case for case in several}.values())
+    inputs = variants[0]
     values = {**axes, **({"pass": passes} if passes else {})}
     fusion = values.pop("fusion", AXES["fusion"].default_values)
     AXES.check_values(values | ({"fusion": fusion} if fusion else {}))
@@ -177,6 +187,25 @@ def cases(
                         full.pop("in_flight", None)
                     selected.append(Case(feature="ops", name=operator.name, params=full))
     return list({case.key: case for case in selected}.values())
+
+
+def split_shape_lists(inputs: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return one mapping per element of lists of shapes.
+
+    >>> split_shape_lists({"lhs": [[1, 2], [3, 4]], "rhs": [5, 6]})
+    [{'lhs': [1, 2], 'rhs': [5, 6]}, {'lhs': [3, 4], 'rhs': [5, 6]}]
+    """
+    lists = {name: value for name, value in inputs.items() if _is_list_of_shapes(value)}
+    lengths = {len(value) for value in lists.values()}
+    if len(lengths) > 1:
+        counts = ", ".join(f"{name}: {len(value)}" for name, value in lists.items())
+        raise TesseraError("lists of shapes must have the same length", got=counts)
+    count = lengths.pop() if lengths else 1
+    return [{name: value[n] if name in lists else value for name, value in inputs.items()} for n in range(count)]
+
+
+def _is_list_of_shapes(value: Any) -> bool:
+    return isinstance(value, list | tuple) and bool(value) and all(isinstance(one, list | tuple) for one in value)
 
 
 def _check_devices(chosen: Mapping[str, Sequence[Any]]) -> None:

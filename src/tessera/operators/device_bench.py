@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any
 
 from tessera.device import ComputeDevice, open_device
+from tessera.device.failures import explain_failures
 from tessera.device.timer import AUTO, DeviceTimer, InFlight
-from tessera.errors import Refused, get_first_line
+from tessera.errors import Refused
 from tessera.launch.worker import Worker
 from tessera.measure.environment import describe_environment
 from tessera.measure.sampler import sample
@@ -33,10 +33,16 @@ def open_case_device(case: Case) -> ComputeDevice:
     return device
 
 
+def describe_case_device(case: Case) -> str:
+    """Return name and model of the accelerator of a case; empty for the CPU (device hook)."""
+    return open_device(str(case.params["device"])).describe().label if "device" in case.params else ""
+
+
 def build_synchronous(case: Case, build: Callable[[Case], Callable[[], Any]]) -> Callable[[], Any]:
     """Build a callable of a case that returns when the device has completed its work."""
-    device = open_case_device(case)
-    call = build(case)
+    with explain_failures(case.name, str(case.params["device"])):
+        device = open_case_device(case)
+        call = build(case)
 
     def run() -> Any:
         result = call()
@@ -48,44 +54,36 @@ def build_synchronous(case: Case, build: Callable[[Case], Callable[[], Any]]) ->
 
 def run_on_device(worker: Worker, case: Case, sampling: Sampling) -> Record:
     """Measure time, launch overhead, memory and rates of one operator on an accelerator."""
-    device = open_case_device(case)
-    with refusing_full_memory(case):
+    with explain_failures(case.name, str(case.params["device"])):
+        device = open_case_device(case)
         prepared = prepare_pass(case)
         memory = measure_device_memory(prepared.call, device)
         before = _build_before_hook(prepared, case, device)
         in_flight: InFlight = case.params.get("in_flight", AUTO)
         timer = DeviceTimer(device, prepared.call, in_flight=in_flight, has_work_before=before is not None)
         samples = sample(prepared.call, sampling, sync=worker.sync, before=before, timer=timer)
-    description = device.describe()
-    environment = describe_environment(device=f"{description.name} {description.model}")
+        reading, description = device.read_driver(), device.describe()
+    environment = describe_environment(device=description.label)
     times = make_time_metrics(samples)
     seconds, count = times["time"].value, len(samples.values)
-    # no prediction: the rates of the calibrated host are not the rates of the device
-    rates, _ = compute_rates(prepared.flops, prepared.moved, seconds, dtype=prepared.dtype, environment=None)
+    rates, predicted = compute_rates(
+        prepared.flops, prepared.moved, seconds, dtype=prepared.dtype, environment=environment
+    )
     launch = make_metrics({"launch_overhead": timer.compute_launch_seconds(count)})
-    bound = timer.is_launch_bound(seconds, count)
+    notes = [*prepared.notes, *([LAUNCH_BOUND_NOTE] if timer.is_launch_bound(seconds, count) else [])]
+    if reading.throttled:
+        notes.append(f"{device.name} was throttled: {', '.join(reading.throttled)}")
     return Record(
         case=case,
         version=prepared.version,
         launches=(samples,),
         metrics=times | launch | memory | rates,
+        predicted=predicted,
         environment=environment,
+        conditions=reading.to_conditions(),
         details={"device": asdict(description)} | ({"output": prepared.output} if prepared.output else {}),
-        notes=(*prepared.notes, LAUNCH_BOUND_NOTE) if bound else prepared.notes,
+        notes=tuple(notes),
     )
-
-
-@contextmanager
-def refusing_full_memory(case: Case) -> Iterator[None]:
-    """Context manager that raises `Refused` if the memory of the device is full."""
-    import torch
-
-    try:
-        yield
-    except torch.OutOfMemoryError as error:
-        raise Refused(
-            f"{case.name} does not fit into the memory of {case.params['device']}: {get_first_line(error)}"
-        ) from None
 
 
 def measure_device_memory(call: Callable[[], Any], device: ComputeDevice) -> Metrics:

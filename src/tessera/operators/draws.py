@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -24,6 +25,56 @@ class Draw:
         import numpy as np
 
         return eval(self.expression, {"np": np, "rng": rng, "shape": shape, "shapes": shapes or {}})
+
+
+# The names that an expression of a stored record may use: methods of `rng` and functions of NumPy that only compute.
+_DRAW_METHODS = """
+beta binomial chisquare choice exponential f gamma geometric gumbel integers laplace logistic lognormal normal pareto
+permutation poisson power random rayleigh standard_cauchy standard_exponential standard_gamma standard_normal standard_t
+triangular uniform vonmises wald weibull zipf
+"""
+_ARRAY_NAMES = """
+abs arange argsort array astype clip cos cumsum exp eye float32 float64 full inf int32 int64 linspace log max maximum
+mean min minimum mod nan ones pi prod reshape sign sin sqrt std sum swapaxes tanh transpose tril triu where zeros T
+"""
+_ATTRIBUTES = frozenset({*_DRAW_METHODS.split(), *_ARRAY_NAMES.split()})
+_GLOBAL_NAMES = frozenset({"rng", "np", "shape", "shapes", "int", "float", "len"})
+_PLAIN_NODES = (
+    ast.Expression, ast.Call, ast.keyword, ast.Attribute, ast.Name, ast.Load, ast.Constant, ast.Tuple, ast.List,
+    ast.BinOp, ast.UnaryOp, ast.Compare, ast.Subscript, ast.Slice, ast.Starred, ast.operator, ast.unaryop, ast.cmpop,
+    ast.Lambda, ast.arguments, ast.arg,
+)  # fmt: skip
+
+
+def is_plain_draw(expression: str) -> bool:
+    """Return whether an expression only draws numbers and computes with them, so that running it is harmless.
+
+    >>> is_plain_draw("rng.uniform(0.1, 1.0, shape) * 2"), is_plain_draw("__import__('os').system('id')")
+    (True, False)
+    """
+    try:
+        tree = ast.parse(expression, mode="eval")
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return False
+    return len(expression) <= 1000 and _is_plain_node(tree, _GLOBAL_NAMES)
+
+
+def _is_plain_node(node: ast.AST, names: frozenset[str]) -> bool:
+    """Return whether a part of an expression is harmless; `names` are the names that it may use.
+
+    The parameters of a lambda are known inside its body only. Default values are refused, because Python evaluates them
+    outside of the body.
+    """
+    match node:
+        case ast.Name():
+            return node.id in names
+        case ast.Attribute() if node.attr not in _ATTRIBUTES:
+            return False
+        case ast.Lambda():
+            if node.args.defaults or node.args.kw_defaults:
+                return False
+            names |= {each.arg for each in ast.walk(node.args) if isinstance(each, ast.arg)}
+    return isinstance(node, _PLAIN_NODES) and all(_is_plain_node(each, names) for each in ast.iter_child_nodes(node))
 
 
 # standard normal values, the default

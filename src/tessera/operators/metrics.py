@@ -28,12 +28,12 @@ def measure_memory(call: Callable[[], Any], backend: str) -> Metrics:
 
 
 def compute_rates(
-    flops: float, moved_bytes: float, seconds: float, *, dtype: str, environment: Mapping[str, Any] | None
+    flops: float, moved_bytes: float, seconds: float, *, dtype: str, environment: Mapping[str, Any]
 ) -> tuple[Metrics, Metrics]:
     """Compute FLOP and byte rates, the share of the roofline, and the time predicted from the machine's calibration.
 
-    Returns (metrics, predicted metrics). A rate is omitted if its FLOP or byte count is zero. Without an environment
-    nothing is predicted.
+    Returns (metrics, predicted metrics). A rate is omitted if its FLOP or byte count is zero. The calibration is
+    that of the accelerator if the environment names one, else that of the host.
     """
     metrics: Metrics = {}
     predicted: Metrics = {}
@@ -44,8 +44,8 @@ def compute_rates(
     if flops or moved_bytes:
         unit, work = ("FLOP", flops) if flops > moved_bytes else ("B", moved_bytes)
         metrics["work"] = Metric(work, unit)
-        host = load_host(compute_host_fingerprint(environment)) if environment is not None else None
-        if host is not None and environment is not None and dtype in host.flops:
+        host = load_host(compute_host_fingerprint(environment))
+        if host is not None and dtype in host.flops:
             expected = compute_time(host, flops, moved_bytes, dtype, threads=int(environment["threads"]))
             predicted = make_metrics({"time": expected})
             metrics |= make_metrics({"roofline": expected / seconds})

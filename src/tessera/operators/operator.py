@@ -62,6 +62,9 @@ class Operator:
     (default: all inputs and outputs once). `backward_flops` and `backward_bytes` multiply these counts for the backward
     pass.
 
+    `setup` maps names to torch expressions that are evaluated once before timing, in order, such as prepacked weights;
+    the expression `torch` may use these names.
+
     `aliases` are other names of the operator, such as torch's own.
 
     `check` selects the comparison with the reference: by `values`, by the `moments` of random outputs, or by `shape`
@@ -85,6 +88,7 @@ class Operator:
     checked: str = ""
     tolerance: float = 1.0
     gradient_tolerance: float = 1.0
+    setup: Mapping[str, str] = field(default_factory=dict)
     aliases: tuple[str, ...] = ()
     dtypes: tuple[str, ...] = ("float32", "float64", "bfloat16", "float16")
     version: str = "1"

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tessera.errors import Refused
@@ -61,7 +61,8 @@ def prepare_checked(
 ) -> PreparedOperator:
     """Build an expression on a backend and check its outputs and, unless `gradients=False`, its gradients."""
     operator = request.operator
-    wanted = compute_reference_outputs(operator, request.arrays, request.attributes)
+    with refusing_errors(f"the reference of {operator.name} does not run"):
+        wanted = compute_reference_outputs(operator, request.arrays, request.attributes)
     names = widen_inputs(request.arrays, request.attributes)  # copy before an in-place operator overwrites the inputs
     prepared = backends.load_backend(backend).prepare(request, expression)
     check_outputs(operator, prepared.outputs, wanted, dtype=request.dtype, names=names)
@@ -116,8 +117,8 @@ UNSKEWED_GRADIENTS_NOTE = "gradients checked without the skew: its values have n
 class PreparedPass:
     """A pass of a case that is checked and ready for timing, with the FLOPs and bytes of one call.
 
-    `before`, if set, must be called before each sample to restore overwritten inputs. `output` and `notes` are copied
-    to the record.
+    `before`, if set, must be called before each sample to restore overwritten inputs. `output`, `notes` and `details`
+    are copied to the record.
     """
 
     call: Callable[[], Any]
@@ -127,6 +128,7 @@ class PreparedPass:
     version: str = "1"
     before: Callable[[], Any] | None = None
     output: OutputKind | None = None
+    details: Mapping[str, Any] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from tessera.errors import Refused, TesseraError, get_first_line
 from tessera.measure.memory_limits import get_available_bytes
 
+DEVICE_ERRORS = ("OutOfMemoryError", "AcceleratorError")  # of torch's accelerators; `explain_failures` handles them
 # parts of the error messages of libraries that do not raise MemoryError
 OUT_OF_MEMORY_MESSAGES = ("allocate memory", "out of memory")
 
@@ -28,8 +29,8 @@ def refusing_errors(what: str, got: object = None) -> Iterator[None]:
     except TesseraError:
         raise
     except Exception as error:
-        if type(error).__name__ == "OutOfMemoryError":  # torch's error for the memory of an accelerator
-            raise Refused(f"{what}: {get_first_line(error)}", got=got) from None
+        if type(error).__name__ in DEVICE_ERRORS:
+            raise
         if isinstance(error, MemoryError) or any(words in str(error).lower() for words in OUT_OF_MEMORY_MESSAGES):
             what = f"{what}: it takes more memory than the {free / 2**30:.1f} GiB that are free"
         raise Refused(f"{what}: {get_first_line(error)}", got=got) from None

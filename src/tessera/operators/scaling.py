@@ -18,6 +18,7 @@ from tessera.report.measured import summarize_record
 from tessera.report.record_tables import split_params
 from tessera.results.record import Case, Record
 
+MIN_SIZES = 3  # sizes of a fit
 MIN_RELATIVE_ERROR = 0.01  # lower bound of the relative error between runs
 DEFAULT_RELATIVE_ERROR = 0.1  # relative error assumed for a time with too few samples
 
@@ -48,7 +49,7 @@ class ScalingFit:
 
     @property
     def break_even_work(self) -> float | None:
-        """The work whose cost equals the overhead; None if overhead or cost is zero."""
+        """Amount of work whose computing time (work * cost) equals the overhead; None if overhead or cost is zero."""
         return self.overhead / self.cost if self.overhead and self.cost else None
 
     @property
@@ -84,7 +85,10 @@ def fit_line(sizes: Sequence[SizePoint]) -> tuple[float, float]:
 
 
 def fit_records(records: Sequence[Record]) -> list[ScalingFit]:
-    """Fit every combination of operator, backend, pass and dtype that was measured in at least two sizes."""
+    """Fit every combination of operator, backend, pass and dtype that was measured in at least three sizes.
+
+    A line through two points has no residual, so that nothing would show whether the time is linear in the work.
+    """
     groups: dict[str, list[Record]] = {}
     for record in records:
         if record.status == "ok" and "work" in record.metrics and "time" in record.metrics:
@@ -95,7 +99,7 @@ def fit_records(records: Sequence[Record]) -> list[ScalingFit]:
     fits = []
     for group in groups.values():
         sizes = tuple(sorted(map(_make_point, group), key=lambda size: size.work))
-        if len({size.work for size in sizes if size.work > 0}) > 1 and all(size.seconds > 0 for size in sizes):
+        if len({size.work for size in sizes if size.work > 0}) >= MIN_SIZES and all(size.seconds > 0 for size in sizes):
             overhead, cost = fit_line(sizes)
             case, unit = group[0].case.without("size"), group[0].metrics["work"].unit
             fits.append(ScalingFit(case=case, unit=unit, overhead=overhead, cost=cost, sizes=sizes))

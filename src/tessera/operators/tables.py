@@ -9,6 +9,7 @@ from tessera.operators.check import get_output_kind, same_work
 from tessera.report.blocks import Column
 from tessera.report.cells import make_metric_cell
 from tessera.report.figures import format_value
+from tessera.report.findings import compare_records, format_estimate, get_speedup
 from tessera.report.record_tables import split_params
 from tessera.report.tables import OutputFormat, open_output, write_rows
 from tessera.results.metrics import get_spec
@@ -87,6 +88,8 @@ def _format_cell(record: Record | None, metric: str) -> str:
 def _format_gain(base: Record | None, other: Record | None, metric: str) -> str:
     """Format the gain of a backend over the baseline: 2.00x is half the time, or twice the rate.
 
+    Times of several launches have an interval, or are `same` or `unresolved`.
+
     A copy is not compared with a view, which takes constant time: the cell is `view` or `copy` instead.
     """
     if base is None or other is None or metric not in base.metrics or metric not in other.metrics:
@@ -96,7 +99,16 @@ def _format_gain(base: Record | None, other: Record | None, metric: str) -> str:
         return ""
     if not same_work(base, other):
         return get_output_kind(other)
+    if metric == "time" and len(base.launches) > 1 and len(other.launches) > 1:
+        return _format_speedup(base, other)
     return f"{one.value / two.value if one.direction == 'lower' else two.value / one.value:.2f}x"
+
+
+def _format_speedup(base: Record, other: Record) -> str:
+    """Format the speed-up of a record with its interval; `unresolved` if noise could explain it."""
+    (judged,) = compare_records([(base, other)])
+    speedup = get_speedup(judged)
+    return judged.verdict if speedup is None else format_estimate(speedup)
 
 
 def print_calls(
@@ -161,4 +173,4 @@ def print_fit(records: Sequence[Record], output_format: OutputFormat, output: st
     with open_output(output) as stream:
         write_rows(columns, rows, output_format, stream, title="time = overhead + n * cost")
         if not rows and output_format == "terminal":
-            stream.write("nothing to fit: no operator was measured in two sizes with different work\n")
+            stream.write("nothing to fit: no operator was measured in three sizes with different work\n")

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from tessera.axes import Axes, Axis, Option, parse_bool, parse_int, split_list
 from tessera.errors import TesseraError, suggest_similar
 from tessera.launch import LaunchConfig
 from tessera.models import MODELS, get_image_size
-from tessera.phased.choices import SCHEDULES, STORES, WEIGHT_DTYPES, parse_bytes
+from tessera.phased.choices import CONFIG_NAME, NETWORKS, SCHEDULES, STORES, WEIGHT_DTYPES, normalize_size, parse_bytes
 from tessera.results.record import Case
 
 CHAIN = "chain"
@@ -126,6 +127,7 @@ AXES = Axes(
             option="--weight-budget",
             several=True,
             metavar="SIZE",
+            parse=normalize_size,
             check=parse_bytes,
             group=GROUP_STREAMING,
             help="working memory for weights, for example 256MB",
@@ -135,6 +137,7 @@ AXES = Axes(
             name="memory_limit",
             several=True,
             metavar="SIZE",
+            parse=normalize_size,
             check=parse_bytes,
             group=GROUP_STREAMING,
             help="memory of the whole process, for example 1GB; the weights get what it leaves",
@@ -160,8 +163,8 @@ SHARDED_EXECUTION = Option(
 def cases(names: Sequence[str] = (CHAIN,), **axes: Sequence[Any]) -> list[Case]:
     """Return the cases of the networks: for each network, every combination of the values of its applicable axes.
 
-    `chain` is the matrix chain; other names are models or `module:callable`. Without `budget` a case has working memory
-    for a quarter of its weights, and at least for two of its largest layers.
+    `chain` is the matrix chain; other names are models, `module:callable` or checkpoint folders. Without `budget` a
+    case has working memory for a quarter of its weights, and at least for two of its largest layers.
 
     >>> [case.key for case in cases(schedule=["phased", "resident"], dsize=[64])]
     ['phases/chain[batch_size=32,batches_per_step=100,devices=2,dsize=64,dtype=float16,num_layers=3,schedule=phased,\
@@ -169,20 +172,34 @@ store=disk]', 'phases/chain[batch_size=32,batches_per_step=100,devices=1,dsize=6
 schedule=resident]']
     """
     for name in names:
-        if name != CHAIN and ":" not in name and name not in MODELS:
-            known = [CHAIN, *MODELS]
+        known = [CHAIN, *NETWORKS, *MODELS]
+        if name not in known and ":" not in name and not is_checkpoint_folder(name):
             raise TesseraError(
-                "unknown model", got=name, allowed=[*known, "module:callable"], do=suggest_similar(name, known)
+                "unknown model",
+                got=name,
+                allowed=[*known, "module:callable", "a folder with config.json"],
+                do=suggest_similar(name, known),
             )
     AXES.check_values(axes)
     AXES.check_applicable(axes, [_get_network_kind(name) for name in names])
     _check_combinations(axes)
+    for name in names:
+        given = [axis for axis in ("dtype", "weights", "image_size") if axes.get(axis)]
+        if given and is_checkpoint_folder(name):
+            raise TesseraError(
+                f"{AXES[given[0]].flag} cannot be combined with a checkpoint folder, which determines it", got=name
+            )
     expanded = [
         Case(feature="phases", name=name, params=_complete_params(name, params))
         for name in names
         for params in AXES.select(_get_network_kind(name)).expand(axes)
     ]
     return list({case.key: case for case in expanded}.values())
+
+
+def is_checkpoint_folder(name: str) -> bool:
+    """Return whether the name of a network is the path of a Hugging Face folder: it contains a config.json."""
+    return name not in (CHAIN, *NETWORKS, *MODELS) and (Path(name) / CONFIG_NAME).is_file()
 
 
 def _get_network_kind(name: str) -> str:
@@ -229,9 +246,9 @@ def _complete_params(name: str, params: dict[str, Any]) -> dict[str, Any]:
     """Add defaults that depend on other parameters of a case, and remove parameters without effect."""
     traits = SCHEDULES[params["schedule"]]
     params.setdefault("devices", traits.default_devices)
-    if "weights" in params:
+    if "weights" in params or is_checkpoint_folder(name):
         del params["dtype"]  # the dtype of the file is used
-    if name != CHAIN:
+    if name not in (CHAIN, *NETWORKS) and not is_checkpoint_folder(name):
         params.setdefault("image_size", get_image_size(name))
     if traits.holds_all_weights:
         params = {axis: value for axis, value in params.items() if axis not in STREAMING_AXES}

@@ -8,6 +8,9 @@ from tessera.errors import TesseraError, suggest_similar
 from tessera.phased.traits import WEIGHT_DTYPES as WEIGHT_DTYPES
 from tessera.phased.traits import ScheduleTraits, WeightStoreTraits
 
+# Networks with inputs of their own, by the name that suites and --model use.
+NETWORKS = {"language-model": "tessera.phased.language_model:build_language_model"}
+CONFIG_NAME = "config.json"  # of a Hugging Face folder
 SCHEDULES = {
     traits.name: traits
     for traits in (
@@ -112,6 +115,19 @@ def get_store_traits(name: str) -> WeightStoreTraits:
     if name not in STORES:
         raise TesseraError("unknown weight store", got=name, allowed=STORES)
     return STORES[name]
+
+
+def normalize_size(text: str) -> str:
+    """Return a size in bytes in its usual spelling, so that equal sizes are equal cases.
+
+    >>> normalize_size("1 gb"), normalize_size("1GB"), normalize_size("1.50 mib"), normalize_size("auto")
+    ('1GB', '1GB', '1.5MiB', 'auto')
+    """
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]+)\s*", text)
+    if not match or match[2].upper() not in _BYTES_PER_UNIT:
+        return text
+    unit = match[2].upper()
+    return f"{float(match[1]):.15g}{unit[0]}i{unit[2:]}" if unit[1:2] == "I" else f"{float(match[1]):.15g}{unit}"
 
 
 def parse_bytes(size: str | int) -> int:

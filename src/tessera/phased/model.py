@@ -11,6 +11,7 @@ import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
+from itertools import accumulate
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Never
@@ -18,17 +19,23 @@ from typing import Any, Never
 import torch
 from torch import Tensor, nn
 
+from tessera.affinity import get_affinity
+from tessera.device import ComputeDevice
 from tessera.errors import TesseraError, get_first_line
 from tessera.launch.placement import get_available_cpus, place_workers, read_numa_nodes
 from tessera.measure.memory_limits import get_available_bytes
+from tessera.models.structure import map_structure
+from tessera.phased.activations import hand_over_activations, move_unstreamed
 from tessera.phased.choices import choose_schedule, get_store_traits, parse_bytes
 from tessera.phased.events import Event, EventTimeline
+from tessera.phased.memory.device_area import DeviceTarget, get_free_bytes, open_devices
 from tessera.phased.memory.mapped import open_reader
 from tessera.phased.paging.checkpoints import (
     adapt_names,
     build_checkpoint_model,
     list_extra_tensors,
     open_checkpoint,
+    read_checkpoint_table,
 )
 from tessera.phased.paging.explanation import MeasuredTimes, format_explanation
 from tessera.phased.paging.independence import SampleSplitter, StateObserver, StateSnapshot, describe_call
@@ -51,9 +58,11 @@ from tessera.phased.paging.rehearsal import rehearse
 from tessera.phased.paging.turn import PassTurn
 from tessera.phased.paging.weight_table import StreamedModule, build_state
 from tessera.phased.plan import Phase, PhasingRequest
+from tessera.phased.store.encoding import ENCODINGS
 from tessera.phased.store.reader import PhaseReader, ReadConfig
 from tessera.phased.store.stores import WeightStore
-from tessera.phased.store.weights_file import StoredTensor, read_tensor_table
+from tessera.phased.store.weights_file import StoredTensor
+from tessera.phased.traits import WeightStoreTraits
 
 Shape = Sequence[int] | Sequence[Sequence[int]]
 DEFAULT_BUDGET = "256MB"
@@ -87,20 +96,24 @@ class PhasedModel(StreamedModule):
     for weights.
 
     Args:
-        budget: limit of the working memory for weights, or "auto": half of the available memory (default: 256MB, or
-            what `memory_limit` leaves). Budget left after the streaming buffers keeps some phases resident, unless
-            `keep` is False. Schedules that hold all weights ignore the budget.
+        budget: limit of the working memory for weights, or "auto": half of the available memory, with `device` of the
+            free memory of the devices (default: 256MB, or what `memory_limit` leaves). Budget left after the streaming
+            buffers keeps some phases resident, unless `keep` is False. Schedules that hold all weights ignore the
+            budget.
         memory_limit: limit of the memory of the whole process (its resident set): interpreter, libraries, weights,
             activations and all other data. The budget follows from it; close to the limit, fewer weights stay in
             memory. A process that exceeds the limit, or would exceed it with the next phase, gets an error.
         phases: modules at which phases begin, or their numbers (modules with weights, counted from 0 in the order of
             registration). By default, phases are chosen by the budget and, if `input_shape` is given, by the balance of
             loading and computing.
+        device: accelerator that computes, such as "cuda:0", or one for each of `devices`. Phases are read into pinned
+            host memory, or are all in it with store "host", and are copied to the device while it computes. Inputs are
+            moved to the device, and outputs stay there.
         input_shape: shape of one batch, or of each input.
         store: "disk", "host" (memory) or "mapped". Without a `path`, the file on disk has no name, is in `directory`
             and is removed with the process.
         cold: read past the page cache of the system.
-        checksums: verify checksums on every load.
+        checksums: verify checksums on every load; with `device` and store "host", once, in the pinned memory.
         pin: pin every device to its own cores.
         verify: compare the first pass with the plain network, which holds all weights in memory meanwhile.
         independent_samples: for schedule "data-parallel": the network computes every sample of a mini-batch without
@@ -120,6 +133,7 @@ class PhasedModel(StreamedModule):
         budget: str | int | None = None,
         memory_limit: str | int | None = None,
         devices: int | None = None,
+        device: str | Sequence[str] | None = None,
         schedule: str | None = None,
         store: str = "disk",
         dtype: str | None = None,
@@ -141,10 +155,13 @@ class PhasedModel(StreamedModule):
         super().__init__()
         _refuse_removed(removed)
         self._guard = None if memory_limit is None else MemoryGuard(parse_bytes(memory_limit))
-        self._max_budget = None if budget is None else parse_budget(budget)
-        self.budget = parse_budget(budget, self._guard)
         self.traits, self.devices = choose_schedule(schedule, devices)
         self.store, store_traits = store, get_store_traits(store)
+        self._targets: list[DeviceTarget] = []
+        self._accelerators = self._open_accelerators(device, store_traits, dtype, verify=verify)
+        available = functools.partial(get_free_bytes, self._accelerators) if self._accelerators else get_available_bytes
+        self._max_budget = None if budget is None else parse_budget(budget, available=available)
+        self.budget = parse_budget(budget, self._guard, available)
         if cold and not store_traits.can_be_cold:
             raise TesseraError(f"cold=True does not support store={store!r}", do="use store='disk'")
         if self._guard is not None and store_traits.in_host_memory:
@@ -175,6 +192,7 @@ class PhasedModel(StreamedModule):
             keep=keep,
             cold=cold,
             starts=phases,
+            pinned=bool(self._accelerators) and store_traits.in_host_memory,
             shapes=None if input_shape is None else _normalize_shapes(input_shape),
         )
         self._reference: nn.Module | None = None
@@ -191,6 +209,26 @@ class PhasedModel(StreamedModule):
                 verify=verify,
             )
             self._closing = weakref.finalize(self, _close_resources, resources.pop_all(), self._process)
+
+    def _open_accelerators(
+        self, names: str | Sequence[str] | None, store: WeightStoreTraits, dtype: str | None, *, verify: bool
+    ) -> list[ComputeDevice]:
+        """Open the accelerators that the weights are streamed to; none without names."""
+        if names is None:
+            return []
+        unsupported = {
+            "store='mapped'": store.mapped,
+            "`memory_limit`": self._guard is not None,
+            "`verify`": verify,
+            f"dtype={dtype!r}": dtype in ENCODINGS,
+            f"schedule={self.traits.name!r}": self.traits.computes_together == "always",
+        }
+        for name, given in unsupported.items():
+            if given:
+                raise TesseraError(
+                    f"{name} is not supported on an accelerator", do="leave it out, or leave `device` out"
+                )
+        return open_devices(names, self.devices)
 
     def _open_network(
         self,
@@ -253,6 +291,15 @@ class PhasedModel(StreamedModule):
         resources.callback(reader.close)
         self._reader: PhaseReader = reader
         self._copy: NetworkCopy = network
+        for accelerator in self._accelerators:
+            file = self._store.file if request.pinned else None
+            ring = 0 if request.pinned else max(layout.nbytes for layout in plan.layouts)
+            target = DeviceTarget(accelerator, ring_bytes=ring, file=file)
+            self._targets.append(target)
+            resources.callback(target.close)
+            target.check_weights(reader, self._tensors.values())
+        if self._accelerators:
+            move_unstreamed(network.model, self._accelerators[0].torch_device)
         self._pager = self._open_pager(plan)
         pagers = self._pagers = [self._pager]
         resources.callback(lambda: pagers[0].close())
@@ -283,7 +330,16 @@ class PhasedModel(StreamedModule):
     def _open_pager(self, plan: PagingPlan) -> Pager:
         keep = self._request.keep and self.traits.keeps_phases
         ahead = self.traits.overlaps_loads
-        pager = Pager(self._copy, plan, self._reader, self._timeline, ahead=ahead, reload=not keep, guard=self._guard)
+        pager = Pager(
+            self._copy,
+            plan,
+            self._reader,
+            self._timeline,
+            ahead=ahead,
+            reload=not keep,
+            guard=self._guard,
+            targets=self._targets,
+        )
         pager.progress = self._progress
         return pager
 
@@ -406,6 +462,11 @@ class PhasedModel(StreamedModule):
         return result
 
     def _run_in_pass(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if self._accelerators:
+            first = self._accelerators[0].torch_device
+            args, kwargs = map_structure((args, kwargs), lambda value: _move(value, first))
+            if len(self._accelerators) > 1:
+                function = hand_over_activations(function)
         if self._lockstep.includes_this_thread():
             return function(*args, **kwargs)
         with self._pass_scope():
@@ -422,7 +483,7 @@ class PhasedModel(StreamedModule):
                 return
             self._depth += 1
             before = torch.get_num_threads()
-            if self._depth == 1 and not self.traits.several_devices and before != self._threads:
+            if self._depth == 1 and before != self._threads:
                 torch.set_num_threads(self._threads)
             finished = False
             try:
@@ -453,7 +514,8 @@ class PhasedModel(StreamedModule):
             left = min(self._guard.compute_budget(pager.loaded_bytes), self._max_budget or sys.maxsize)
             request = replace(request, budget=left if evicted else max(left, request.budget))
         times = None
-        if pager.counts.passes >= MEASURED_PASSES and not self._measured and pager.plan.shares.stream:
+        measures = not self._accelerators  # the times of the host are not those of an accelerator
+        if measures and pager.counts.passes >= MEASURED_PASSES and not self._measured and pager.plan.shares.stream:
             self._measured = True
             times = self._times.build_phase_times(pager.plan.phases)
         grown = request.budget > self._request.budget and pager.plan.permits_more(request.budget)
@@ -467,13 +529,31 @@ class PhasedModel(StreamedModule):
         if times is not None and unchanged and plan.shares.resident == pager.plan.shares.resident:
             return
         self._request, self.budget = request, request.budget
+        self._replace_plan(plan)
+        if times is not None:  # after the first passes, counts continue
+            self._pager.counts.add(pager.counts)
+
+    def _replace_plan(self, plan: PagingPlan) -> None:
+        pager = self._pager
         pager.keep_modified_weights()
         pager.close()
         pager.free()  # before the next pager allocates its working memory
+        for target in self._targets:
+            target.grow_ring(max(layout.nbytes for layout in plan.layouts))
         self._pager = self._pagers[0] = self._lockstep.pager = self._open_pager(plan)
-        if times is not None:  # after the first passes, counts continue
-            self._pager.counts.add(pager.counts)
         self._times = MeasuredTimes()
+
+    def adopt_phases(self, other: PhasedModel) -> None:
+        """Divide the network into the phases of another model of the same network, which has learnt their order."""
+        groups = other.plan.groups
+        if groups == self.plan.groups:
+            return
+        with self._turn.take():
+            order = [unit for group in groups for unit in group]
+            request = replace(self._request, starts=[0, *accumulate(len(group) for group in groups[:-1])])
+            self._replace_plan(plan_phases(self._copy, self._tensors, request, order=order, flops=self._flops))
+            self._request = request
+            self._pager.learning = False
 
     def _list_threads(self) -> list[threading.Thread] | None:
         """Return the threads of the mini-batches that run now; None if they wait for weights."""
@@ -571,7 +651,7 @@ class PhasedModel(StreamedModule):
         """Return the minimum budget in bytes: with one byte less, a `PhasedModel` raises an error.
 
         With `prefetch`, return the minimum budget with which phases are loaded ahead, which takes less time. The model
-        may be on the meta device. `path` names an existing file of its weights: a file written by another
+        may be on the meta device. `path` names an existing checkpoint of its weights: a file written by another
         program may need a larger budget.
         """
         traits, devices = choose_schedule(schedule, devices)
@@ -579,7 +659,7 @@ class PhasedModel(StreamedModule):
             schedule=traits, store=get_store_traits("disk"), devices=devices, cores=1, budget=0, dtype=dtype
         )
         network = copy_network(model)
-        table = plan_unit_file(network, dtype) if path is None else read_tensor_table(Path(path))
+        table = plan_unit_file(network, dtype) if path is None else read_checkpoint_table(Path(path), model)
         return compute_network_min_budget(network, match_tensors(network, table, dtype), request, prefetch=prefetch)
 
     @classmethod
@@ -702,15 +782,21 @@ class PhasedModel(StreamedModule):
         self.close()
 
 
-def parse_budget(budget: str | int | None, guard: MemoryGuard | None = None) -> int:
-    """Return a budget in bytes; "auto" is half of the memory that is available now.
+def _move(value: Any, device: torch.device) -> Any:
+    return value.to(device) if isinstance(value, Tensor) and value.device != device else value
+
+
+def parse_budget(
+    budget: str | int | None, guard: MemoryGuard | None = None, available: Callable[[], int] = get_available_bytes
+) -> int:
+    """Return a budget in bytes; "auto" is half of the memory that is available now, by `available`.
 
     With a guard, the maximum is half of the memory that its limit leaves. None is this maximum, or `DEFAULT_BUDGET`
     without a guard.
     """
     if budget is None:
         return parse_bytes(DEFAULT_BUDGET) if guard is None else guard.first_budget
-    nbytes = get_available_bytes() // AUTO_BUDGET_DIVISOR if budget == "auto" else parse_bytes(budget)
+    nbytes = available() // AUTO_BUDGET_DIVISOR if budget == "auto" else parse_bytes(budget)
     return nbytes if guard is None else min(nbytes, guard.first_budget)
 
 
@@ -776,5 +862,5 @@ def _choose_threads(threads: int | None, devices: int) -> int:
     if threads is not None and threads < 1:
         raise TesseraError("invalid number of threads", got=threads, allowed="1 or more")
     if threads is None:
-        return torch.get_num_threads() if devices == 1 else max(1, len(os.sched_getaffinity(0)) // devices)
+        return torch.get_num_threads() if devices == 1 else max(1, len(get_affinity()) // devices)
     return threads

@@ -22,7 +22,8 @@ class PhasingRequest:
 
     With `keep`, phases stay resident in the memory left by the buffers. `starts` names the modules at which phases
     begin, or the numbers of units; None to choose them by size, and by FLOPs if the `shapes` of the inputs are known.
-    `cores` is the number of cores that compute. With `fine`, every unit is a phase.
+    `cores` is the number of cores that compute. With `fine`, every unit is a phase. With `pinned`, the store of
+    host memory is pinned memory, from which an accelerator copies.
     """
 
     schedule: ScheduleTraits
@@ -36,6 +37,7 @@ class PhasingRequest:
     starts: Sequence[str | int] | None = None
     shapes: Sequence[Sequence[int]] | None = None
     fine: bool = False
+    pinned: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -117,5 +117,5 @@ def _print_advice(records: Sequence[Record], output_format: OutputFormat, stream
         if get_measured_balance(record) is None:
             continue
         if len(records) > 1:
-            stream.write(f"{names[record.case.key].short}\n")
+            stream.write(f"{names[record.case.key].words}\n")
         stream.writelines(f"{'  ' * (len(records) > 1)}{line}\n" for line in format_advice(record))

@@ -133,6 +133,23 @@ class Picture:
 
 
 @dataclass(frozen=True, slots=True)
+class Statement:
+    """A sentence with a label, a small picture, and the command that shows more."""
+
+    text: str
+    command: str = ""
+    picture: Picture | None = None
+    label: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Statements:
+    """A list of statements, side by side where there is room."""
+
+    statements: Sequence[Statement]
+
+
+@dataclass(frozen=True, slots=True)
 class Section:
     """A part of the page with its own heading; nested sections get smaller headings."""
 
@@ -141,4 +158,4 @@ class Section:
     blocks: Sequence[Block] = ()
 
 
-Block = Text | Cards | Facts | Table | Plot | Picture | Section
+Block = Text | Cards | Facts | Table | Plot | Picture | Statements | Section

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from tessera.report.blocks import Cell, Tone
-from tessera.report.figures import format_metric, format_percent, format_value
+from tessera.report.figures import format_change, format_metric, format_percent, format_value
 from tessera.report.measured import summarize_record
 from tessera.results.metrics import MetricFormat, get_spec, read_share
 from tessera.results.record import Case, Record
 
 STATUS_TONES: dict[str, Tone] = {"ok": "good", "failed": "bad", "refused": "muted", "timed_out": "bad"}
 EMPTY_CELL = Cell("")
+ABOVE_HINT = "faster than the calibrated rates: data in a cache, or the calibration is stale"
 
 
 def make_metric_cell(
@@ -24,8 +25,10 @@ def make_metric_cell(
     part = read_share(record.metrics, name) if (bounds or spec.part_of) and not predicted else None
     margin = f" ± {format_metric(part.margin, '', metric_format)}" if part and part.margin is not None else ""
     if part and spec.part_of and not part.resolved:
-        text = f"n/a (below noise:{margin})" if margin else "n/a (below noise)"
-        return Cell(text, hint=f"the {spec.part_of} is smaller than the noise of this measurement")
+        return Cell("n/a (below noise)", hint=f"the {spec.part_of} is smaller than the noise of this measurement")
+    if spec.maximum is not None and metric.value > spec.maximum:
+        text = f">{format_metric(spec.maximum, metric.unit, 'whole percent')}"
+        return Cell(text, metric.value, hint=f"{format_metric(metric.value, metric.unit, metric_format)}: {ABOVE_HINT}")
     return Cell(format_metric(metric.value, metric.unit, metric_format) + (margin if bounds else ""), metric.value)
 
 
@@ -36,11 +39,17 @@ def make_median_cell(record: Record) -> Cell:
 
 
 def make_interval_cell(record: Record) -> Cell:
-    """Return a cell with the relative interval of the median; a question mark if there are too few samples."""
+    """Return a cell with the relative interval of the median; a question mark if there are too few samples.
+
+    An interval wider than the median itself is `>100%`: the median says nothing.
+    """
     summary = summarize_record(record)
     if summary is None:
         return EMPTY_CELL
-    return Cell("?") if summary.relative is None else Cell(format_percent(summary.relative), summary.relative)
+    if summary.relative is None:
+        return Cell("?")
+    text = format_percent(summary.relative) if summary.relative <= 1 else ">100%"
+    return Cell(text, summary.relative)
 
 
 def make_launches_cell(record: Record) -> Cell:
@@ -60,8 +69,8 @@ def make_share_cell(value: float | None, sign: str = "") -> Cell:
 
 
 def make_change_cell(change: float) -> Cell:
-    """Return a cell with a relative change in per cent, with its sign."""
-    return Cell(format_percent(change, signed=True), change)
+    """Return a cell with a relative change: in per cent with its sign, or as a factor if it is large."""
+    return Cell(format_change(change), change)
 
 
 def make_count_cell(value: int) -> Cell:

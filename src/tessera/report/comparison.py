@@ -8,7 +8,7 @@ from typing import Any
 from tessera.measure.statistics import Verdict
 from tessera.report.blocks import Block, Card, Cards, Cell, Column, Columns, Plot, Section, Table, Text, Tone, tabulate
 from tessera.report.cells import EMPTY_CELL, make_share_cell, make_value_cell
-from tessera.report.figures import format_percent
+from tessera.report.figures import format_change, format_percent
 from tessera.report.naming import CaseNames, name_cases_of_runs
 from tessera.report.plots import make_error_bars, make_row_layout
 from tessera.report.runs import RunView
@@ -94,7 +94,7 @@ def _explain_no_change(result: Comparison) -> Text:
 def _warn_of_common_change(result: Comparison) -> list[Text]:
     if result.common_ratio is None:
         return []
-    moved = format_percent(result.common_ratio - 1, signed=True)
+    moved = format_change(result.common_ratio - 1)
     text = f"The median case changed by {moved}. If all cases change together, check the machine before the code."
     return [Text(text, "warn")]
 

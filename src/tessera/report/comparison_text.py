@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TextIO
 
 from tessera.report.blocks import Column
-from tessera.report.figures import format_percent, format_value
+from tessera.report.figures import format_change, format_percent, format_value
 from tessera.report.tables import OutputFormat, write_lines, write_rows
 from tessera.results.compare import ComparedCase, Comparison, ExcludedCase
 from tessera.results.judgement import VERDICTS
@@ -22,9 +22,9 @@ _CASE_COLUMNS = (
     Column("A", "number"),
     Column("B", "number"),
     Column("change", "number"),
-    Column("why"),
+    Column("why", "prose"),
 )
-_EXCLUDED_COLUMNS = (Column("kind"), Column("case"), Column("reason"))
+_EXCLUDED_COLUMNS = (Column("kind"), Column("case"), Column("reason", "prose"))
 _CSV_COLUMNS = (
     *("key", "verdict", "ratio", "low", "high", "smallest", "p", "unit", "direction", "before", "after"),
     *("launches_a", "launches_b", "why"),
@@ -73,7 +73,7 @@ def _format_case(case: ComparedCase) -> tuple[str, ...]:
         case.key,
         format_value(case.before, case.unit),
         format_value(case.after, case.unit),
-        format_percent(case.judgement.ratio - 1, signed=True),
+        format_change(case.judgement.ratio - 1),
         case.judgement.why,
     )
 
@@ -84,7 +84,7 @@ def _iter_header(comparison: Comparison, names: RunTitles) -> Iterator[str]:
     for difference in comparison.software:
         yield f"{difference.name}: {difference.before} in A, {difference.after} in B"
     if comparison.common_ratio is not None:
-        change = format_percent(comparison.common_ratio - 1, signed=True)
+        change = format_change(comparison.common_ratio - 1)
         yield f"half of all cases changed by {change} or more: check the machine and the libraries first"
 
 
@@ -115,6 +115,7 @@ _EXCLUSION_TEXTS = {
     "only in B": "only in B",
     "version": "with an edited benchmark",
     "unit": "with another unit",
+    "device": "on another device",
     "fingerprint": "under other conditions",
     "figure": "without a comparable value",
 }

@@ -11,6 +11,7 @@ from tessera.report.runs import RunView
 # Properties shown first, by their path in a record's environment.
 HEADLINE_TITLES = {
     "cpu": "Processor",
+    "device": "Device",
     "cores": "Cores",
     "pinned_to": "Cores a worker may use",
     "threads": "Threads",

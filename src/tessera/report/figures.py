@@ -96,6 +96,24 @@ def format_percent(share: float, *, signed: bool = False) -> str:
     return f"{share:+.1%}" if signed else f"{share:.1%}"
 
 
+def format_factor(ratio: float) -> str:
+    """Format a ratio as a factor with three significant digits.
+
+    >>> format_factor(2.0), format_factor(0.0276), format_factor(151.3)
+    ('2.00x', '0.028x', '151x')
+    """
+    return f"{_format_digits(ratio)}x"
+
+
+def format_change(change: float) -> str:
+    """Format a relative change: in per cent up to a factor of 2, beyond as a factor.
+
+    >>> [format_change(change) for change in (0.031, -0.25, 1.5, 58.84, -0.75)]
+    ['+3.1%', '-25.0%', '2.50x', '59.8x', '0.250x']
+    """
+    return format_percent(change, signed=True) if -0.5 <= change <= 1 else format_factor(1 + change)
+
+
 def _format_scaled(value: float, units: tuple[tuple[float, str], ...]) -> str:
     """Format a value with three significant digits, in the largest unit in which it is at least 1."""
     for scale, name in units:

@@ -8,7 +8,7 @@ from typing import Any
 
 from tessera.report.blocks import Block, Card, Cards, Cell, Column, Columns, Plot, Section, Table, Text, Tone, tabulate
 from tessera.report.cells import EMPTY_CELL, make_change_cell, make_count_cell, make_value_cell
-from tessera.report.figures import format_percent, format_value
+from tessera.report.figures import format_change, format_percent, format_value
 from tessera.report.history_text import EXCLUSION_TEXTS, describe_change, format_day
 from tessera.report.naming import CaseNames, name_cases
 from tessera.report.page import build_document
@@ -146,7 +146,7 @@ def _make_change_line(change: Change) -> dict[str, Any]:
 
 def _make_change_label(change: Change, count: int) -> dict[str, Any]:
     return {
-        "text": format_percent(change.change, signed=True),
+        "text": format_change(change.change),
         "x": change.start - 0.5,
         # Near the right edge the text is on the left of its line.
         "xanchor": "right" if change.start > 0.8 * count else "left",

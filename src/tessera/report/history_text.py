@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import Any, TextIO
 
 from tessera.report.blocks import Column
-from tessera.report.figures import format_percent, format_value
+from tessera.report.figures import format_change, format_percent, format_value
 from tessera.report.line_chart import draw_line_chart, draw_spark_line
 from tessera.report.naming import CaseNames, name_cases
 from tessera.report.tables import OutputFormat, print_rich, write_lines, write_rows
@@ -22,6 +22,7 @@ MAX_ROWS = 40
 SPARK_LINE_WIDTH = 24  # width of a spark line in a table, in characters
 
 EXCLUSION_TEXTS: dict[ExclusionReason, str] = {
+    "device": "on another device than the newest",
     "conditions": "under other conditions than the newest",
     "version": "of an edited benchmark",
     "unit": "in another unit",
@@ -79,7 +80,11 @@ def write_history(
             [names[a.key].words if a.key in names else a.key, a.run, EXCLUSION_TEXTS[a.why]] for a in history.excluded
         ]
         write_rows(
-            [Column("case"), Column("run"), Column("why")], rows, output_format, stream, title="excluded records"
+            [Column("case"), Column("run"), Column("why", "prose")],
+            rows,
+            output_format,
+            stream,
+            title="excluded records",
         )
         stream.write(gap)
     write_lines(_iter_summary(history, everything), output_format, stream)
@@ -172,13 +177,13 @@ def _select_series(history: History, everything: bool) -> list[MetricSeries]:
 def _write_series_table(
     shown: Sequence[MetricSeries], names: CaseNames, output_format: OutputFormat, stream: TextIO
 ) -> None:
-    columns = [Column("case"), Column("runs", "number"), Column("level", "number"), Column("changes")]
+    columns = [Column("case"), Column("runs", "number"), Column("level", "number"), Column("changes", "prose")]
     rows = [
         [
             names[series.case.key].phrase,
             len(series.points),
             format_value(series.list_levels()[-1][2], series.unit),
-            ", ".join(format_percent(change.change, signed=True) for change in series.changes),
+            ", ".join(format_change(change.change) for change in series.changes),
             draw_spark_line(series.values, SPARK_LINE_WIDTH),
         ]
         for series in shown
@@ -211,7 +216,7 @@ def _format_levels(series: MetricSeries, change: Change, *, raw: bool = False) -
     if raw:
         return change.before, change.after, change.change
     before, after = (format_value(value, series.unit) for value in (change.before, change.after))
-    return before, after, format_percent(change.change, signed=True)
+    return before, after, format_change(change.change)
 
 
 def _iter_summary(history: History, everything: bool) -> Iterator[str]:

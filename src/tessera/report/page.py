@@ -7,6 +7,7 @@ only the scripts that the page was created with.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 from html import escape
 from importlib import resources
@@ -14,35 +15,60 @@ from pathlib import Path
 from string import Template
 
 from tessera import __version__
-from tessera.errors import TesseraError
+from tessera.errors import TesseraError, get_first_line
 from tessera.files import replace_text
-from tessera.report.blocks import Section
+from tessera.report.blocks import Section, Statement
 from tessera.report.comparison import build_comparison_cards, build_comparison_section, compare_with_first
 from tessera.report.feature_section import make_generic_section
 from tessera.report.prediction import build_prediction_section
 from tessera.report.render import Renderer, make_anchor, make_content_policy
 from tessera.report.runs import RunView, SectionBuilder, list_features
-from tessera.report.summary import build_summary_section
+from tessera.report.summary import build_details_section, build_summary_section, format_minute
 
 __all__ = ["RunView", "SectionBuilder", "build_document", "build_page", "write_page"]
 
 
-def build_page(runs: Sequence[RunView], sections: Mapping[str, SectionBuilder], *, threshold: float = 0.03) -> str:
+def build_page(
+    runs: Sequence[RunView],
+    sections: Mapping[str, SectionBuilder],
+    *,
+    threshold: float = 0.03,
+    findings: Sequence[Statement] = (),
+) -> str:
     """Build the report page as HTML; `sections` maps each feature to the builder of its section.
+
+    `findings` are the statements of the first screen.
 
     With several runs, the first run is the baseline. `threshold` is the smallest relative change that is reported.
     """
     assert runs, "a report requires at least one run"
     compared = compare_with_first(runs, threshold)
-    parts = [build_summary_section(runs, build_comparison_cards(compared) if compared else ())]
+    parts = [build_summary_section(runs, build_comparison_cards(compared) if compared else (), findings)]
     if compared:
         parts.append(build_comparison_section(runs[0], compared))
     for feature in list_features(runs):
-        build = sections.get(feature) or make_generic_section(feature)
-        parts.append(build([run.filter_feature(feature) for run in runs]))
+        parts.append(_build_section(feature, sections.get(feature), [run.filter_feature(feature) for run in runs]))
     if predicted := build_prediction_section(runs):
         parts.append(predicted)
+    parts.append(build_details_section(runs))
     return build_document(parts, title=_format_title(runs), subtitle=_format_subtitle(runs))
+
+
+# Errors of a section builder on records of other releases, or on records that were made up.
+_RECORD_ERRORS = (TesseraError, ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
+
+
+def _build_section(feature: str, build: SectionBuilder | None, runs: Sequence[RunView]) -> Section:
+    """Build the section of a feature; if its records do not have the expected values, their table alone."""
+    generic = make_generic_section(feature)
+    if build is None:
+        return generic(runs)
+    try:
+        return build(runs)
+    except _RECORD_ERRORS as error:
+        section = generic(runs)
+        why = f"Some records do not have the expected values ({get_first_line(error)}), so only their table is shown. "
+        return replace(section, intro=why + section.intro)
 
 
 def write_page(text: str, path: Path) -> None:
@@ -94,9 +120,17 @@ def _format_title(runs: Sequence[RunView]) -> str:
 
 
 def _format_subtitle(runs: Sequence[RunView]) -> str:
-    machines = dict.fromkeys(str(r.environment.get("cpu", "")) for run in runs for r in run.records)
-    count = "One run" if len(runs) == 1 else f"{len(runs)} runs"
-    return ", ".join([count, *filter(None, machines)])
+    """Say what ran where: the command and start of a single run, or the number of runs; the machines."""
+    machines = dict.fromkeys(_describe_machine(r.environment) for run in runs for r in run.records)
+    if len(runs) > 1:
+        return ", ".join([f"{len(runs)} runs", *filter(None, machines)])
+    (run,) = runs
+    return ", ".join(filter(None, [run.command, format_minute(run.created), *machines]))
+
+
+def _describe_machine(environment: Mapping[str, object]) -> str:
+    cpu, cores = environment.get("cpu", ""), environment.get("cores")
+    return f"{cpu} with {cores} cores" if cpu and cores else str(cpu)
 
 
 def _make_anchors(parts: Sequence[Section]) -> list[str]:

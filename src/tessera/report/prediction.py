@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from statistics import median
 from typing import NamedTuple
 
 from tessera.report.blocks import Column, Columns, Plot, Section, Table, tabulate
 from tessera.report.cells import EMPTY_CELL, make_change_cell, make_value_cell
+from tessera.report.figures import format_percent
 from tessera.report.naming import CaseNames, name_cases_of_runs
 from tessera.report.runs import RunView
 from tessera.report.svg import get_series_colour
 from tessera.results.record import Metric, Record
+
+# Unit of a metric -> what its predictions are called.
+PREDICTION_KINDS = {"s": "predicted times", "images/s": "predicted rates", "B": "predicted byte counts"}
 
 
 class PredictedMetric(NamedTuple):
@@ -40,13 +44,26 @@ def build_prediction_section(runs: Sequence[RunView]) -> Section | None:
     ]
     if not metrics:
         return None
-    errors = [abs(metric.error) for metric in metrics if metric.error is not None]
     intro = "Predictions of the machine model beside the measured values; the error is measured / predicted - 1."
-    if errors:
-        intro += f" Half of the {len(errors):,} predictions are within {median(errors):.0%}."
+    intro += "".join(_summarize_errors(metrics))
     return Section(
         "Predicted beside measured", intro, [*_build_plots(metrics), _build_table(metrics, name_cases_of_runs(runs))]
     )
+
+
+def _summarize_errors(metrics: Sequence[PredictedMetric]) -> Iterator[str]:
+    """Yield a sentence per kind of prediction, because counted bytes can be exact and times cannot."""
+    for kind, words in PREDICTION_KINDS.items():
+        errors = [abs(m.error) for m in metrics if m.error is not None and m.measured.unit == kind]
+        exact = sum(error == 0 for error in errors)
+        if kind == "B" and errors:
+            yield f" {exact:,} of {len(errors):,} {words} are exact."
+        elif errors:
+            yield f" Half of the {len(errors):,} {words} are within {_format_error(median(errors))}."
+
+
+def _format_error(error: float) -> str:
+    return format_percent(error) if error <= 1 else f"a factor of {1 + error:.1f}"
 
 
 def _build_table(metrics: Sequence[PredictedMetric], names: CaseNames) -> Table:

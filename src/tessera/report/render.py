@@ -13,7 +13,21 @@ from html import escape
 from itertools import count
 from typing import Any
 
-from tessera.report.blocks import Block, Card, Cards, Cell, Column, Facts, Picture, Plot, Section, Table, Text
+from tessera.report.blocks import (
+    Block,
+    Card,
+    Cards,
+    Cell,
+    Column,
+    Facts,
+    Picture,
+    Plot,
+    Section,
+    Statement,
+    Statements,
+    Table,
+    Text,
+)
 
 DEFAULT_PLOT_HEIGHT_PIXELS = 420
 LONG_CARD_FIGURE_LENGTH = 8
@@ -63,14 +77,16 @@ class Renderer:
             case Picture():
                 drawing = f'<div role="img" aria-label="{escape(block.alt)}">{block.svg}</div>'
                 return f'<figure class="picture">{drawing}{_render_caption(block.caption)}</figure>'
+            case Statements():
+                return f'<ul class="statements">{"".join(map(_render_statement, block.statements))}</ul>'
             case Section():
                 return self.render_section(block, f"{make_anchor(block.title)}-{next(self._ids)}", min(level + 1, 6))
 
 
-def _render_paragraphs(text: str, kind: str = "") -> str:
+def _render_paragraphs(text: str, css_class: str = "") -> str:
     parts = [part for part in re.split(r"\n\s*\n", text.strip()) if part]
     coded = (re.sub("`([^`]+)`", r"<code>\1</code>", escape(part)) for part in parts)
-    mark = f' class="{kind}"' if kind else ""
+    mark = f' class="{css_class}"' if css_class else ""
     return "\n".join(f"<p{mark}>{part}</p>" for part in coded)
 
 
@@ -85,6 +101,16 @@ def _render_card(card: Card) -> str:
         f'<li class="card {card.tone}"><span class="label">{escape(card.label)}</span>'
         f'<strong class="{size}">{escape(card.figure)}</strong>{remark}</li>'
     )
+
+
+def _render_statement(statement: Statement) -> str:
+    label = f'<span class="label">{escape(statement.label)}</span>' if statement.label else ""
+    picture = statement.picture
+    drawing = f'<div role="img" aria-label="{escape(picture.alt)}">{picture.svg}</div>' if picture else ""
+    # Options are not broken at their hyphens.
+    words = " ".join(f"<span>{escape(word)}</span>" for word in statement.command.split())
+    command = f"<code>{words}</code>" if words else ""
+    return f"<li>{label}{_render_paragraphs(statement.text)}{drawing}{command}</li>"
 
 
 def _render_facts(block: Facts) -> str:

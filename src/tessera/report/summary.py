@@ -1,4 +1,4 @@
-"""The summary of the page: key values, runs, unreliable or missing results, and the environment."""
+"""The first and the last section of the page: health and findings; runs, unreliable results and environment."""
 
 from __future__ import annotations
 
@@ -7,7 +7,20 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import NamedTuple
 
-from tessera.report.blocks import Block, Card, Cards, Column, Columns, Section, Table, Text, Tone, tabulate
+from tessera.report.blocks import (
+    Block,
+    Card,
+    Cards,
+    Column,
+    Columns,
+    Section,
+    Statement,
+    Statements,
+    Table,
+    Text,
+    Tone,
+    tabulate,
+)
 from tessera.report.cells import make_count_cell, make_share_cell, make_status_cell, make_value_cell
 from tessera.report.environment import build_environment_section
 from tessera.report.figures import format_seconds
@@ -23,16 +36,21 @@ from tessera.report.runs import RunView, list_features
 from tessera.results.record import Record
 
 
-def build_summary_section(runs: Sequence[RunView], changes: Sequence[Card] = ()) -> Section:
-    """Build the summary section; `changes` are cards of the comparison."""
+def build_summary_section(
+    runs: Sequence[RunView], changes: Sequence[Card] = (), findings: Sequence[Statement] = ()
+) -> Section:
+    """Build the first section: the health of the runs, and findings; `changes` are cards of the comparison."""
     measured, *others = _build_cards(runs)
-    blocks: list[Block] = [
-        Cards([measured, *changes, *others]),
-        _build_runs_table(runs),
-        build_attention_section(runs),
-        build_environment_section(runs),
-    ]
+    blocks: list[Block] = [Cards([measured, *changes, *others])]
+    if findings:
+        blocks.append(Section("Findings", "", [Statements(findings)]))
     return Section("Summary", "", blocks)
+
+
+def build_details_section(runs: Sequence[RunView]) -> Section:
+    """Build the last section: the runs, their noisy and missing results, and their environment."""
+    blocks: list[Block] = [_build_runs_table(runs), build_attention_section(runs), build_environment_section(runs)]
+    return Section("Details", "", blocks)
 
 
 def _build_cards(runs: Sequence[RunView]) -> list[Card]:
@@ -40,10 +58,10 @@ def _build_cards(runs: Sequence[RunView]) -> list[Card]:
     feature_count = len(list_features(runs))
     return [
         Card("Measured", f"{ended['ok']:,}", f"of {ended.total():,} cases"),
-        _make_count_card("Failed", ended["failed"], "reasons below", "bad"),
-        _make_count_card("Timed out", ended["timed_out"], "reasons below", "bad"),
+        _make_count_card("Failed", ended["failed"], "reasons at the end", "bad"),
+        _make_count_card("Timed out", ended["timed_out"], "reasons at the end", "bad"),
         _make_count_card("Refused", ended["refused"], "not supported", ""),
-        _make_count_card("Noisy", sum(1 for _ in iter_noisy(runs)), "unreliable", "warn"),
+        _make_count_card("Noisy", sum(1 for _ in iter_noisy(runs)), "listed at the end", "warn"),
         Card(
             "Time taken",
             format_seconds(sum(run.seconds for run in runs)),
@@ -57,10 +75,10 @@ def _make_count_card(label: str, count: int, remark: str, tone: Tone) -> Card:
     return Card(label, f"{count:,}", remark, tone) if count else Card(label, "0", "", "muted")
 
 
-def _format_minute(text: str) -> str:
+def format_minute(text: str) -> str:
     """Format a stored date to the minute, in its original time zone.
 
-    >>> _format_minute("2026-03-01T12:00:59+01:00")
+    >>> format_minute("2026-03-01T12:00:59+01:00")
     '2026-03-01 12:00'
     """
     try:
@@ -72,7 +90,7 @@ def _format_minute(text: str) -> str:
 def _build_runs_table(runs: Sequence[RunView]) -> Table:
     columns: Columns[RunView] = {
         "Run": lambda run: run.name,
-        "Started": lambda run: _format_minute(run.created),
+        "Started": lambda run: format_minute(run.created),
         Column("Cases", "number"): lambda run: make_count_cell(len(run.records)),
         Column("Measured", "number"): lambda run: make_count_cell(sum(r.status == "ok" for r in run.records)),
         Column("Time taken", "number"): lambda run: make_value_cell(run.seconds, "s"),

@@ -11,6 +11,8 @@ import json
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
+from itertools import chain, zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TextIO
 
@@ -28,6 +30,8 @@ OutputFormat = Literal["terminal", "markdown", "csv", "json"]
 FORMAT_BY_SUFFIX: dict[str, OutputFormat] = {".json": "json", ".csv": "csv", ".md": "markdown"}
 
 _UNLIMITED_WIDTH = 10_000
+_MIN_PROSE_WIDTH = 24  # characters; narrower prose is unreadable
+_MAX_NAME_LENGTH = 48  # characters; longer texts with spaces are sentences
 
 # Cell texts that are coloured in the terminal.
 _TEXT_STYLES = {
@@ -59,7 +63,7 @@ def write_rows(
     if output_format == "terminal":
         if title:  # printed separately, because rich would wrap a table title to the width of the table
             print_rich(_style_title(title), stream)
-        print_rich(_draw_table(heads, plain), stream)
+        _print_table(heads, list(plain), stream)
     elif output_format == "markdown":
         stream.write(format_markdown(heads, plain, title))
     elif output_format == "csv":
@@ -119,28 +123,107 @@ def _style_title(title: str) -> Text:
     return Text(_make_printable(title), style="bold")
 
 
-def _draw_table(columns: Sequence[Column], rows: Iterable[Row]) -> RichTable:
+def _print_table(columns: Sequence[Column], rows: Sequence[Row], stream: TextIO) -> None:
+    """Print a table; on a narrow terminal without its last number columns, which are then named below it.
+
+    Names and numbers are never wrapped or cut; prose is wrapped. The first number column, the main figure, is kept.
+    """
+    texts = [[_make_printable(_to_text(cell)) for cell in row] for row in rows]
+    if not stream.isatty():
+        stream.writelines(f"{line}\n" for line in _format_plain_table(columns, texts))
+        return
+    columns = [_mark_prose(column, [row[index] for row in texts]) for index, column in enumerate(columns)]
+    shown = list(range(len(columns)))
+    width = _get_terminal_width(stream)
+    widths = [_measure_column(column, [row[index] for row in texts]) for index, column in enumerate(columns)]
+    numbers = [index for index in shown if columns[index].kind == "number"]
+    while _add_borders(widths[index] for index in shown) > width and len(numbers) > 1:
+        shown.remove(numbers.pop())
+    drawn = _draw_table([columns[i] for i in shown], [[row[i] for i in shown] for row in texts])
+    print_rich(drawn, stream, min_width=_add_borders(widths[index] for index in shown))
+    if len(shown) < len(columns):
+        hidden = ", ".join(
+            column.title.replace("\n", " ") for index, column in enumerate(columns) if index not in shown
+        )
+        print_rich(f"  not shown in {width} columns: {hidden} (use a wider terminal, or -o FILE)", stream)
+
+
+def _format_plain_table(columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> list[str]:
+    """Return the lines of a table for a file or a pipe: the same as on a wide terminal, without wrapping and colours.
+
+    rich takes a second for a thousand rows.
+    """
+    from rich.cells import cell_len
+
+    titles = [column.title.split("\n") for column in columns]
+    height = max(map(len, titles))
+    titles = [[""] * (height - len(lines)) + lines for lines in titles]
+    cells = [titles, *([text.split("\n") for text in row] for row in rows)]
+    widths = [max(map(cell_len, chain.from_iterable(column))) for column in zip(*cells, strict=True)]
+
+    def pad(text: str, index: int) -> str:
+        space = " " * (widths[index] - cell_len(text))
+        return space + text if columns[index].kind == "number" else text + space
+
+    drawn = [
+        "  " + "   ".join(pad(text, index) for index, text in enumerate(line))
+        for row in cells
+        for line in zip_longest(*row, fillvalue="")
+    ]
+    rule = " " + "─" * (sum(width + 3 for width in widths) - 1)
+    return ["", *(line.rstrip() for line in (*drawn[:height], rule, *drawn[height:])), ""]
+
+
+def _get_terminal_width(stream: TextIO) -> int:
+    from rich.console import Console
+
+    return Console(file=stream).width
+
+
+def _measure_column(column: Column, texts: Sequence[str]) -> int:
+    """Return the width below which a column is unreadable: that of its longest line, or less for wrapped text."""
+    from rich.cells import cell_len
+
+    longest = max(cell_len(line) for text in (column.title, *texts) for line in text.splitlines() or [""])
+    return min(longest, _MIN_PROSE_WIDTH) if column.kind == "prose" else longest
+
+
+def _mark_prose(column: Column, texts: Sequence[str]) -> Column:
+    """Return a column as prose if its texts are sentences rather than names."""
+    sentences = column.kind == "text" and any(len(text) > _MAX_NAME_LENGTH and " " in text for text in texts)
+    return replace(column, kind="prose") if sentences else column
+
+
+def _add_borders(widths: Iterable[int]) -> int:
+    """Return the width of a table of these columns, with the spaces between and around them."""
+    return sum(width + 3 for width in widths) + 1
+
+
+def _draw_table(columns: Sequence[Column], rows: Iterable[Sequence[str]]) -> RichTable:
     from rich import box
     from rich.table import Table as RichTable
     from rich.text import Text
 
     drawn = RichTable(box=box.SIMPLE_HEAD)
     for column in columns:
-        number = column.kind == "number"
-        drawn.add_column(column.title, justify="right" if number else "left", overflow="fold", no_wrap=number)
+        justify: Literal["left", "right"] = "right" if column.kind == "number" else "left"
+        drawn.add_column(column.title, justify=justify, no_wrap=column.kind != "prose", overflow="fold")
     for row in rows:
         # Text, not str: rich would read the brackets of a case as markup.
-        texts = [_make_printable(_to_text(cell)) for cell in row]
-        drawn.add_row(*(Text(text, style=_TEXT_STYLES.get(text, "")) for text in texts))
+        drawn.add_row(*(Text(text, style=_TEXT_STYLES.get(text, "")) for text in row))
     return drawn
 
 
-def print_rich(drawn: RichTable | Text | str, stream: TextIO) -> None:
-    """Print a line or a table of the library rich; output to a file or a pipe has unwrapped lines without colours."""
+def print_rich(drawn: RichTable | Text | str, stream: TextIO, *, min_width: int = 0) -> None:
+    """Print a line or a table of the library rich; output to a file or a pipe has unwrapped lines without colours.
+
+    The terminal wraps the lines of a table that needs more than its width (`min_width`).
+    """
     from rich.console import Console
 
     if stream.isatty():
-        Console(file=stream, highlight=False).print(drawn, markup=False)
+        width = max(_get_terminal_width(stream), min_width)
+        Console(file=stream, highlight=False, width=width).print(drawn, markup=False)
         return
     text = io.StringIO()
     Console(file=text, width=_UNLIMITED_WIDTH, highlight=False).print(drawn, markup=False)
@@ -187,6 +270,8 @@ def _escape_markdown(text: str) -> str:
 
 def _make_printable(text: str) -> str:
     """Replace control characters, so that stored text cannot send commands to the terminal."""
+    if text.isprintable():
+        return text
     return "".join(letter if letter.isprintable() or letter == "\n" else "\N{REPLACEMENT CHARACTER}" for letter in text)
 
 

@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 from tessera.errors import TesseraError
+from tessera.measure.environment import DEVICE_FIELD, FINGERPRINT_FIELDS
 from tessera.measure.statistics import Verdict
 from tessera.results.judgement import Judgement, ValuePair, judge_pairs
 from tessera.results.observation import Observation, make_observation
@@ -24,6 +25,7 @@ ExclusionKind = Literal[
     "only in B",
     "version",
     "unit",
+    "device",
     "fingerprint",
     "figure",
 ]
@@ -201,6 +203,9 @@ def _explain_exclusion(a: Observation, b: Observation) -> tuple[ExclusionKind, s
         return "version", f"the benchmark was edited: version {a.version} in A, {b.version} in B"
     if (a.unit, a.direction) != (b.unit, b.direction):
         return "unit", f"{a.unit} ({a.direction} is better) in A, {b.unit} ({b.direction} is better) in B"
+    devices = a.environment.get(DEVICE_FIELD, "cpu"), b.environment.get(DEVICE_FIELD, "cpu")
+    if devices[0] != devices[1]:
+        return "device", f"measured on another device: {devices[0]} in A, {devices[1]} in B"
     if a.fingerprint != b.fingerprint:
         return "fingerprint", f"other conditions: {_describe_settings(a.environment, b.environment)}"
     if not a.direction:
@@ -220,12 +225,8 @@ def compute_geometric_mean(figures: tuple[float, ...]) -> float:
 
 def _describe_settings(a: Mapping[str, Any], b: Mapping[str, Any]) -> str:
     """Describe the differences between two environments that make their records incomparable."""
-    from tessera.measure.environment import DEVICE_FIELD, FINGERPRINT_FIELDS
-
     changes = [
-        f"{name} {a.get(name)} in A, {b.get(name)} in B"
-        for name in (DEVICE_FIELD, *FINGERPRINT_FIELDS)
-        if a.get(name) != b.get(name)
+        f"{name} {a.get(name)} in A, {b.get(name)} in B" for name in FINGERPRINT_FIELDS if a.get(name) != b.get(name)
     ]
     named = f"fingerprint {a.get('fingerprint', 'none')} in A, {b.get('fingerprint', 'none')} in B"
     return "; ".join(changes) or named

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,9 @@ from tessera.results.observation import Observation, make_observation
 from tessera.results.record import RECORD_SCHEMA, Metric, Record
 from tessera.results.record_rows import make_storable
 from tessera.results.store import Run, Store
+from tessera.validation import InvalidValue, check_fields, check_value, read_bounded
 
+MAX_EXPORT_BYTES = 2 << 30
 _FORMAT_NAME = "tessera records"
 
 
@@ -59,7 +61,7 @@ def to_json_text(run: Run, records: Iterable[Record]) -> str:
 def read_json(path: str | Path) -> ExportedRun:
     """Read an exported run."""
     try:
-        document = strict_json.loads(Path(path).read_bytes())
+        document = strict_json.loads(read_bounded(path, MAX_EXPORT_BYTES))
     except OSError as error:
         raise TesseraError(f"cannot read the file: {error.strerror}", got=str(path)) from None
     except ValueError as error:  # not UTF-8, or not JSON
@@ -68,30 +70,56 @@ def read_json(path: str | Path) -> ExportedRun:
         raise TesseraError(
             "the file is not an exported run", got=str(path), do="create one with `tessera export RUN -o FILE.json`"
         )
-    try:
-        return _parse_export(document)
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise TesseraError(
-            f"the exported file is damaged ({error!r})", got=str(path), do="export the run again"
-        ) from None
+    return _parse_export(document, str(path))
 
 
-def _parse_export(document: dict[str, Any]) -> ExportedRun:
-    if int(document["schema"]) > RECORD_SCHEMA:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _ExportDocument:
+    """The types of an exported document; each record is checked on its own."""
+
+    schema: int
+    run: _RunDescription
+    environments: Mapping[str, Mapping[str, Any]]
+    records: tuple[Any, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _RunDescription:
+    name: str
+    command: str
+    suite: str
+    started: str
+    finished: str
+
+
+def _parse_export(document: dict[str, Any], path: str) -> ExportedRun:
+    """Check every value of an exported document, and build its records."""
+    schema = document.get("schema")
+    if isinstance(schema, int) and schema > RECORD_SCHEMA:  # a newer schema may have other fields
         raise TesseraError(
             "the exported file has a newer schema",
-            got=document["schema"],
+            got=schema,
             allowed=f"up to {RECORD_SCHEMA}",
             do="upgrade tessera",
         )
-    environments = document["environments"]
-    records = tuple(
-        Record.from_json(row | {"environment": environments[row["environment"]]}) for row in document["records"]
-    )
+    check_fields(_ExportDocument, document, f"{path} is damaged")
     run = document["run"]
-    return ExportedRun(
-        **{name: str(run[name]) for name in ("name", "command", "suite", "started", "finished")}, records=records
+    records = tuple(
+        _parse_record(row, document["environments"], f"{path} is damaged: record {number}")
+        for number, row in enumerate(document["records"])
     )
+    return ExportedRun(**{field.name: run[field.name] for field in fields(_RunDescription)}, records=records)
+
+
+def _parse_record(row: Any, environments: Mapping[str, Any], where: str) -> Record:
+    check_value(Mapping[str, Any], row, where)
+    digest = row.get("environment")
+    if not isinstance(digest, str) or digest not in environments:
+        raise InvalidValue(f"{where}: unknown environment", got=digest)
+    try:
+        return Record.from_json(row | {"environment": environments[digest]})
+    except TesseraError as error:
+        raise InvalidValue(f"{where}: {error}") from None
 
 
 def import_json(store: Store, path: str | Path, name: str | None = None) -> Run:

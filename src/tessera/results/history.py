@@ -1,7 +1,7 @@
 """History of a metric over many runs: the series of each case, its lasting changes, and alerts on new regressions.
 
-A series contains the records that are comparable with the newest record: same fingerprint, benchmark version and unit.
-All other records are excluded with a reason.
+A series contains the records that are comparable with the newest record: same device, fingerprint, benchmark version
+and unit. All other records are excluded with a reason.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import math
 import statistics
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Literal, NamedTuple
 
@@ -23,7 +23,7 @@ from tessera.results.record import Case
 # The detected position of a change may move by this number of runs when further runs are added.
 SAME_CHANGE_RUNS = 3
 
-ExclusionReason = Literal["conditions", "version", "unit", "metric", "failed", "refused", "timed out"]
+ExclusionReason = Literal["device", "conditions", "version", "unit", "metric", "failed", "refused", "timed out"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -163,10 +163,20 @@ class History:
 
 
 def build_history(
-    readings: Iterable[Reading], metric: str, *, threshold: float = 0.03, last: int | None = None
+    readings: Iterable[Reading],
+    metric: str,
+    *,
+    threshold: float = 0.03,
+    last: int | None = None,
+    by_machine: bool = False,
 ) -> History:
-    """Build the series of all cases from readings; `last` limits them to this number of newest runs."""
+    """Build the series of all cases from readings; `last` limits them to this number of newest runs.
+
+    With `by_machine`, every machine has its own series of a case, which then has the parameter `host`.
+    """
     ordered = sorted(readings, key=lambda reading: _to_timestamp(reading.started))
+    if by_machine:
+        ordered = [replace(reading, case=_add_machine(reading)) for reading in ordered]
     runs = {reading.run: reading.suite for reading in ordered}
     if last is not None:
         runs = dict(list(runs.items())[-last:])
@@ -192,6 +202,10 @@ def build_history(
     return History(metric=metric, threshold=threshold, runs=runs, series=tuple(series), excluded=tuple(excluded))
 
 
+def _add_machine(reading: Reading) -> Case:
+    return replace(reading.case, params={**reading.case.params, "host": reading.machine})
+
+
 def _explain_exclusion(reading: Reading) -> ExclusionReason | None:
     """Return why a reading has no usable value; None if it has one."""
     if reading.status == "timed_out":
@@ -205,6 +219,8 @@ def _find_difference(reading: Reading, newest: Reading) -> ExclusionReason | Non
     """Return why a reading is not comparable with the newest reading; None if it is comparable."""
     if reading.version != newest.version:
         return "version"
+    if reading.device != newest.device:
+        return "device"
     if reading.fingerprint != newest.fingerprint:
         return "conditions"
     assert reading.metric

@@ -39,7 +39,7 @@ class MetricSpec:
 
     `feature` is set if the declaration applies to one feature only. `part_of` is set for fractions (see `Share`): it
     names the metric that is 100 %, which may be below the noise. The values of `additive` metrics add up over calls: n
-    calls have n times the value.
+    calls have n times the value. A value above `maximum` is not meaningful and is printed as `>maximum`.
     """
 
     name: str
@@ -51,6 +51,7 @@ class MetricSpec:
     feature: str = ""
     part_of: str = ""
     additive: bool = False
+    maximum: float | None = None
 
     @property
     def title(self) -> str:
@@ -117,7 +118,7 @@ _METRIC_SPECS: tuple[MetricSpec, ...] = (
     MetricSpec("allocated", "B", "lower", additive=True),
     *_declare_metrics("peak_allocated peak_resident", "B", "lower"),
     MetricSpec("work", "FLOP", additive=True),  # or in bytes, if a call moves more bytes than it computes FLOPs
-    MetricSpec("roofline", "", "higher", format="percent"),
+    MetricSpec("roofline", "", "higher", format="percent", maximum=1.0),
     MetricSpec("launch_overhead", "s", "lower", additive=True),  # host time per call on an accelerator
     *_declare_metrics("unfused kept", "s", "lower"),
     MetricSpec("gain", "", "higher"),
@@ -167,6 +168,8 @@ _METRIC_SPECS: tuple[MetricSpec, ...] = (
     MetricSpec("cpu_utilisation", "", "higher", "cores busy", "percent"),
     MetricSpec("peak_fraction", "", "higher", "of peak", "percent"),
     MetricSpec("energy_per_image", "J", "lower"),
+    MetricSpec("device_energy_per_image", "J", "lower"),
+    MetricSpec("peak_device_memory", "B", "lower"),
     MetricSpec("first_batch", "s", "lower"),
     MetricSpec("top1_agreement", "", "higher", "top-1", "percent"),
     MetricSpec("output_error", "", "lower", format="error"),

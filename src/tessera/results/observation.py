@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from tessera.measure.environment import DEVICE_FIELD
 from tessera.results.record import Case, Direction, Metric, Record, Status
 
 if TYPE_CHECKING:
@@ -80,7 +81,7 @@ class Reading:
     """One metric of one record, with its run and the fields that decide whether readings are comparable.
 
     `metric` is None if the record does not have the metric. `launches` is a function that returns one value per launch;
-    it is called only if these values are needed.
+    it is called only if these values are needed. `machine` names the processor and the fingerprint.
     """
 
     case: Case
@@ -91,7 +92,18 @@ class Reading:
     version: str
     fingerprint: str
     metric: Metric | None
+    machine: str = ""
+    device: str = ""  # accelerator that computed; empty for the CPU
     launches: Callable[[], tuple[float, ...]] = field(default=tuple, compare=False)
+
+
+def describe_machine(environment: Mapping[str, Any]) -> str:
+    """Return a short name of a machine and its settings: the processor and the start of the fingerprint.
+
+    >>> describe_machine({"cpu": "Ryzen 9", "fingerprint": "0123456789abcdef"})
+    'Ryzen 9 #012345'
+    """
+    return f"{environment.get('cpu', 'unknown')} #{str(environment.get('fingerprint', ''))[:6]}"
 
 
 def read_metric(record: Record, metric: str, *, run: str, started: str, suite: str = "") -> Reading:
@@ -104,7 +116,9 @@ def read_metric(record: Record, metric: str, *, run: str, started: str, suite: s
         status=record.status,
         version=record.version,
         fingerprint=record.fingerprint,
+        device=str(record.environment.get(DEVICE_FIELD, "")),
         metric=record.metrics.get(metric),
+        machine=describe_machine(record.environment),
         launches=partial(_summarize_record, record),
     )
 

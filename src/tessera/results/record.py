@@ -22,6 +22,7 @@ from tessera.results.metrics import Direction as Direction
 from tessera.results.metrics import Metric as Metric
 from tessera.results.metrics import merge_metrics
 from tessera.tabular import Tabular
+from tessera.validation import check_fields
 
 RECORD_SCHEMA = 2
 
@@ -146,23 +147,37 @@ class Record(Tabular):
         """Build a record from plain values; `launches`, if given, replaces the samples in `data`.
 
         A record of an older schema is migrated; a record of a newer schema is an error. Unknown fields are ignored.
+
+        Raises:
+            InvalidValue: a field is missing, or has a value of the wrong type or size.
         """
         known = {f.name for f in fields(cls)}
         kept = {key: value for key, value in data.items() if key in known}
+        check_fields(cls, kept, "invalid record")
         check_schema(kept)
-        kept["case"] = Case(**kept["case"])
+        kept["case"] = make_case(kept["case"])
         if launches is None:
             launches = tuple(Samples.from_json(s) for s in kept.get("launches", ()))
         kept["launches"] = launches
         for name in ("metrics", "predicted"):
-            kept[name] = {key: Metric(**m) for key, m in kept.get(name, {}).items()}
+            kept[name] = {key: make_metric(m) for key, m in kept.get(name, {}).items()}
         kept["notes"] = tuple(kept.get("notes", ()))
         return migrate_record(cls(**kept))
 
 
+def make_case(data: Mapping[str, Any]) -> Case:
+    """Build a case from checked plain values; unknown fields are ignored."""
+    return Case(feature=data["feature"], name=data["name"], params=data.get("params", {}))
+
+
+def make_metric(data: Mapping[str, Any]) -> Metric:
+    """Build a metric from checked plain values; unknown fields are ignored."""
+    return Metric(data["value"], data.get("unit", ""), data.get("direction", ""))
+
+
 def check_schema(data: Mapping[str, Any]) -> None:
     """Raise an error if a record has a newer schema than this release supports."""
-    if int(data.get("schema", RECORD_SCHEMA)) > RECORD_SCHEMA:
+    if data.get("schema", RECORD_SCHEMA) > RECORD_SCHEMA:
         raise TesseraError(
             "the record has a newer schema", got=data["schema"], allowed=f"up to {RECORD_SCHEMA}", do="upgrade tessera"
         )
@@ -217,9 +232,9 @@ def merge_launches(records: Iterable[Record]) -> Record:
 
 
 def _merge_condition(values: list[Any]) -> Any:
-    """Return the largest of several numbers, or the first value if none is a number."""
+    """Return the largest of several numbers; if none is a number, the first value that is not empty."""
     numbers = [value for value in values if isinstance(value, int | float)]
-    return max(numbers) if numbers else values[0]
+    return max(numbers) if numbers else next((value for value in values if value), values[0])
 
 
 # In schema 1, features stored these results in `conditions`.

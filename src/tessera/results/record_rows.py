@@ -7,6 +7,7 @@ layout (plain JSON) contains the count of each kind of number, and all other fie
 
 from __future__ import annotations
 
+import hashlib
 import struct
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
@@ -14,70 +15,174 @@ from typing import Any
 
 from tessera.measure.samples import Samples
 from tessera.results import strict_json
+from tessera.results.checksums import compute_head_checksum, compute_record_checksum, matches_checksum
+from tessera.results.database import DamagedStore
+from tessera.results.metrics import Direction, Metric
 from tessera.results.observation import Observation, summarize_launches
-from tessera.results.record import Case, Record, check_schema
+from tessera.results.record import Case, Record, check_schema, make_case, make_metric
+from tessera.validation import check_fields, check_value
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordRow:
-    """The database columns of one record. `body` is the record without samples and environment, as JSON."""
+    """The database columns of one record. `body` is the record without samples and environment, as JSON.
 
+    `run` is the name of the run; `environment` is the environment as JSON, and `digest` its hash. Parts that were not
+    read are None.
+    """
+
+    run: str
     key: str
     feature: str
     name: str
     status: str
-    environment: str
+    digest: str
     body: str
-    values: bytes
-    others: bytes
+    environment: str = ""
+    values: bytes | None = None
+    others: bytes | None = None
+
+    def compute_checksum(self) -> bytes:
+        """Return the checksum of a complete row."""
+        assert self.values is not None
+        assert self.others is not None
+        texts = (self.run, self.key, self.feature, self.name, self.status, self.digest, self.body)
+        return compute_record_checksum(*texts, self.values, self.others)
+
+    def verify(self, checksum: bytes) -> None:
+        """Raise an error if a part that was read does not match the checksum."""
+        texts = (self.run, self.key, self.feature, self.name, self.status, self.digest, self.body)
+        if not matches_checksum(checksum, compute_head_checksum(*texts), self.values, self.others):
+            raise DamagedStore("the checksum does not match")
 
 
-def to_row(record: Record) -> RecordRow:
-    """Convert a record to a row."""
+def to_row(record: Record, run: str) -> RecordRow:
+    """Convert a record of the run with this name to a row."""
     layout, values, others = pack_launches(record.launches)
     body = replace(record, launches=(), environment={}).to_json()
     del body["environment"]
+    environment = strict_json.dumps(dict(record.environment), sort_keys=True)
     return RecordRow(
+        run=run,
         key=make_storable(record.case.key),
         feature=make_storable(record.case.feature),
         name=make_storable(record.case.name),
         status=record.status,
-        environment=strict_json.dumps(dict(record.environment), sort_keys=True),
+        digest=compute_digest(environment),
+        environment=environment,
         body=strict_json.dumps(body | {"launches": layout}),
         values=values,
         others=others,
     )
 
 
-def to_record(body: str, environment: Mapping[str, Any], values: bytes, others: bytes) -> Record:
-    """Build a record from the columns of its row."""
-    data = strict_json.loads(body)
-    launches = unpack_launches(data.pop("launches"), values, others)
-    return Record.from_json(data | {"environment": environment}, launches)
+def compute_digest(environment: str) -> str:
+    """Return the hash by which equal environments are stored once."""
+    return hashlib.sha256(environment.encode("utf-8", "surrogateescape")).hexdigest()
 
 
-def to_observation(body: str, environment: Mapping[str, Any], values: bytes) -> Observation:
-    """Build an observation from the columns of a row, without building `Samples` objects."""
+def to_record(row: RecordRow, environment: Mapping[str, Any]) -> Record:
+    """Build a record from its row; every value is checked."""
+    data = _parse_body(row)
+    layout = data.pop("launches", ())
+    _check_layout(layout, row)
+    return Record.from_json(
+        data | {"environment": environment}, unpack_launches(layout, row.values or b"", row.others or b"")
+    )
+
+
+def to_observation(row: RecordRow, environment: Mapping[str, Any]) -> Observation:
+    """Build an observation from a row, without building `Samples` objects."""
     import numpy as np
 
-    data = strict_json.loads(body)
+    data = _parse_body(row)
+    layout = data.pop("launches", ())
+    check_fields(Record, data, "invalid record")
     check_schema(data)
-    launches = (np.frombuffer(part, dtype="<f8") for part in split_values(data["launches"], values))
+    _check_layout(layout, row)
+    direction: Direction = data.get("direction", "lower")
+    launches = (np.frombuffer(part, dtype="<f8") for part in split_values(layout, row.values or b""))
     return Observation(
-        key=Case(**data["case"]).key,
-        version=data["version"],
-        status=data["status"],
-        reason=data["reason"],
-        unit=data["unit"],
-        direction=data["direction"],
-        figures=summarize_launches(launches, data["direction"]),
+        key=make_case(data["case"]).key,
+        version=data.get("version", "1"),
+        status=data.get("status", "ok"),
+        reason=data.get("reason", ""),
+        unit=data.get("unit", "s"),
+        direction=direction,
+        figures=summarize_launches(launches, direction),
         environment=environment,
     )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MetricValue:
+    """The fields of a record that a history of one metric needs."""
+
+    case: Case
+    version: str
+    metric: Metric | None
+
+
+def to_metric_value(row: RecordRow, name: str) -> MetricValue:
+    """Return one metric of a row, and the fields that identify the case."""
+    data = _parse_body(row)
+    metrics = data.get("metrics", {})
+    metric = metrics.get(name) if isinstance(metrics, dict) else None
+    check_fields(Case, data.get("case"), "invalid record: case")
+    check_value(str, data.get("version", "1"), "invalid record: version")
+    if metric is not None:
+        check_fields(Metric, metric, f"invalid record: metric {name}")
+    return MetricValue(
+        case=make_case(data["case"]),
+        version=data.get("version", "1"),
+        metric=None if metric is None else make_metric(metric),
+    )
+
+
+def _parse_body(row: RecordRow) -> dict[str, Any]:
+    try:
+        data = strict_json.loads(row.body)
+    except ValueError as error:
+        raise DamagedStore(f"its text is not JSON: {error}") from None
+    if not isinstance(data, dict):
+        raise DamagedStore("its text is not an object")
+    return data
+
+
+def _check_layout(layout: Any, row: RecordRow) -> None:
+    """Raise an error unless the counts of the layout add up to the sizes of the blobs."""
+    check_value(tuple[_LaunchLayout, ...], layout, "invalid record: launches")
+    counts = [entry["values"] for entry in layout]
+    others = [sum(entry[name] for name in _SECOND_BLOB_FIELDS) + sum(entry["ranks"]) for entry in layout]
+    lists = [count for entry in layout for count in (*(entry[n] for n in _SECOND_BLOB_FIELDS), *entry["ranks"])]
+    if (
+        min((*counts, *lists), default=0) < 0
+        or (row.values is not None and 8 * sum(counts) != len(row.values))
+        or (row.others is not None and 8 * sum(others) != len(row.others))
+    ):
+        raise DamagedStore("the number of samples does not match their size")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _LaunchLayout:
+    """The fields of a launch in the layout: the counts of its numbers, and its other fields."""
+
+    values: int
+    cpu: int
+    switches: int
+    steal: int
+    warmups: int
+    ranks: tuple[int, ...]
+    loops: int = 1
+    faults_per_call: float = 0.0
+    stopped_by: str = "count"
+    interval: float | None = None
+    joined_by: str = ""
+
+
 def make_storable(text: str) -> str:
-    """Return text that SQLite can store: lone surrogates (from undecodable output) are escaped."""
-    return text.encode("utf-8", "backslashreplace").decode("utf-8")
+    """Return text that a database can store: NUL and lone surrogates (from undecodable output) are escaped."""
+    return text.encode("utf-8", "backslashreplace").decode("utf-8").replace("\0", "\\x00")
 
 
 SampleLayout = list[dict[str, Any]]

@@ -35,14 +35,17 @@ def dumps(value: Any, *, indent: int | None = None, sort_keys: bool = False) -> 
 
 
 def loads(text: str | bytes) -> Any:
-    """Parse the output of `dumps`; bare NaN and Infinity raise ValueError.
+    """Parse the output of `dumps`; ValueError for other text, bare NaN and Infinity, and values nested too deeply.
 
     >>> loads('{"a": {"$float": "inf"}}')
     {'a': inf}
     """
-    value = json.loads(text, parse_constant=_reject_constant)
-    tagged = b'"$' in text if isinstance(text, bytes) else '"$' in text
-    return _untag_values(value) if tagged else value
+    try:
+        value = json.loads(text, parse_constant=_reject_constant)
+        tagged = b'"$' in text if isinstance(text, bytes) else '"$' in text
+        return _untag_values(value) if tagged else value
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
 
 
 def _to_python_number(value: Any) -> Any:
@@ -69,7 +72,11 @@ def _untag_values(value: Any) -> Any:
     if isinstance(value, dict):
         if _is_tagged(value):
             ((tag, content),) = value.items()
-            return float(content) if tag == "$float" else {k: _untag_values(v) for k, v in content.items()}
+            if tag == "$float" and isinstance(content, str):
+                return float(content)
+            if tag == "$object" and isinstance(content, dict):
+                return {k: _untag_values(v) for k, v in content.items()}
+            raise ValueError(f"invalid content of {tag}")
         return {key: _untag_values(item) for key, item in value.items()}
     if isinstance(value, list):
         return [_untag_values(item) for item in value]

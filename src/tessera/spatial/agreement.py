@@ -60,7 +60,7 @@ def check_call_and_sync_rng(
         zlib.crc32(
             bytes([torch.is_grad_enabled(), torch.is_inference_mode_enabled(), *[w.requires_grad for w in weights]])
         ),
-        _hash([torch.is_autocast_enabled("cpu"), torch.get_autocast_dtype("cpu"), *_describe_dtypes(weights)]),
+        _hash([*_describe_autocast(weights), *_describe_dtypes(weights)]),
         number,
         sample,
         _hash_random_state(),
@@ -110,6 +110,12 @@ def _exchange(own: Sequence[int], group: SplitGroup) -> list[list[int]]:
 
 def _hash(values: Iterable[Any]) -> int:
     return zlib.crc32(" ".join(map(str, values)).encode())
+
+
+def _describe_autocast(weights: Sequence[Tensor]) -> list[Any]:
+    """Return the state of autocast of the CPU and, if the weights are on an accelerator, of its kind of device."""
+    kinds = {"cpu"} | {weight.device.type for weight in weights[:1] if weight.device.type != "meta"}
+    return [(torch.is_autocast_enabled(kind), torch.get_autocast_dtype(kind)) for kind in sorted(kinds)]
 
 
 def _describe_dtypes(weights: Sequence[Tensor]) -> list[Any]:

@@ -29,8 +29,10 @@ from tessera.spatial.tensor.gradient_buckets import get_bucket
 from tessera.spatial.tensor.layout import make_plain_layout, split_dims_evenly
 from tessera.spatial.tensor.split_tensor import MAX_GATHER_BYTES, Overlap, SplitGroup, SplitTensor, get_version
 from tessera.spatial.tensor.weights import broadcast_weights, describe_weights
+from tessera.spatial.unused_groups import register_group
 from tessera.spatial.weight_hooks import hook_weights, is_reduced_by_torch
 from tessera.transport.all_reduce import HalfPrecisionSum
+from tessera.transport.device_staging import stage_for_device
 from tessera.transport.process_groups import get_group_of_ranks, get_world_transport
 from tessera.transport.transport import Transport
 
@@ -89,10 +91,13 @@ def parallelize(
         process_group = mesh.get_group() if mesh.ndim == 1 else get_group_of_ranks(mesh.mesh.flatten().tolist())
     else:
         counts = read_mesh(mesh)
-    transport = transport or get_world_transport(prod(counts), process_group)
+    transport = stage_for_device(
+        transport or get_world_transport(prod(counts), process_group), find_device(model, transport)
+    )
     group = SplitGroup(
         transport, counts, strict=strict, halo_depth=halo_depth, max_gather_bytes=max_gather_bytes, overlap=overlap
     )
+    register_group(group)
     if isinstance(mesh, DeviceMesh):
         group.device_mesh = mesh
     if image_size is not None:
@@ -123,6 +128,22 @@ def read_mesh(mesh: Mesh | Sequence[int] | str) -> tuple[int, ...]:
     if not counts or min(counts) < 1:
         raise TesseraError("not a mesh", got=mesh, allowed="parts per dim, for example 2, 2x2 or 2x1x2")
     return counts
+
+
+def find_device(model: nn.Module, transport: Transport | None = None) -> torch.device:
+    """Return the device of a model's weights; without weights, the device of the transport's memory."""
+    tensors = (tensor for tensor in (*model.parameters(), *model.buffers()) if tensor.device.type != "meta")
+    devices = dict.fromkeys(tensor.device for tensor in tensors)
+    if len(devices) > 1:
+        raise TesseraError(
+            "the weights of the model are on several devices",
+            got=", ".join(map(str, devices)),
+            do="move the model to the device of this rank",
+        )
+    kind = "cpu" if transport is None else transport.traits.device_type
+    if not devices and kind != "cpu":
+        return torch.device(kind, torch.accelerator.current_device_index())
+    return next(iter(devices), torch.device("cpu"))
 
 
 def check_image_size(size: Sequence[int], counts: Sequence[int]) -> None:
@@ -191,7 +212,8 @@ class ParallelModel(nn.Module):
     def group(self) -> SplitGroup:
         """The ranks that share the activations. A network that was loaded from a file uses all ranks."""
         if self._group is None:
-            group = SplitGroup(get_world_transport(prod(self._about["mesh"])), **self._about)
+            transport = get_world_transport(prod(self._about["mesh"]))
+            group = SplitGroup(stage_for_device(transport, find_device(self.model)), **self._about)
             if self._options["fp16_allreduce"]:
                 group.add_weights = HalfPrecisionSum(group.transport)
             object.__setattr__(self, "_group", group)
@@ -290,7 +312,8 @@ class ParallelModel(nn.Module):
             shape, [Box.from_sizes(shape) if rank == root else nothing for rank in range(group.ranks)]
         )
         if group.rank != root or image is None:
-            image = torch.empty([0] * dims, dtype=IMAGE_DTYPES[dtype], requires_grad=bool(needs_grad))
+            device = find_device(self.model, group.transport)
+            image = torch.empty([0] * dims, dtype=IMAGE_DTYPES[dtype], device=device, requires_grad=bool(needs_grad))
         return change_layout(
             split_whole(self._to_format(image), source, group, is_part=True), group.get_tiles(shape, dims - 2)
         )

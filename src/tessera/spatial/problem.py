@@ -18,6 +18,9 @@ DIM_NAMES = {2: "HEIGHTxWIDTH", 3: "DEPTHxHEIGHTxWIDTH"}
 DTYPES = {"float32": 4, "float64": 8, "bfloat16": 2, "float16": 2}
 
 
+MAX_SIZE, MAX_PARTS = 1 << 24, 1 << 16  # larger problems would take hours to plan
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HaloProblem:
     """An image, a convolution and a split. Sizes are (height, width), or (depth, height, width) of a volume.
@@ -43,13 +46,18 @@ class HaloProblem:
         """Parse the parameters of a case. Refuse images that cannot be split, and windows that do not fit."""
         sizes = {name: params.get(name, 1) for name in ("batch_size", "in_channels", "out_channels")}
         for name, value in sizes.items():
-            if not isinstance(value, int) or value < 1:
-                raise TesseraError(_format_option(name), got=value, allowed="1 or more")
+            if not isinstance(value, int) or not 1 <= value <= MAX_SIZE:
+                raise TesseraError(_format_option(name), got=value, allowed=f"1 to {MAX_SIZE:,}")
         if params.get("dtype", "float32") not in DTYPES:
             raise TesseraError("unknown dtype", got=params["dtype"], allowed=DTYPES)
         if params.get("padding_mode", "zeros") not in PADDING_MODES:
             raise TesseraError("unknown padding mode", got=params["padding_mode"], allowed=PADDING_MODES)
         image = parse_image_size(params["image_size"])
+        if max(image) > MAX_SIZE:
+            raise TesseraError("the image is too large", got=format_sizes(image), allowed=f"up to {MAX_SIZE:,} per dim")
+        if not isinstance(params["num_spatial_parts"], int) or params["num_spatial_parts"] > MAX_PARTS:
+            got = params["num_spatial_parts"]
+            raise TesseraError(_format_option("num_spatial_parts"), got=got, allowed=f"up to {MAX_PARTS:,}")
         dims = len(image)
 
         def parse(name: str, minimum: int) -> tuple[int, ...]:

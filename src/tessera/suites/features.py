@@ -24,10 +24,13 @@ class Feature:
     - `launch(case, base) -> LaunchConfig` replaces the launch configuration of the run for the case.
     - `session(settings) -> ContextManager` opens an object that all cases of a run share, for features that measure
       inline; `settings` are the settings of the plan, and the object is `context.session`.
+    - `device(case) -> str` returns name and model of the case's accelerator; empty for the CPU.
     - `callable(case, check) -> Callable[[], Any]` builds the callable that a case times; with `check` its output
-      is compared with the reference first. `version(case) -> str` is the version of the benchmark of a case. Both are
-      required of a feature that `tessera ab` compares.
-    - `program(record) -> str` writes a program that repeats a record without Tessera.
+      is compared with the reference first. It may also return a context manager that yields the callable and cleans
+      up. `version(case) -> str` is the version of the benchmark of a case. Both are required of a feature that
+      `tessera ab` compares; `tessera gate` compares other features by whole measurements.
+    - `findings(records) -> list[Finding]` derives findings from the feature's records.
+    - `program(record, *, allow_initializer) -> str` writes a program that repeats a record without Tessera.
     """
 
     title: str
@@ -39,7 +42,9 @@ class Feature:
     launch: str = ""
     session: str = ""
     callable: str = ""
+    device: str = ""
     version: str = ""
+    findings: str = ""
     program: str = ""
 
 
@@ -49,8 +54,10 @@ FEATURES = {
         cases="tessera.operators.cases:cases",
         run="tessera.operators.bench:run_case",
         section="tessera.operators.section.section:build_section",
+        findings="tessera.operators.findings:find_in_operators",
         preload="tessera.operators.bench:preload",
         callable="tessera.operators.bench:build_callable",
+        device="tessera.operators.device_bench:describe_case_device",
         version="tessera.operators.preparation:find_version",
         program="tessera.operators.repro:write_program",
         interpreter="tessera.operators.backends:find_case_interpreter",
@@ -68,6 +75,7 @@ FEATURES = {
         cases="tessera.spatial.cases:cases",
         run="tessera.spatial.bench.run:run_case",
         section="tessera.spatial.section.section:section",
+        findings="tessera.spatial.findings:find_in_halo",
         launch="tessera.spatial.cases:launch",
     ),
     "conv": Feature(
@@ -75,12 +83,14 @@ FEATURES = {
         cases="tessera.coregrid.cases:cases",
         run="tessera.coregrid.bench:run_case",
         section="tessera.coregrid.section:section",
+        findings="tessera.coregrid.findings:find_in_core_grid",
     ),
     "phases": Feature(
         title="Phased execution",
         cases="tessera.phased.cases:cases",
         run="tessera.phased.bench.run:run_case",
         section="tessera.phased.section.section:build_section",
+        findings="tessera.phased.findings:find_in_phases",
         launch="tessera.phased.cases:launch",
     ),
     "infer": Feature(
@@ -88,6 +98,7 @@ FEATURES = {
         cases="tessera.inference.cases:cases",
         run="tessera.inference.bench:run_case",
         section="tessera.inference.section.section:build_section",
+        findings="tessera.inference.findings:find_in_inference",
         launch="tessera.inference.cases:launch_inline",
     ),
     "function": Feature(
@@ -96,6 +107,8 @@ FEATURES = {
         run="tessera.functions.bench:run_case",
         section="tessera.functions.bench:build_section",
         preload="tessera.functions.bench:preload",
+        callable="tessera.functions.bench:build_callable",
+        version="tessera.functions.bench:find_version",
         launch="tessera.functions.cases:choose_launch",
     ),
 }

@@ -7,9 +7,12 @@ from pathlib import Path
 
 from tessera.errors import TesseraError
 from tessera.launch.fresh import load_object
+from tessera.report.finding_pictures import make_statement
+from tessera.report.findings import Finding, collect_findings
 from tessera.report.page import build_page, write_page
 from tessera.report.runs import RunView, list_features
 from tessera.results.export import is_file_name, read_json
+from tessera.results.record import Record
 from tessera.results.store import Store
 from tessera.suites.features import FEATURES
 
@@ -23,7 +26,21 @@ def write_report(names: Sequence[str], *, store_path: str | None, path: Path, th
     if not shown:
         raise TesseraError("the runs have no records", got=", ".join(run.name for run in runs))
     sections = {name: load_object(FEATURES[name].section) for name in shown if name in FEATURES}
-    write_page(build_page(runs, sections, threshold=threshold), path)
+    findings = [make_statement(finding, _get_title(finding)) for finding in find_results(runs[-1].records)]
+    write_page(build_page(runs, sections, threshold=threshold, findings=findings), path)
+
+
+def _get_title(finding: Finding) -> str:
+    return FEATURES[finding.feature].title if finding.feature in FEATURES else finding.feature.capitalize()
+
+
+def find_results(records: Sequence[Record]) -> list[Finding]:
+    """Return the findings of a run, by the rules of its features."""
+    shown = dict.fromkeys(record.case.feature for record in records)
+    rules = {
+        name: load_object(FEATURES[name].findings) for name in shown if name in FEATURES and FEATURES[name].findings
+    }
+    return collect_findings(records, rules)
 
 
 def _read_run(name: str, store_path: str | None) -> RunView:

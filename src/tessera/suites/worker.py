@@ -8,6 +8,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
+from tessera.affinity import get_affinity
 from tessera.launch.fresh import FreshProcess, load_object
 from tessera.launch.worker import RunContext, Worker
 from tessera.measure.clock import read_steal_seconds
@@ -41,7 +42,7 @@ def measure_here(context: RunContext, run: str, case: Case, sampling: Sampling) 
     started, begin, stolen = datetime.now(UTC).isoformat(timespec="seconds"), time.monotonic(), read_steal_seconds()
     record: Record = load_object(run)(context, case, sampling)
     seconds = time.monotonic() - begin
-    stolen = (read_steal_seconds() - stolen) / seconds / len(os.sched_getaffinity(0))
+    stolen = (read_steal_seconds() - stolen) / seconds / len(get_affinity())
     conditions = {"load": os.getloadavg()[0], "steal": stolen, "mhz": read_cpu_mhz()}
     return replace(record, started=started, seconds=seconds, conditions={**record.conditions, **conditions})
 

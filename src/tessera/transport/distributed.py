@@ -12,7 +12,7 @@ from tessera.transport.all_reduce import sum_in_place
 from tessera.transport.packing import pack_by_peer
 from tessera.transport.transport import Connection, Strip, TransportTraits
 
-BACKEND_DEVICES = {"nccl": "cuda"}  # device of a backend's memory, if not the CPU
+BACKEND_DEVICES = {"nccl": "cuda", "xccl": "xpu"}  # device of a backend's memory, if not the CPU
 
 
 class DistributedTransport:
@@ -27,8 +27,10 @@ class DistributedTransport:
         self.rank, self.size = dist.get_rank(group), dist.get_world_size(group)
         self.global_ranks = dist.get_process_group_ranks(group or dist.group.WORLD)
         self.name = str(dist.get_backend(group))
-        self.traits = TransportTraits(messages=self.name)
-        self._device = torch.device(BACKEND_DEVICES.get(self.name, "cpu"))
+        self._device = torch.device("cpu")
+        if self.name in BACKEND_DEVICES:
+            self._device = torch.device(BACKEND_DEVICES[self.name], torch.accelerator.current_device_index())
+        self.traits = TransportTraits(messages=self.name, device_type=self._device.type)
 
     def empty(self, count: int, dtype: torch.dtype) -> Tensor:
         return torch.empty(count, dtype=dtype, device=self._device)
@@ -40,7 +42,14 @@ class DistributedTransport:
         return _DistributedConnection(sends, receives, self._group)
 
     def all_reduce(self, values: Tensor) -> None:
-        sum_in_place(values, lambda total: dist.all_reduce(total, group=self._group))
+        sum_in_place(values, self._sum_on_device)
+
+    def _sum_on_device(self, total: Tensor) -> None:
+        """All-reduce a tensor in memory that the backend supports: a host tensor must not reach NCCL."""
+        moved = total.to(self._device)
+        dist.all_reduce(moved, group=self._group)
+        if moved is not total:
+            total.copy_(moved)
 
     def barrier(self) -> None:
         dist.barrier(group=self._group)

@@ -38,7 +38,7 @@ class HostTransport(DistributedTransport):
     def __init__(self, group: dist.ProcessGroup | None = None, host_ranks: Sequence[int] = ()) -> None:
         super().__init__(group)
         self.name = "shm"
-        self.traits = TransportTraits(messages=self.traits.messages, copies_from_peer=True)
+        self.traits = TransportTraits(messages=self.traits.messages, copies_from_peer=True, shares_memory=True)
         self._host_ranks = tuple(host_ranks) or tuple(range(self.size))
         self._arena = SharedArena()
         self._connections: set[_HostConnection] = set()

@@ -31,7 +31,7 @@ class MixedTransport(HostTransport):
         own = hosts[dist.get_rank(group)]
         super().__init__(group, [rank for rank, host in enumerate(hosts) if host == own])
         self.name = f"{self.name}+{self.traits.messages}"
-        self.traits = TransportTraits(messages=self.traits.messages)
+        self.traits = TransportTraits(messages=self.traits.messages, shares_memory=True)
         self._leaders = sorted({hosts.index(host) for host in hosts})  # the first rank of each host
 
     def connect(self, sends: Sequence[Strip], receives: Sequence[Strip]) -> Connection:

@@ -33,7 +33,7 @@ class SharedTransport(MpiTransport):
     """MPI ranks, with the data in shared memory between ranks of one host."""
 
     name = "shared"
-    traits = TransportTraits(messages="mpi", copies_from_peer=True)
+    traits = TransportTraits(messages="mpi", copies_from_peer=True, shares_memory=True)
 
     def __init__(self) -> None:
         super().__init__()
@@ -45,7 +45,7 @@ class SharedTransport(MpiTransport):
                 "no two ranks share memory", got=f"{self.size} ranks on as many hosts", do="use --transport mpi"
             )
         if min(sizes) < self.size:
-            self.name, self.traits = "shared+mpi", TransportTraits(messages="mpi")
+            self.name, self.traits = "shared+mpi", TransportTraits(messages="mpi", shares_memory=True)
         self._arena = SharedArena()
         self._connections: set[_SharedConnection] = set()
 

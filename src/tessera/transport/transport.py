@@ -23,11 +23,14 @@ class TransportTraits:
     """Properties of a transport that a cost model requires.
 
     `messages` is the library that carries the messages (mpi, gloo, nccl). With `copies_from_peer`, borders are copied
-    directly from the peer's memory, and messages only signal.
+    directly from the peer's memory, and messages only signal. With `shares_memory`, peers map the memory of `empty`, so
+    that it can be freed only when all ranks no longer use it. `device_type` is the kind of device of the memory.
     """
 
     messages: str
     copies_from_peer: bool = False
+    shares_memory: bool = False
+    device_type: str = "cpu"
 
 
 class Connection(Protocol):

@@ -20,6 +20,7 @@ from tessera.coregrid.planning.setup import ConvSetup
 from tessera.coregrid.planning.slicing import plan_sliced
 from tessera.geometry import Mesh
 from tessera.machine import load_machine
+from tessera.machine.machine import Link
 from tests.coregrid.planning.shapes import square
 
 N150 = load_machine("wormhole-n150")
@@ -109,13 +110,30 @@ def test_matmul_time_follows_from_the_rates() -> None:
     steps = compute_durations(plan, rates)
     flops = 2 * (13 * 32) * (6 * 32) * 64
     assert steps.matmul == pytest.approx(flops / 1.024e12)
-    gathered = 13 * 32 * 6 * 32 * 2
-    assert steps.read == pytest.approx(gathered / 32e9 + 13 * 32 * 19e-9)
+    assert steps.read == pytest.approx(13 * 32 * 64e-9 + 56e-9)  # 384 bytes every 64 cycles
+    assert steps.tilize == pytest.approx(13 * 6 * 61e-9)
+
+
+def test_activation_reuse_reads_every_line_once() -> None:
+    conv = square(1, 64, 64, 64)
+    times = []
+    for reuses in (False, True):
+        config = Conv2dConfig(shard_layout=ShardLayout.HEIGHT, enable_activation_reuse=reuses)
+        plan = plan_one(conv, replace(N150, workers=Mesh(1, 1)), config)
+        times.append(compute_durations(plan, get_core_rates(N150, plan.compute, bfloat16)).read)
+    assert times[1] / times[0] == pytest.approx((1 + 63 / 3) / 64, rel=1e-2)
+
+
+def test_large_transfers_are_bound_by_bandwidth_and_small_ones_by_their_number() -> None:
+    rate = get_core_rates(N150, ComputeConfig(), bfloat16).chip.gather
+    assert rate.compute_seconds(1e6, 1) == pytest.approx(1e6 / 27.84e9, rel=1e-2)
+    assert rate.compute_seconds(1e3, 1000) == pytest.approx(64e-6, rel=1e-2)
+    assert rate.compute_seconds(0, 0) == 0
 
 
 def test_assumed_rates_are_named() -> None:
     e150 = load_machine("grayskull-e150")
-    assert get_core_rates(e150, ComputeConfig(), bfloat16).assumed == ("links.local", "links.link", "launch")
+    assert get_core_rates(e150, ComputeConfig(), bfloat16).assumed == ("links.local", "transfers", "launch")
     assert get_core_rates(N150, ComputeConfig(), bfloat16).assumed == ()
 
 
@@ -167,3 +185,13 @@ def test_a_trace_has_every_span() -> None:
     assert max(event["ts"] + event["dur"] for event in spans) == pytest.approx(max(f.seconds for f in every) * 1e6)
     assert {event["pid"] for event in events} == set(range(len(every)))
     assert {event["args"]["name"] for event in events if event["name"] == "thread_name"} == set(LANES)
+
+
+@pytest.mark.parametrize("name", ["wormhole-n150", "mine"])
+def test_rates_follow_the_links_of_the_machine(name: str) -> None:
+    links = dict(N150.links) | {"link": Link(bandwidth=(16e9,)), "global": Link(bandwidth=(144e9,))}
+    shipped = get_core_rates(N150, ComputeConfig(), bfloat16).chip
+    slower = get_core_rates(replace(N150, name=name, links=links), ComputeConfig(), bfloat16).chip
+    for kind in ("gather", "halo", "reshard", "multicast", "bank"):
+        assert getattr(slower, kind).bandwidth == getattr(shipped, kind).bandwidth / 2
+    assert (slower.global_read, slower.global_write) == (shipped.global_read / 2, shipped.global_write / 2)

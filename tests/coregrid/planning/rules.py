@@ -58,23 +58,25 @@ def apply_rules(
     override: int = 0,
     div: int = 1,
     full_inner: bool = False,
-    transposed: bool = True,
+    transposed: bool = False,
     double_act: bool = False,
     double_weights: bool = False,
     fp32: bool = False,
     bias: bool = False,
 ) -> RuledPlan:
     y, x = grid
-    if not transposed:
+    if transposed:
         y, x = x, y
     (kh, kw), (sh, sw), (dh, dw) = conv.kernel, conv.stride, conv.dilation
     (top, bottom), (left, right) = conv.padding
     hp, wp = conv.height + top + bottom, conv.width + left + right
     ho, wo = (hp - dh * (kh - 1) - 1) // sh + 1, (wp - dw * (kw - 1) - 1) // sw + 1
     outputs, inputs = conv.batch * ho * wo, conv.batch * conv.height * conv.width
-    tiles, in_tiles, out_tiles = (
+    matmul = conv.kernel == conv.stride == (1, 1) and top + bottom + left + right == 0
+    aligned = 8 if row_major_input and not matmul and layout != "WIDTH" else 32
+    tiles, in_units, out_tiles = (
         round_up(outputs, 32) // 32,
-        round_up(conv.in_channels, 32) // 32,
+        round_up(conv.in_channels, aligned) // aligned,
         round_up(conv.out_channels, 32) // 32,
     )
     nhw = c_in = c_out = 1
@@ -83,28 +85,26 @@ def apply_rules(
     elif layout == "BLOCK":
         nhw, c_in, c_out = (
             choose_core_count(tiles, y, max(1, override // 32)),
-            choose_core_count(in_tiles, x),
+            choose_core_count(in_units, x),
             choose_core_count(out_tiles, x),
         )
+        if matmul:  # the cores of the input and of the output are the same
+            c_in = c_out = next(d for d in range(x, 0, -1) if in_units % d == out_tiles % d == 0)
     else:
-        c_in, c_out = choose_core_count(in_tiles, y * x), choose_core_count(out_tiles, y * x)
-    matmul = conv.kernel == conv.stride == (1, 1) and top + bottom + left + right == 0
-    aligned = 8 if row_major_input and not matmul and c_in == 1 and layout != "WIDTH" else 32
+        c_in, c_out = choose_core_count(in_units, y * x), choose_core_count(out_tiles, y * x)
     in_shard = round_up(inputs, nhw * 32) // nhw, round_up(conv.in_channels, c_in * aligned) // c_in
     out_shard = round_up(outputs, nhw * 32) // nhw, round_up(conv.out_channels, c_out * 32) // c_out
 
     act_h = shard_h = out_shard[0] // 32
-    if override and layout != "WIDTH":
+    if override:
         act_h = override // 32
         while shard_h % act_h:
             act_h -= 1
     if layout == "HEIGHT":
         act_w, inner = round_up(in_shard[1] * kw, 32) // 32, kh
     elif layout == "BLOCK":
-        act_w, inner = (in_shard[1] * kw // 32 * kh, c_in) if full_inner else (in_shard[1] * kw // 32, c_in * kh)
-        if c_in == 1 and in_shard[1] % 32:
-            taps = kw * kh if full_inner else kw
-            act_w = round_up(in_shard[1] * taps, 32) // 32
+        taps = kw * kh if full_inner else kw
+        act_w, inner = round_up(in_shard[1] * taps, 32) // 32, c_in * kh * kw // taps
     else:
         act_w, inner = in_shard[1] * kh * kw // div // 32, c_in * div
     out_w = out_shard[1] // 32
@@ -134,6 +134,8 @@ def apply_rules(
         "output": shard_h * out_w * TILE_BYTES[dtype],
         "haloed input": max(b - a + 1 for a, b in spans) * in_shard[1] * (4 if stick == "float32" else 2),
     }
+    if layout != "HEIGHT" and c_in == c_out == 1:  # nothing to multicast
+        buffers["act"] = 0
     if layout == "HEIGHT" and shard_h > act_h:
         buffers["weights"] *= kh
     elif double_weights:

@@ -57,23 +57,19 @@ def test_default_layout_skips_excluded_layouts() -> None:
 def test_layout_of_a_conv2d_call() -> None:
     conv = square(2, 28, 64, 64)
     requested = ConvSetup(machine=N150, config=Conv2dConfig(shard_layout=ShardLayout.BLOCK))
-    assert plan_conv2d_call(conv, requested, input_sharding=ShardLayout.HEIGHT).layout == ShardLayout.BLOCK
-    assert plan_conv2d_call(conv, SETUP, input_sharding=ShardLayout.HEIGHT).layout == ShardLayout.HEIGHT
-    free = ConvSetup(machine=N150, config=Conv2dConfig(reshard_if_not_optimal=True))
-    assert (
-        plan_conv2d_call(conv, free, input_sharding=ShardLayout.HEIGHT).layout == plan_default_layout(conv, free).layout
-    )
+    assert plan_conv2d_call(conv, requested).layout == ShardLayout.BLOCK
+    assert plan_conv2d_call(conv, SETUP).layout == plan_default_layout(conv, SETUP).layout
     assert len(plan_conv2d_call(conv, SETUP, slices=SliceConfig(num_slices=2)).slices) == 2
 
 
 def test_out_of_memory_names_required_memory_and_a_setting() -> None:
     with pytest.raises(TesseraError) as raised:
-        plan_conv2d_call(LARGE, SETUP, input_sharding=ShardLayout.HEIGHT)
+        plan_conv2d_call(LARGE, SETUP, layout=ShardLayout.HEIGHT)
     message = str(raised.value)
     assert message.startswith("out of memory: HEIGHT does not fit: needs ")
-    assert " MiB per core, has 1.43; " in message
+    assert " MiB per core, has 1.33; " in message
     assert " saves " in message
-    sliced = plan_conv2d_call(LARGE, SETUP, input_sharding=ShardLayout.HEIGHT, in_global_memory=True)
+    sliced = plan_conv2d_call(LARGE, SETUP, layout=ShardLayout.HEIGHT, in_global_memory=True)
     assert sliced.fits
 
 

@@ -57,7 +57,7 @@ def test_plan_of_the_resnet_50_stem() -> None:
     assert (memory.weights, memory.act, memory.act_tilized) == (4 * 2048, 196 * 2048, 196 * 2048)
     assert memory.total == 1_441_040
     assert not plan.fits  # because the input needs another 200,704 bytes
-    assert replace(memory, input_kept=False).high_water <= N150.local_memory
+    assert N150.local_memory < replace(memory, input_kept=False).high_water <= 1_499_136  # the physical memory
 
 
 def test_plan_with_stride_two_over_49_cores() -> None:
@@ -98,7 +98,7 @@ def test_block_plan_on_a_9x12_grid() -> None:
     block = plan_one(square(20, 14, 256, 256), E150, layout=ShardLayout.BLOCK)
     assert (block.sharding.rows, block.sharding.columns) == (9, 8)  # 123 tiles, 14 per core row
     turned = plan_one(
-        square(20, 14, 256, 256), E150, Conv2dConfig(transpose_shards=False), layout=ShardLayout.BLOCK
+        square(20, 14, 256, 256), E150, Conv2dConfig(transpose_shards=True), layout=ShardLayout.BLOCK
     ).sharding
     assert (turned.rows, turned.columns, turned.out_height) == (12, 8, 11 * 32)
 

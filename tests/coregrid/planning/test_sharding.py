@@ -74,16 +74,27 @@ def test_block_splits_sticks_over_rows_and_channels_over_columns() -> None:
     sharding = shard_convolution(square(16, 14, 1024, 256, kernel=1), ShardLayout.BLOCK, GRID)
     assert (sharding.rows, sharding.columns, sharding.out_columns) == (8, 8, 8)  # 98 tiles, 13 per core row
     assert (sharding.out_height, sharding.in_width, sharding.out_width) == (416, 128, 32)
-    narrow = shard_convolution(square(16, 14, 96, 2048, kernel=1), ShardLayout.BLOCK, GRID)
+    narrow = shard_convolution(square(16, 14, 96, 2048), ShardLayout.BLOCK, GRID)
     assert (narrow.columns, narrow.out_columns, narrow.in_width, narrow.out_width) == (3, 8, 32, 256)
 
 
-def test_block_without_transpose_shards_splits_sticks_over_columns() -> None:
+def test_block_with_transpose_shards_splits_sticks_over_columns() -> None:
     conv, grid = square(16, 14, 256, 256), Mesh(4, 8)
     by_rows = shard_convolution(conv, ShardLayout.BLOCK, grid)
-    by_columns = shard_convolution(conv, ShardLayout.BLOCK, grid, transpose_shards=False)
+    by_columns = shard_convolution(conv, ShardLayout.BLOCK, grid, transpose_shards=True)
     assert (by_rows.rows, by_rows.columns) == (4, 8)
     assert (by_columns.rows, by_columns.columns) == (8, 4)
+
+
+def test_a_matmul_in_blocks_has_its_output_on_the_cores_of_its_input() -> None:
+    assert shard_convolution(square(16, 14, 96, 2048, kernel=1), ShardLayout.BLOCK, GRID).columns == 1
+    sharding = shard_convolution(square(16, 14, 192, 1024, kernel=1), ShardLayout.BLOCK, GRID)
+    assert (sharding.columns, sharding.out_columns, sharding.in_width, sharding.out_width) == (2, 2, 96, 512)
+
+
+def test_row_major_blocks_align_channels_to_eight() -> None:
+    sharding = shard_convolution(square(1, 28, 40, 64), ShardLayout.BLOCK, GRID, in_alignment=8)
+    assert (sharding.columns, sharding.in_width) == (5, 8)
 
 
 def test_width_splits_only_channels() -> None:
@@ -167,8 +178,8 @@ def test_inner_blocks_of_block_sharding_cover_all_core_columns() -> None:
 def test_width_divides_the_whole_window() -> None:
     conv = square(1, 7, 512, 512)
     sharding = shard_convolution(conv, ShardLayout.WIDTH, GRID)
-    blocks = choose_blocks(conv, sharding, act_block_h_override=32)  # WIDTH ignores the override
-    assert (blocks.act_height, blocks.act_width, blocks.inner_blocks) == (2, 9, 16)
+    blocks = choose_blocks(conv, sharding, act_block_h_override=32)
+    assert (blocks.act_height, blocks.act_width, blocks.height_blocks, blocks.inner_blocks) == (1, 9, 2, 16)
     thirds = choose_blocks(conv, sharding, act_block_w_div=3)
     assert (thirds.act_width, thirds.inner_blocks) == (3, 48)
     with pytest.raises(TesseraError, match="allowed: 1, 3, 9"):

@@ -22,6 +22,7 @@ def load() -> None:
     torch.ops.load_library(LIBRARY)
     _library = ctypes.CDLL(str(LIBRARY))
     _library.standin_count_devices.restype = ctypes.c_int64
+    _library.standin_count_launches.restype = ctypes.c_int64
     torch.utils.rename_privateuse1_backend(NAME)
     torch._register_device_module(NAME, _make_module())
     torch.utils.generate_methods_for_privateuse1_backend(for_storage=True)
@@ -39,6 +40,12 @@ def is_initialised() -> bool:
     return bool(_library.standin_is_initialised())
 
 
+def count_launches() -> int:
+    """Return the number of operators and copies that were launched in this process."""
+    assert _library is not None
+    return int(_library.standin_count_launches())
+
+
 def _make_module() -> types.ModuleType:
     """Return the functions that torch expects in the module of a device."""
     assert _library is not None
@@ -54,6 +61,8 @@ def _make_module() -> types.ModuleType:
         "set_device": torch.accelerator.set_device_index,
         "synchronize": torch.accelerator.synchronize,
         "current_stream": torch.accelerator.current_stream,
+        "clock_rate": lambda device=None: 1000,
+        "temperature": lambda device=None: 40,
         "get_device_name": lambda device=None: "Stand-in device for tests",
         "manual_seed_all": _seed_all,
         "manual_seed": _seed_all,

@@ -7,6 +7,7 @@
 // - Time: every stream has a clock. Work starts at the end of the previous work, or when it was submitted, and lasts
 //   as long as configured (or as it really takes, if longer). Events read this clock. A wait takes real time too.
 // - Memory is freed in the order of the stream that allocated it, as in torch's caching allocators.
+// - Graphs: captured work is kept with its memory, and submitted by one launch.
 // - A process that used the device before a fork cannot use it in the child.
 //
 // The functions `standin_*` at the end configure the device.
@@ -33,6 +34,7 @@
 #include <ATen/Parallel.h>
 #include <ATen/core/CachingHostAllocator.h>
 #include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/core/GraphImplInterface.h>
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/detail/PrivateUse1HooksInterface.h>
 #include <ATen/ops/_local_scalar_dense.h>
@@ -82,7 +84,8 @@ struct Settings {
   std::atomic<int64_t> event_rate_percent{read_variable("STANDIN_EVENT_RATE_PERCENT", 100)};
   std::atomic<int64_t> serial_copies{read_variable("STANDIN_SERIAL_COPIES", 0)};
   std::atomic<int64_t> wrong_results{read_variable("STANDIN_WRONG_RESULTS", 0)};
-  std::atomic<int64_t> lost_device{-1};
+  std::atomic<int64_t> lost_device{read_variable("STANDIN_LOST_DEVICE", -1)};
+  std::atomic<int64_t> lost_after_launches{read_variable("STANDIN_LOST_AFTER_LAUNCHES", 0)};
 };
 
 Settings& settings() {
@@ -306,6 +309,7 @@ struct DeviceState {
   }
 };
 
+std::atomic<int64_t> launches{0};
 std::atomic<bool> initialised{false}, forked_after_use{false};
 std::array<std::atomic<DeviceState*>, MAX_DEVICES> states{};
 std::mutex& states_mutex() {
@@ -329,7 +333,8 @@ void check_fork() {
 DeviceState& get_state(DeviceIndex index) {
   check_fork();
   TORCH_CHECK(index >= 0 && index < count_devices(), "standin: invalid device ordinal ", int(index));
-  if (settings().lost_device == index) throw c10::AcceleratorError({__func__, __FILE__, __LINE__}, 1, "standin: device lost");
+  if (settings().lost_device == index && launches >= settings().lost_after_launches)
+    throw c10::AcceleratorError({__func__, __FILE__, __LINE__}, 1, "standin: device lost");
   DeviceState* state = states[index];
   if (state) return *state;
   std::lock_guard<std::mutex> lock(states_mutex());
@@ -355,9 +360,21 @@ DeviceIndex resolve(Device device) { return device.has_index() ? device.index() 
 
 Stream make_stream(DeviceIndex index, int64_t id) { return Stream(Stream::UNSAFE, Device(TYPE, index), id); }
 
+// The work of a graph while it is captured by this thread, and the memory that its tensors were freed from.
+struct Capture {
+  std::vector<std::pair<int64_t, std::function<void(Queue&)>>> work;
+  std::vector<Block*> freed;
+};
+thread_local Capture* capturing = nullptr;
+
 // Submit work that lasts at least `duration_ns`, after the time that a launch takes the host.
 void launch(Queue& queue, int64_t duration_ns, std::function<void(Queue&)> run) {
   get_state(queue.device);
+  if (capturing) {
+    capturing->work.emplace_back(duration_ns, std::move(run));
+    return;
+  }
+  ++launches;
   if (int64_t ns = settings().launch_ns) spend(ns);
   queue.submit({std::move(run), duration_ns, 0, true});
 }
@@ -478,6 +495,10 @@ struct StandinAllocator final : c10::DeviceAllocator {
       record_event(events.back(), device.queue(stream));
     }
     std::lock_guard<std::mutex> lock(device.mutex);
+    if (capturing) {  // replays write to this memory: it belongs to the graph
+      capturing->freed.push_back(block);
+      return;
+    }
     device.stats.allocation[ALL].decrease(1);
     device.stats.allocated_bytes[ALL].decrease(block->size);
     if (events.empty())
@@ -898,6 +919,10 @@ void copy_results(const std::vector<IValue>& results, const std::vector<std::vec
     std::vector<Tensor> made = list_tensors(results.at(n));
     for (size_t k = 0; k < targets[n].size(); ++k) {
       if (!targets[n][k].defined()) continue;
+      if (made.at(k).numel() == 0 && targets[n][k].numel() && targets[n][k].is_floating_point()) {
+        targets[n][k].fill_(NAN);  // statistics of native_batch_norm in evaluation: the CPU does not compute them
+        continue;
+      }
       TORCH_CHECK(targets[n][k].sizes() == made.at(k).sizes(), "standin: the shape of a result was not as expected");
       TORCH_CHECK(targets[n][k].dtype() == made[k].dtype(), "standin: the dtype of a result was not as expected");
       targets[n][k].copy_(made[k]);
@@ -940,6 +965,7 @@ std::vector<IValue> make_cpu_arguments(
 }
 
 void run_and_wait(Queue& queue, int64_t duration_ns, const std::function<void(Queue&)>& body) {
+  TORCH_CHECK(!capturing, "standin: a graph cannot capture work that the host waits for");
   std::exception_ptr failure;
   launch(queue, duration_ns, [&](Queue& q) {
     try {
@@ -1168,6 +1194,35 @@ TORCH_LIBRARY_IMPL(_, PrivateUse1, m) { m.fallback(torch::CppFunction::makeFromB
 
 C10_REGISTER_GUARD_IMPL(PrivateUse1, StandinGuard)
 
+// Captured work, which one launch submits.
+struct StandinGraph final : at::GraphImplInterface {
+  Capture capture;
+  explicit StandinGraph(const at::GraphImplArgs&) {}
+  ~StandinGraph() override { reset(); }
+  void capture_begin(c10::MempoolId_t, at::GraphCaptureMode) override {
+    TORCH_CHECK(!capturing, "standin: a graph is being captured already");
+    capturing = &capture;
+  }
+  void capture_end() override { capturing = nullptr; }
+  void instantiate() override {}
+  void replay() override {
+    Queue& queue = get_queue(current_device);
+    int64_t duration_ns = 0;
+    for (auto& [ns, run] : capture.work) duration_ns += ns;
+    launch(queue, duration_ns, [work = capture.work](Queue& q) {
+      for (auto& [ns, run] : work) run(q);
+    });
+  }
+  void reset() override {
+    capture.work.clear();
+    for (Block* block : capture.freed) StandinAllocator::release(block);
+    capture.freed.clear();
+  }
+  c10::MempoolId_t pool() const override { return {0, 0}; }
+  void enable_debug_mode() override {}
+  void debug_dump(const std::string&) override {}
+};
+
 const bool registered = [] {
   c10::SetAllocator(TYPE, &allocator());
   at::setHostAllocator(TYPE, &pinned());
@@ -1176,6 +1231,10 @@ const bool registered = [] {
 }();
 
 }  // namespace
+
+namespace at {
+REGISTER_GRAPH_IMPL(STANDIN, StandinGraph)  // the name of the device in capitals
+}
 
 // ---- configuration from Python (ctypes) ----------------------------------------------------------------------------
 
@@ -1191,8 +1250,10 @@ SETTING(event_rate_percent)
 SETTING(serial_copies)
 SETTING(wrong_results)
 SETTING(lost_device)
+SETTING(lost_after_launches)
 
 extern "C" int64_t standin_count_devices() { return count_devices(); }
+extern "C" int64_t standin_count_launches() { return launches; }
 extern "C" int standin_is_initialised() { return initialised && !forked_after_use; }
 extern "C" int standin_is_bad_fork() { return forked_after_use; }
 extern "C" void standin_seed(uint64_t seed) {

@@ -120,7 +120,7 @@ def test_pixels_of_image_files_reach_the_network(name, tmp_path):
         feed = open_feed(settings, session)
         actual = session.session.read_outputs(session.session.run(feed.next_batch()))
         assert actual[0].shape == (3, 10)
-        assert "1 of 4 image files are broken" in feed.notes()[0]
+        assert "1 of the 4 image files that were read are broken" in feed.notes()[0]
         feed.close()
 
 

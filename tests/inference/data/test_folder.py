@@ -65,7 +65,7 @@ def test_broken_files_are_skipped_and_reported(tmp_path, open_folder):
         for place in range(4):
             assert np.array_equal(raw[place], compute_expected_pixels(sound[(4 * batch + place) % len(sound)]))
     (note,) = folder.notes()
-    assert note.startswith("2 of 6 image files are broken and were skipped: 1.ppm (truncated), ")
+    assert note.startswith("2 of the 6 image files that were read are broken and were skipped: 1.ppm (truncated), ")
 
 
 def test_many_broken_files_are_counted_and_only_some_listed(tmp_path, open_folder):
@@ -76,8 +76,16 @@ def test_many_broken_files_are_counted_and_only_some_listed(tmp_path, open_folde
     folder.read_batch()
     folder.read_batch()
     (note,) = folder.notes()
-    assert "7 of 9" in note
+    assert "7 of the 9" in note
     assert note.endswith("and 4 more")
+
+
+def test_broken_files_are_counted_against_the_files_that_were_read(tmp_path, open_folder):
+    truncate_file(write_image_tree(tmp_path, 1, 40)[0])
+    folder = open_folder(tmp_path)
+    folder.read_batch()
+    (note,) = folder.notes()
+    assert note.startswith("1 of the 5 image files that were read are broken")
 
 
 def test_a_folder_of_broken_files_is_an_error(tmp_path, open_folder):

@@ -31,7 +31,7 @@ def build_settings(model: str, engine: str = "onnxruntime", **given) -> Settings
 
 @pytest.fixture(scope="module")
 def files():
-    with Artefacts.temporary() as made:
+    with Artefacts.create_temporary() as made:
         yield made
 
 

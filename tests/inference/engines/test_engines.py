@@ -180,7 +180,7 @@ def test_an_onnx_file_of_dynamic_size_runs_at_the_given_size(name, tmp_path):
 
 @pytest.mark.parametrize("name", [name for name in INSTALLED_ENGINES if not ENGINES[name].files])
 def test_a_torch_engine_refuses_an_onnx_file(name, tmp_path):
-    with pytest.raises(Refused, match="use onnxruntime or openvino"):
+    with pytest.raises(Refused, match="use --engine onnxruntime or openvino"):
         open_small_session(Settings(model=export_small_network(tmp_path / "net.onnx"), engine=name))
 
 
@@ -198,7 +198,7 @@ def test_a_profile_names_the_operators_that_run(name):
 
 def test_replicas_share_files_and_temporary_files_are_removed():
     settings = make_small_settings(engine=FILE_ENGINES[0], batch_size=1)
-    with Artefacts.temporary() as files:
+    with Artefacts.create_temporary() as files:
         with open_small_session(settings, artefacts=files) as session:
             assert session.seconds["export"] > 0
         second = Artefacts(files.folder)

@@ -80,7 +80,7 @@ def test_unsupported_options_of_a_network_are_refused():
 
 
 def test_an_image_size_that_does_not_fit_is_an_error_before_the_run():
-    with pytest.raises(TesseraError, match="does not accept this input shape"):
+    with pytest.raises(TesseraError, match="forward pass of the model failed"):
         load_network(Settings(model="unet", image_size=7))
 
 
@@ -108,7 +108,7 @@ def test_any_exception_of_a_network_is_an_error_in_one_line(tmp_path, monkeypatc
         "        raise TypeError('not these\\nno')\n"
     )
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(TesseraError, match="does not accept this input shape: not these") as caught:
+    with pytest.raises(TesseraError, match="forward pass of the model failed: not these") as caught:
         load_network(Settings(model="odd_net:Odd", image_size=32))
     assert "\n" not in str(caught.value)
 

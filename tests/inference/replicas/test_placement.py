@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tessera.errors import Refused, TesseraError
-from tessera.inference.replicas.placement import Placement, parse_env_options
+from tessera.inference.replicas.placement import Placement, count_cores, parse_env_options
 from tessera.launch import LaunchConfig
 
 
@@ -45,3 +45,9 @@ def test_variables_are_given_by_name_or_with_a_value():
 def test_force_is_a_case_parameter_only_if_it_has_an_effect():
     assert "force" not in Placement(force=True).params()
     assert Placement(num_replicas=10_000, force=True).params()["force"] is True
+
+
+def test_replicas_that_share_cores_use_only_the_available_cores():
+    available = count_cores()
+    assert Placement(num_replicas=3 * available, force=True).used_cores == available
+    assert Placement(num_replicas=1).used_cores == 1

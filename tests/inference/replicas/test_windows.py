@@ -73,3 +73,15 @@ def test_utilisation_is_summed_over_replicas():
     busy = BatchTimes(starts=(0,), ends=(100,), cpu_ns=100)
     half = BatchTimes(starts=(0,), ends=(100,), cpu_ns=50)
     assert ThroughputWindow(batch=1, replicas=(busy, half)).utilisation == pytest.approx(1.5)
+
+
+def test_replicas_on_one_device_count_its_energy_once():
+    def replica(device: str, joules: float | None) -> BatchTimes:
+        return BatchTimes(starts=(0,), ends=(100,), device=device, device_joules=joules)
+
+    def compute(*replicas: BatchTimes) -> float | None:
+        return ThroughputWindow(batch=1, replicas=replicas).device_joules
+
+    assert compute(replica("cuda:0", 3.0), replica("cuda:1", 4.0)) == 7.0
+    assert compute(replica("cuda:0", 3.0), replica("cuda:0", 3.5), replica("cuda:1", 4.0)) == 7.5
+    assert compute(replica("cuda:0", 3.0), replica("cuda:1", None)) is None

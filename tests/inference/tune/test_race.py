@@ -181,6 +181,28 @@ def test_a_refused_engine_or_dead_replica_drops_only_its_own_candidates():
     assert next(iter(ranking)).replica_set.engine == "b"
 
 
+def test_sizes_of_an_engine_that_never_ran_are_not_called_slow():
+    track = SyntheticCandidates(ENGINES)
+    track.refused = {"a"}
+    untried = [one for one in run_race(track) if not one.tried]
+    reasons = {one.candidate.replica_set.engine: one.dropped for one in untried}
+    assert reasons == {"a": "not tried: did not run at batch 8", "slow": "not tried: too slow at batch 8"}
+    assert not any(one.out_of_time for one in untried)
+
+
+def test_candidates_without_time_are_marked():
+    track = SyntheticCandidates(ENGINES, load=20.0)
+    ranking = run_race(track, budget=60.0)
+    assert {one.dropped for one in ranking if one.out_of_time} == {"not tried: no time left"}
+    assert all(one.tried is not one.out_of_time for one in ranking)
+
+
+def test_no_candidate_is_started_that_would_exceed_the_time_for_screening():
+    track = SyntheticCandidates({"a": 20.0}, load=30.0)
+    run_race(track, budget=70.0)
+    assert len(track.opened) == 1, "a second one would end after 61 s of 70"
+
+
 def test_placements_use_all_cores_or_the_given_numbers():
     assert list_placements(6) == [(6, 1), (3, 2), (2, 3), (1, 6)]
     assert list_placements(4, threads=[2]) == [(2, 2)]

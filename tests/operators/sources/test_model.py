@@ -197,7 +197,7 @@ def test_shares_exclude_failed_cases_and_other_passes():
 def test_unknown_values_are_errors_that_list_allowed_values():
     with pytest.raises(TesseraError, match="did you mean resnet18"):
         model.cases("resnet8")
-    with pytest.raises(TesseraError, match="does not accept this input shape"):
+    with pytest.raises(TesseraError, match="forward pass of the model failed"):
         model.cases(f"{SPEC}Indexing", image_size=4)
     with pytest.raises(TesseraError, match="--image-size and --batch-size"):
         model.cases("resnet18", image_size=0)

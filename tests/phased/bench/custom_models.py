@@ -99,6 +99,24 @@ def build_text() -> tuple[nn.Module, dict[str, Tensor]]:
     return Text().eval(), {"tokens": torch.randint(50, (4, 7)), "scale": torch.rand(1)}
 
 
+class Reversed(nn.Module):
+    """A network that uses its layers in the opposite order of their registration."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Linear(width, width) for width in (48, 48, 48, 48, 48))
+
+    def forward(self, x: Tensor) -> Tensor:
+        for layer in reversed(self.layers):
+            x = layer(x)
+        return x
+
+
+def build_reversed() -> tuple[nn.Module, Tensor]:
+    """Return a network whose order of use is learnt, and its input."""
+    return Reversed().eval(), torch.randn(1, 48)
+
+
 def build_pair() -> tuple[nn.Module, str, str]:
     """Return neither a model nor a model with its inputs."""
     return nn.Linear(2, 2), "a", "b"

@@ -57,6 +57,14 @@ def test_a_network_may_bring_its_inputs(schedule):
     assert any("those of the model's function" in note for note in record.notes)
 
 
+def test_the_phases_of_a_learnt_order_are_measured_in_isolation():
+    record = measure_case(f"{custom_models.__name__}:build_reversed", schedule="overlapped", budget="20KB")
+    profile = get_profile(record)
+    assert profile is not None
+    assert [phase.name for phase in profile.phases] == [f"layers.{number}" for number in (4, 3, 2, 1, 0)]
+    assert all(phase.compute > 0 for phase in profile.phases)
+
+
 def test_a_function_that_returns_no_model_is_an_error():
     with pytest.raises(
         TesseraError, match=r"does not return a torch\.nn\.Module, alone or with its inputs: got 'tuple'"

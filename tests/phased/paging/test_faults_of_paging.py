@@ -537,7 +537,7 @@ def test_functions_that_use_modules_of_the_original_are_refused():
         def forward(self, x: Tensor) -> Tensor:
             return self.function(x)
 
-    with pytest.raises(TesseraError, match="uses a module of the network"):
+    with pytest.raises(TesseraError, match="refers to a module of the original network"):
         PhasedModel(Closes())
 
 

@@ -39,7 +39,7 @@ try:
     with torch.no_grad(), PhasedModel.from_pretrained(path, **model) as phased:
         outputs = [phased(*inputs) for _ in expected]
         errors = [float((a - b).abs().max() / b.abs().max()) for a, b in zip(outputs, expected)]
-        result["error_of_output"] = max(errors)  # of another process, whose memory is aligned differently
+        result["error_of_output"] = max(errors)  # weights of the file are aligned differently: see docs/phases.md
         result["resident"] = sum(phase.resident for phase in phased.phases)
         result["explanation"] = phased.explain()
 except TesseraError as error:

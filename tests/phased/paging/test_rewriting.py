@@ -14,8 +14,9 @@ from tessera.cli.main import main
 from tessera.errors import TesseraError
 from tessera.phased import PhasedModel
 from tessera.phased.paging.progress import PhasedProgress, ProgressPrinter
-from tessera.phased.paging.rewriting import rewrite_checkpoint
+from tessera.phased.rewriting import rewrite_checkpoint
 from tessera.phased.store.weights_file import WeightsFile
+from tests.phased.bench import custom_models
 
 
 def build_network():
@@ -47,8 +48,9 @@ def test_rewritten_checkpoint_is_in_the_order_of_use(tmp_path, form, ordered):
     (tmp_path / "source").mkdir()
     network, source = write_checkpoint(tmp_path / "source", form)
     target = tmp_path / "streamed.safetensors"
-    nbytes = rewrite_checkpoint(source, target, model=build_network if ordered else None)
-    assert nbytes == sum(weight.nbytes for weight in network.parameters())
+    written = rewrite_checkpoint(source, target, model=build_network if ordered else None)
+    assert written.order == ("registration" if ordered else "names")
+    assert written.nbytes == sum(weight.nbytes for weight in network.parameters())
     tensors = WeightsFile(target).tensors
     places = [max(tensors[f"{number}.{kind}"].start for kind in ("weight", "bias")) for number in range(12)]
     assert places == sorted(places)
@@ -67,6 +69,21 @@ def test_rewritten_checkpoint_can_have_fewer_bits(tmp_path, capsys):
         assert len(phased.encoding_errors) == 12
         x = torch.randn(2, 48)
         torch.testing.assert_close(phased(x), network(x), rtol=0.1, atol=0.02)
+
+
+def test_weights_are_in_the_order_of_use_if_inputs_are_known(tmp_path, capsys):
+    network = custom_models.Reversed().eval()
+    save_file(network.state_dict(), tmp_path / "w.safetensors")
+    target = tmp_path / "streamed.safetensors"
+    model = f"{custom_models.__name__}:build_reversed"
+    assert main(["phases", "--rewrite", str(tmp_path / "w.safetensors"), "-o", str(target), "--model", model]) == 0
+    assert "in the order of use" in capsys.readouterr().err
+    tensors = WeightsFile(target).tensors
+    places = [tensors[f"layers.{number}.weight"].start for number in range(5)]
+    assert places == sorted(places, reverse=True)
+    x = torch.randn(2, 48)
+    with torch.no_grad(), PhasedModel.from_pretrained(target, model=custom_models.Reversed) as phased:
+        assert torch.equal(phased(x), network(x))
 
 
 def test_rewriting_does_not_replace_files_and_requires_a_target(tmp_path, capsys):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from torch import Tensor, nn
 
-from tessera.errors import TesseraError
+from tessera.errors import Refused, TesseraError
 from tessera.launch.worker import RunContext
 from tessera.measure.samples import Sampling
 from tessera.results.record import Record
@@ -51,6 +51,11 @@ def test_a_wrong_result_is_not_timed(monkeypatch: pytest.MonkeyPatch) -> None:
     record = run_one(RunContext())
     assert (record.status, record.launches) == ("failed", ())
     assert record.reason.startswith("output off by 0.001")
+
+
+def test_an_image_that_the_network_does_not_accept_is_refused() -> None:
+    with pytest.raises(Refused, match=r"expected input\[1, 5, 12, 12\] to have 3 channels.*check --in-channels"):
+        run_one(RunContext(), in_channels=5)
 
 
 def test_impossible_splits_and_options_are_refused() -> None:

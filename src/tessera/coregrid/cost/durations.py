@@ -2,69 +2,113 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from tessera.coregrid.config import ComputeConfig, MathFidelity, ShardLayout
+from tessera.coregrid.cost.chip_rates import FALLBACK_CHIP, ChipRates, TransferRate, find_chip_rates
 from tessera.coregrid.formats import TILE_SIZE, DataType, Layout
 from tessera.coregrid.planning.plan import ConvPlan
 from tessera.machine import load_machine
-from tessera.machine.cost import transfer_time
-from tessera.machine.machine import Link, Machine
+from tessera.machine.machine import Machine
 
 # The bandwidth of a core's memory in the machine's file is the bandwidth of both unpackers together: five accesses per
 # cycle. A single unpacker makes four accesses per cycle (the second unpacker keeps its tile), and so do the packers.
 ONE_UNPACKER_FRACTION = 4 / 5
-# Seconds between small programs replayed on the device, measured by the manufacturer: `IterationTime` of
-# brisc_only_trace/256 in tt-metal, tests/tt_metal/tt_metal/perf_microbenchmark/dispatch/pgm_dispatch_golden.json and
-# pgm_dispatch_blackhole_golden.json.
-LAUNCH_SECONDS = {"wormhole-n150": 2.58e-6, "blackhole-p150": 1.29e-6}
-FALLBACK_MACHINE = "wormhole-n150"  # machine whose rates replace rates that are missing in a file
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CoreRates:
-    """Rates of one core: FLOP/s of the matrix engine, bandwidths in bytes/s, and the link to other cores.
+    """Rates of one core: FLOP/s of the matrix engine, bytes/s of its memory, and the measured rates of the chip.
 
-    `launch` is the time in seconds to start a program on all cores. `assumed` names the rates that are missing in the
-    machine's file and are taken from `FALLBACK_MACHINE`.
+    `assumed` names the rates that are not known for the machine and are taken from `FALLBACK_CHIP`.
     """
 
     flops: float
     local_bandwidth: float
-    link: Link
-    global_bandwidth: float
-    launch: float
+    chip: ChipRates
     assumed: tuple[str, ...] = ()
 
-    def compute_transfer_seconds(self, count: float, messages: int = 1) -> float:
-        """Return the seconds to move `count` bytes over the on-chip network in `messages` sequential messages."""
-        return transfer_time(count, self.link, messages=messages) if count else 0.0
+    @property
+    def launch(self) -> float:
+        """Seconds to start a program on all cores."""
+        return self.chip.launch
 
     def compute_local_seconds(self, count: float) -> float:
         """Return the seconds to move `count` bytes between the core's memory and its registers."""
         return count / (self.local_bandwidth * ONE_UNPACKER_FRACTION)
 
-    def compute_global_read_seconds(self, count: float, messages: int, *, readers: int = 1) -> float:
+    def compute_bank_seconds(self, count: float, messages: int, *, readers: int = 1) -> float:
         """Return the seconds for `readers` cores to read `count` bytes each from global memory concurrently."""
-        return messages * self.link.latency + count / min(self.link.get_bandwidth(1), self.global_bandwidth / readers)
+        return max(
+            self.chip.bank.compute_seconds(count, messages),
+            self.chip.bank.latency + count * readers / self.chip.global_read,
+        )
+
+    def compute_multicast_seconds(self, count: float, *, hops: int) -> float:
+        """Return the seconds to multicast `count` bytes to the cores of a row or column, once all of them are ready."""
+        return self.chip.handshake + self.chip.multicast.compute_seconds(count) + hops * self.chip.hop
+
+    def compute_tilize_seconds(self, tiles: int, sticks: DataType, result: DataType) -> float:
+        """Return the seconds to convert sticks to `tiles` tiles."""
+        table = self.chip.tilize
+        key = sticks.torch.itemsize, result.tile_bytes
+        cycles = table.get(key, table[sticks.torch.itemsize, 1088])  # formats shorter than bfloat8_b
+        return tiles * cycles / self.chip.clock
+
+
+@lru_cache(maxsize=256)
+def _find_core_rates(
+    machine: str,
+    flops: float,
+    local_bandwidth: float | None,
+    link_bandwidth: float | None,
+    global_bandwidth: float | None,
+) -> CoreRates:
+    chip, assumed = find_chip_rates(machine)
+    measured = load_machine(FALLBACK_CHIP if assumed else machine).links
+    chip = _scale_chip_rates(
+        chip,
+        link=(link_bandwidth or measured["link"].get_bandwidth(1)) / measured["link"].get_bandwidth(1),
+        banks=(global_bandwidth or measured["global"].get_bandwidth(1)) / measured["global"].get_bandwidth(1),
+    )
+    missing = [*(["links.local"] if local_bandwidth is None else []), *(["transfers", "launch"] if assumed else [])]
+    bandwidth = load_machine(FALLBACK_CHIP).get_link("local").get_bandwidth(1)
+    return CoreRates(
+        flops=flops,
+        local_bandwidth=bandwidth if local_bandwidth is None else local_bandwidth,
+        chip=chip,
+        assumed=tuple(missing),
+    )
 
 
 def get_core_rates(machine: Machine, compute: ComputeConfig, dtype: DataType) -> CoreRates:
-    """Return the rates of one core. FLOP/s depend on the fidelity, or on `dtype` for machines without fidelities."""
-    missing = tuple(name for name in ("local", "link", "global") if name not in machine.links)
-    links = {
-        name: (_load_fallback_machine() if name in missing else machine).get_link(name)
-        for name in ("local", "link", "global")
-    }
-    return CoreRates(
-        flops=_get_flops(machine, compute.math_fidelity, dtype),
-        local_bandwidth=links["local"].get_bandwidth(1),
-        link=links["link"],
-        global_bandwidth=links["global"].get_bandwidth(machine.workers.size),
-        launch=LAUNCH_SECONDS.get(machine.name, LAUNCH_SECONDS[FALLBACK_MACHINE]),
-        assumed=(*(f"links.{name}" for name in missing), *(() if machine.name in LAUNCH_SECONDS else ("launch",))),
+    """Return the rates of one core. FLOP/s depend on the fidelity, or on `dtype` for machines without fidelities.
+
+    Measured bandwidths are scaled by the machine's links, relative to the links of the chip that was measured.
+    """
+    local, link, banks = (
+        machine.links[kind].get_bandwidth(1) if kind in machine.links else None for kind in ("local", "link", "global")
     )
+    return _find_core_rates(machine.name, _get_flops(machine, compute.math_fidelity, dtype), local, link, banks)
+
+
+def _scale_chip_rates(chip: ChipRates, *, link: float, banks: float) -> ChipRates:
+    """Return measured rates for a machine whose links and memory banks are faster by the given factors."""
+    return replace(
+        chip,
+        gather=_scale_transfers(chip.gather, link),
+        halo=_scale_transfers(chip.halo, link),
+        reshard=_scale_transfers(chip.reshard, link),
+        multicast=_scale_transfers(chip.multicast, link),
+        bank=_scale_transfers(chip.bank, banks),
+        global_read=chip.global_read * banks,
+        global_write=chip.global_write * banks,
+    )
+
+
+def _scale_transfers(rate: TransferRate, factor: float) -> TransferRate:
+    return replace(rate, bandwidth=rate.bandwidth * factor)
 
 
 def _get_flops(machine: Machine, fidelity: MathFidelity, dtype: DataType) -> float:
@@ -75,11 +119,6 @@ def _get_flops(machine: Machine, fidelity: MathFidelity, dtype: DataType) -> flo
         if dtype.name in machine.flops
         else max(table[0] for table in machine.flops.values())
     )
-
-
-@lru_cache(maxsize=1)
-def _load_fallback_machine() -> Machine:
-    return load_machine(FALLBACK_MACHINE)
 
 
 SPLIT_READER_COUNT = 2  # processors that gather activations if the reader is split
@@ -125,15 +164,12 @@ def _predict_halo_seconds(plan: ConvPlan, rates: CoreRates, row: int | None) -> 
     stick = plan.sharding.in_width * plan.sticks_dtype.torch.itemsize
     line = plan.conv.width
     sticks = list(zip(plan.halo.copied, plan.halo.sent, strict=True))
-    moves = max(
-        rates.compute_transfer_seconds(copied * stick, -(-copied // line))
-        + rates.compute_transfer_seconds(sent * stick, -(-sent // line))
-        for copied, sent in (sticks if row is None else [sticks[row]])
-    )
+    copied, sent = max(sticks, key=sum) if row is None else sticks[row]
+    moves = rates.chip.halo.compute_seconds((copied + sent) * stick, -(-copied // line) - (-sent // line))
     if plan.setup.input_layout is Layout.ROW_MAJOR:
         return moves
-    shard = plan.sharding.in_height * plan.sharding.in_width
-    return moves + rates.compute_local_seconds(shard * plan.sticks_dtype.torch.itemsize)
+    tiles = plan.sharding.in_height * -(-plan.sharding.in_width // TILE_SIZE) // TILE_SIZE
+    return moves + rates.compute_tilize_seconds(tiles, plan.sticks_dtype, plan.sticks_dtype)
 
 
 def _predict_read_seconds(plan: ConvPlan, rates: CoreRates) -> float:
@@ -145,21 +181,32 @@ def _predict_read_seconds(plan: ConvPlan, rates: CoreRates) -> float:
     rows = conv.kernel[0] if whole else 1
     count = sticks * blocks.act_width * TILE_SIZE * plan.sticks_dtype.torch.itemsize
     parts = plan.config.act_block_w_div if plan.layout == ShardLayout.WIDTH else 1
-    seconds = rates.compute_transfer_seconds(count, -(-sticks * rows * in_row // parts))
+    fraction = _compute_read_fraction(plan)
+    seconds = rates.chip.gather.compute_seconds(fraction * count, fraction * -(-sticks * rows * in_row // parts))
     return seconds / SPLIT_READER_COUNT if plan.config.enable_split_reader and blocks.act_height > 1 else seconds
 
 
+def _compute_read_fraction(plan: ConvPlan) -> float:
+    """Return the fraction of the window rows that are read; with activation reuse, rows of the line above are kept."""
+    if plan.layout != ShardLayout.HEIGHT or not plan.config.enable_activation_reuse:
+        return 1.0
+    sticks, line = plan.sharding.out_height, min(plan.conv.output_size[1], plan.sharding.out_height)
+    return (line + (sticks - line) / plan.conv.kernel[0]) / sticks
+
+
 def _predict_tilize_seconds(plan: ConvPlan, rates: CoreRates) -> float:
-    """Predict the time to convert sticks to tiles: the maximum of unpacking and packing, which overlap."""
+    """Predict the time to convert the sticks of one activation block to tiles."""
     tiles = plan.blocks.act_height * plan.blocks.act_width
-    return rates.compute_local_seconds(tiles * max(plan.sticks_dtype.tile_bytes, plan.config.dtype.tile_bytes))
+    return rates.compute_tilize_seconds(tiles, plan.sticks_dtype, plan.config.dtype)
 
 
 def _predict_multicast_seconds(plan: ConvPlan, rates: CoreRates) -> float:
     """Predict the time to multicast one activation block along a row of cores. The cores send one after the other."""
-    if max(plan.sharding.columns, plan.sharding.out_columns) == 1 or plan.layout == ShardLayout.HEIGHT:
+    columns = max(plan.sharding.columns, plan.sharding.out_columns)
+    if columns == 1 or plan.layout == ShardLayout.HEIGHT:
         return 0.0
-    return rates.compute_transfer_seconds(plan.blocks.act_height * plan.blocks.act_width * plan.config.dtype.tile_bytes)
+    count = plan.blocks.act_height * plan.blocks.act_width * plan.config.dtype.tile_bytes
+    return rates.compute_multicast_seconds(count, hops=min(columns, plan.grid.cols + plan.grid.rows))
 
 
 def _predict_weights_seconds(plan: ConvPlan, rates: CoreRates) -> float:
@@ -167,8 +214,10 @@ def _predict_weights_seconds(plan: ConvPlan, rates: CoreRates) -> float:
     blocks, sharding = plan.blocks, plan.sharding
     tiles = blocks.act_width * blocks.out_width
     count = tiles * plan.config.weights_dtype.tile_bytes
-    seconds = rates.compute_global_read_seconds(count, tiles, readers=sharding.out_columns)
-    return seconds + rates.compute_transfer_seconds(count) if sharding.rows > 1 else seconds
+    seconds = rates.compute_bank_seconds(count, tiles, readers=sharding.out_columns)
+    if sharding.rows == 1:
+        return seconds
+    return seconds + rates.compute_multicast_seconds(count, hops=min(sharding.rows, plan.grid.rows + plan.grid.cols))
 
 
 def _predict_matmul_seconds(plan: ConvPlan, rates: CoreRates) -> float:

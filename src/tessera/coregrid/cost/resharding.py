@@ -64,7 +64,7 @@ def _build_placement(
         height=height,
         width=width,
         across=plan.grid.cols,
-        transposed=block and not plan.config.transpose_shards,
+        transposed=block and plan.config.transpose_shards,
     )
 
 
@@ -79,7 +79,7 @@ class ReshardCost:
     def compute_seconds(self, rates: CoreRates, dtype: DataType) -> float:
         """Return the resharding time in seconds: all cores send concurrently, tile by tile."""
         tiles = -(-self.busiest // TILE_SIZE**2)
-        return rates.compute_transfer_seconds(tiles * dtype.tile_bytes, tiles)
+        return rates.chip.reshard.compute_seconds(tiles * dtype.tile_bytes, tiles)
 
 
 @lru_cache(maxsize=4096)

@@ -194,7 +194,7 @@ class CoreTimeline:
 
 
 def predict_time(plan: ConvPlan) -> Prediction:
-    """Predict the time of a plan without building a timeline, which is fast even for a plan with many blocks."""
+    """Predict the time of a plan. No timeline is built, so the prediction is fast for plans with many blocks too."""
     rates = _get_plan_rates(plan)
     if not plan.slices:
         steps = compute_durations(plan, rates)
@@ -260,7 +260,7 @@ def _get_plan_rates(plan: ConvPlan) -> CoreRates:
 def _predict_global_memory_seconds(part: PlanSlice, rates: CoreRates) -> tuple[float, float]:
     """Return the seconds to read the input of a slice from global memory, and to write the output, by all cores."""
     ledger = count_global_bytes(part.plan)
-    return ledger.global_read / rates.global_bandwidth, ledger.global_written / rates.global_bandwidth
+    return ledger.global_read / rates.chip.global_read, ledger.global_written / rates.chip.global_write
 
 
 def _compute_busy_seconds(plan: ConvPlan, steps: StepDurations) -> dict[str, float]:

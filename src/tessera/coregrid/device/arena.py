@@ -61,6 +61,11 @@ class CoreArena:
         """Peak of the allocated bytes per core."""
         return self._free.peak
 
+    @property
+    def largest_gap(self) -> int:
+        """Size of the largest contiguous free range in bytes per core."""
+        return self._free.largest_gap
+
     def reset_peak(self, at_least: int = 0) -> int:
         """Restart the peak at the current use, or at `at_least` if that is higher. Returns the previous peak."""
         return self._free.reset_peak(at_least)
@@ -165,6 +170,7 @@ def split_into_progressions(numbers: Sequence[int]) -> list[range]:
 
 
 ALIGNMENT_BYTES = 16  # bytes per transfer
+NO_PAGES = torch.empty(0, 0, dtype=torch.uint8)
 
 
 def align_size(size: int) -> int:
@@ -323,7 +329,7 @@ class BankPages:
 
     def free(self) -> None:
         self._banks.free_list.free(self._place)
-        self.all = self.all[:0]
+        self.all = NO_PAGES
 
 
 class CorePages:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from tessera.coregrid.config import ComputeConfig
-from tessera.coregrid.cores import CoreCoord
+from tessera.coregrid.cores import CoreCoord, CoreRangeSet
 from tessera.coregrid.device.arena import ALIGNMENT_BYTES, CoreArena, MemoryBanks
 from tessera.coregrid.planning.ledger import Ledger
 from tessera.errors import TesseraError
@@ -27,7 +27,8 @@ class Device:
     """The cores and memories of a machine, simulated in this process.
 
     `ledger` is the total of the bytes that operations moved on the device, excluding transfers from the host.
-    `programs` caches plans that are prepared for execution.
+    `programs` caches plans that are prepared for execution. `rewrites` counts the tensors whose values were replaced in
+    place. `traces` has its value at the end of every trace; None for a trace that has not ended.
     """
 
     def __init__(self, machine: Machine, *, reserved: int = 0) -> None:
@@ -43,6 +44,8 @@ class Device:
         self.grid: Mesh = machine.workers
         self.ledger = Ledger()
         self.programs: dict[Any, Any] = {}
+        self.rewrites = 0
+        self.traces: list[int | None] = []
         banks = MemoryBanks(BANK_COUNTS.get(machine.name, DEFAULT_BANK_COUNT), machine.global_memory)
         self._memories: tuple[CoreArena, MemoryBanks] | None = CoreArena(self.grid, usable), banks
 
@@ -70,9 +73,44 @@ class Device:
         """Add the bytes that an operation moved to the device's ledger."""
         self.ledger += ledger
 
+    def count_rewrite(self) -> None:
+        """Record that a tensor was rewritten in place, so that traces that may read it are outdated."""
+        self.rewrites += 1
+
     def arch(self) -> str:
         """Return the name of the machine."""
         return self.machine.name
+
+    @property
+    def core_grid(self) -> CoreRangeSet:
+        """All cores of the device. `x` and `y` are the numbers of columns and rows."""
+        return CoreRangeSet.of_rectangle(self.grid.rows, self.grid.cols)
+
+    def get_num_devices(self) -> int:
+        """Return 1: a machine has one device."""
+        return 1
+
+    def get_device_ids(self) -> list[int]:
+        """Return [0]: a machine has one device."""
+        return [0]
+
+    def dram_grid_size(self) -> CoreCoord:
+        """Return the number of memory banks as a row."""
+        return CoreCoord(self.banks.count, 1)
+
+    def id(self) -> int:
+        return 0
+
+    def enable_program_cache(self) -> None:
+        """Do nothing: plans are always cached."""
+
+    def disable_and_clear_program_cache(self) -> None:
+        """Delete the cached plans."""
+        self.programs.clear()
+
+    def num_program_cache_entries(self) -> int:
+        """Return the number of cached plans and programs."""
+        return len(self.programs)
 
     def compute_with_storage_grid_size(self) -> CoreCoord:
         """Return the number of columns (x) and rows (y) of the grid of compute cores."""
@@ -122,8 +160,22 @@ def manage_device(
         close_device(device)
 
 
+def check_compute_config(device: Device | str, compute: ComputeConfig) -> None:
+    """Raise an error if a device does not support the settings. Grayskull cannot accumulate in 32 bits or in memory."""
+    name = device.machine.name if isinstance(device, Device) else str(device)
+    if name.lower().startswith("grayskull") and (compute.fp32_dest_acc_en or compute.packer_l1_acc):
+        raise TesseraError(
+            "Grayskull supports neither fp32_dest_acc_en nor packer_l1_acc",
+            got=f"fp32_dest_acc_en={compute.fp32_dest_acc_en}, packer_l1_acc={compute.packer_l1_acc}",
+            do="set both to False",
+        )
+
+
 def init_device_compute_kernel_config(device: Device | str, **settings: Any) -> ComputeConfig:
-    """Build a `ComputeConfig` from keyword settings. Every device supports all settings."""
+    """Build a `ComputeConfig` from keyword settings. `throttle_level` has no effect on the model."""
     if isinstance(device, Device):
         _ = device.arena  # raises if the device is closed
-    return ComputeConfig(**settings)
+    settings.pop("throttle_level", None)
+    compute = ComputeConfig(**settings)
+    check_compute_config(device, compute)
+    return compute

@@ -17,14 +17,15 @@ from torch import Tensor
 from tessera.coregrid.cores import CoreRangeSet
 from tessera.coregrid.device.arena import Buffer, CorePages, PageStorage, align_size
 from tessera.coregrid.device.device import Device
-from tessera.coregrid.device.memory_config import (
+from tessera.coregrid.formats import TILE_SIZE, DataType, Layout, decode_rows, encode_rows
+from tessera.coregrid.memory_config import (
     BufferType,
     MemoryConfig,
     ShardOrientation,
     ShardSpec,
     TensorMemoryLayout,
+    count_shards,
 )
-from tessera.coregrid.formats import TILE_SIZE, DataType, Layout, decode_rows, encode_rows
 from tessera.coregrid.planning.ledger import Ledger
 from tessera.coregrid.planning.sharding import choose_core_count, round_up
 from tessera.errors import TesseraError
@@ -320,9 +321,4 @@ def _assign_cores(config: MemoryConfig, spec: ShardSpec, grid: Mesh) -> tuple[tu
     if config.memory_layout == TensorMemoryLayout.BLOCK_SHARDED and bounds.size != spec.grid.size:
         raise TesseraError("block sharding requires a rectangle of cores", got=spec.grid.ranges)
     cores = spec.grid.list_core_numbers(grid, by_rows=by_rows)
-    if config.memory_layout == TensorMemoryLayout.HEIGHT_SHARDED:
-        return cores, len(cores), 1
-    if config.memory_layout == TensorMemoryLayout.WIDTH_SHARDED:
-        return cores, 1, len(cores)
-    # a row of shards is on a row of cores; in column-major orientation, on a column of cores
-    return (cores, bounds.rows, bounds.columns) if by_rows else (cores, bounds.columns, bounds.rows)
+    return cores, *count_shards(spec, config.memory_layout)

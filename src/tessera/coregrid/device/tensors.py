@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from math import prod
 
 import torch
 
 from tessera.coregrid.device.device import Device
-from tessera.coregrid.device.memory_config import DRAM_MEMORY_CONFIG, MemoryConfig
 from tessera.coregrid.device.storage import (
     MatrixSpec,
     ShardedStorage,
@@ -19,7 +19,8 @@ from tessera.coregrid.device.storage import (
     read_values,
     write_values,
 )
-from tessera.coregrid.formats import DTYPES, DataType, Layout, bfloat16, float32, round_values
+from tessera.coregrid.formats import DTYPES, TILE_SIZE, DataType, Layout, bfloat16, float32, round_values
+from tessera.coregrid.memory_config import DRAM_MEMORY_CONFIG, MemoryConfig
 from tessera.coregrid.planning.ledger import Ledger
 from tessera.errors import TesseraError
 
@@ -27,7 +28,8 @@ from tessera.errors import TesseraError
 class Tensor:
     """A tensor with a number format and a layout, on the host or on a device.
 
-    Tensors may share one allocation (see `reshape`). Deallocating a tensor deallocates all tensors that share it.
+    Tensors may share one allocation (see `reshape`). Deallocating a tensor deallocates all tensors that share it. The
+    memory is also freed when the last of them is deleted.
     """
 
     def __init__(
@@ -89,6 +91,41 @@ class Tensor:
         """Return a tensor of shape `shape` that shares the memory of this tensor. The last dim must be unchanged."""
         return Tensor(shape, self.dtype, self.layout, host=self._host, allocation=self._allocation)
 
+    @property
+    def padded_shape(self) -> tuple[int, ...]:
+        """The shape including the padding to whole tiles."""
+        if self.layout is not Layout.TILE:
+            return self.shape
+        *leading, rows, columns = (1, *self.shape) if len(self.shape) < 2 else self.shape
+        return (*leading, -(-rows // TILE_SIZE) * TILE_SIZE, -(-columns // TILE_SIZE) * TILE_SIZE)
+
+    def get_layout(self) -> Layout:
+        return self.layout
+
+    def get_dtype(self) -> DataType:
+        return self.dtype
+
+    def cpu(self, *_: object, **__: object) -> Tensor:
+        """Return the tensor on the host."""
+        return from_device(self) if self.is_on_device else self
+
+    def to(self, target: Device | Layout, memory_config: MemoryConfig | None = None) -> Tensor:
+        """Return the tensor on a device, or in another layout."""
+        return to_layout(self, target) if isinstance(target, Layout) else to_device(self, target, memory_config)
+
+    def to_torch(self, **_: object) -> torch.Tensor:
+        """Return the values as a torch tensor."""
+        return to_torch(self)
+
+    def reshape(self, *shape: int | Sequence[int]) -> Tensor:
+        """Return the tensor with another shape."""
+        sizes = shape[0] if len(shape) == 1 and not isinstance(shape[0], int) else shape
+        return reshape(self, sizes)  # type: ignore[arg-type]
+
+    def deallocate(self, force: bool = True) -> None:
+        """Free the memory of the tensor. `force` has no effect."""
+        deallocate(self)
+
     def __repr__(self) -> str:
         where = "host" if self._allocation is None else f"{self._allocation.config.memory_layout.name.lower()}"
         return f"Tensor({'x'.join(map(str, self.shape))}, {self.dtype}, {self.layout.value}, {where})"
@@ -99,11 +136,17 @@ class Allocation:
 
     def __init__(self, device: Device, config: MemoryConfig, storage: Storage) -> None:
         self.device, self.config, self.storage, self.freed = device, config, storage, False
+        self.trace_count = len(device.traces)  # traces that had begun when the memory was allocated
 
     def free(self) -> None:
         if not self.freed:
             self.freed = True
             self.storage.free()
+
+    def __del__(self) -> None:
+        """Free the memory with the last tensor that refers to it."""
+        if not sys.is_finalizing() and self.device.is_open:
+            self.free()
 
 
 def from_torch(
@@ -113,8 +156,12 @@ def from_torch(
     layout: Layout | None = None,
     device: Device | None = None,
     memory_config: MemoryConfig | None = None,
+    mesh_mapper: object = None,
 ) -> Tensor:
-    """Convert a torch tensor to a `Tensor`, rounded to `dtype`. The result is on the host unless `device` is set."""
+    """Convert a torch tensor to a `Tensor`, rounded to `dtype`. The result is on the host unless `device` is set.
+
+    `mesh_mapper` has no effect, because a machine has one device.
+    """
     if dtype is None:
         dtype = bfloat16 if tensor.dtype == torch.bfloat16 else float32
     if dtype not in DTYPES.values():
@@ -125,13 +172,18 @@ def from_torch(
         raise TesseraError("block formats require the tile layout", got=dtype, do="use layout=TILE_LAYOUT")
     if not tensor.is_floating_point():
         raise TesseraError("device tensors must be floating point", got=tensor.dtype)
-    host = round_values(tensor.detach(), dtype).to(dtype.torch)
+    host = round_values(tensor.detach(), dtype).to(dtype.torch).contiguous()
     result = Tensor(tensor.shape, dtype, layout, host=host)
     return result if device is None else to_device(result, device, memory_config)
 
 
-def to_torch(tensor: Tensor) -> torch.Tensor:
-    """Return the values as a torch tensor: bfloat16 unchanged, all other formats as float32."""
+def to_torch(tensor: Tensor, *, mesh_composer: object = None, dtype: torch.dtype | None = None) -> torch.Tensor:
+    """Return the values as a torch tensor: bfloat16 unchanged, all other formats as float32, unless `dtype` is set.
+
+    `mesh_composer` has no effect, because a machine has one device.
+    """
+    if dtype is not None:
+        return to_torch(tensor).to(dtype)
     if not tensor.is_on_device:
         return tensor.host.clone()
     return read_values(tensor.storage).reshape(tensor.shape)
@@ -150,8 +202,10 @@ def from_device(tensor: Tensor) -> Tensor:
     return Tensor(tensor.shape, tensor.dtype, tensor.layout, host=to_torch(tensor))
 
 
-def to_memory_config(tensor: Tensor, memory_config: MemoryConfig) -> Tensor:
-    """Copy a device tensor to another memory config on the same device. The source stays allocated."""
+def to_memory_config(tensor: Tensor, memory_config: MemoryConfig, dtype: DataType | None = None) -> Tensor:
+    """Copy a device tensor to another memory config (and format) on the same device. The source stays allocated."""
+    if dtype is not None and dtype is not tensor.dtype:
+        return to_memory_config(typecast(tensor, dtype), memory_config)
     device = tensor.allocation.device
     result = allocate_tensor(device, tensor.matrix, tensor.shape, memory_config)
     device.add_moved_bytes(copy_matrix(tensor.storage, result.storage))
@@ -168,8 +222,23 @@ def move_to_config(tensor: Tensor, memory_config: MemoryConfig | None) -> Tensor
         deallocate(tensor)
 
 
-def to_layout(tensor: Tensor, layout: Layout) -> Tensor:
-    """Convert a tensor to row-major or tiles. On a device, the result is a new tensor with the same memory config."""
+def to_layout(
+    tensor: Tensor, layout: Layout, dtype: DataType | None = None, memory_config: MemoryConfig | None = None
+) -> Tensor:
+    """Convert a tensor to row-major or tiles, and to a format. On a device, the result is a new tensor.
+
+    The result has the memory config of the tensor, unless `memory_config` is set.
+    """
+    if dtype is not None and dtype is not tensor.dtype:
+        source = to_layout(tensor, Layout.TILE) if dtype.is_block else tensor
+        return to_layout(typecast(source, dtype), layout, memory_config=memory_config)
+    if memory_config is not None and tensor.is_on_device:
+        converted = to_layout(tensor, layout)
+        return (
+            to_memory_config(tensor, memory_config) if converted is tensor else move_to_config(converted, memory_config)
+        )
+    if tensor.is_on_device and tensor.layout is layout:
+        return tensor
     if tensor.dtype.is_block and layout is not Layout.TILE:
         raise TesseraError(
             "block formats require the tile layout", got=tensor.dtype, do="use typecast to bfloat16 first"
@@ -195,8 +264,8 @@ def typecast(tensor: Tensor, dtype: DataType) -> Tensor:
     return result
 
 
-def deallocate(tensor: Tensor) -> None:
-    """Free the memory of a device tensor. Repeated calls have no effect."""
+def deallocate(tensor: Tensor, force: bool = True) -> None:
+    """Free the memory of a device tensor. Repeated calls have no effect, and neither has `force`."""
     if tensor._allocation is not None and tensor._allocation.device.is_open:
         tensor._allocation.free()
 

@@ -8,7 +8,8 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from tessera.coregrid.config import ShardLayout, apply_activation
+from tessera.coregrid.activations import apply_activation
+from tessera.coregrid.config import ShardLayout
 from tessera.coregrid.device.arena import Buffer, BufferMatrix, StridedCores, split_into_progressions
 from tessera.coregrid.device.storage import InterleavedStorage, ShardedStorage
 from tessera.coregrid.execution.matmul import MatrixEngine

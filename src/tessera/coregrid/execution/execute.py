@@ -16,7 +16,6 @@ import torch
 from tessera.coregrid.config import SliceAxis
 from tessera.coregrid.device.arena import Buffer
 from tessera.coregrid.device.device import Device
-from tessera.coregrid.device.memory_config import DRAM_MEMORY_CONFIG
 from tessera.coregrid.device.storage import (
     InterleavedStorage,
     MatrixSpec,
@@ -32,6 +31,7 @@ from tessera.coregrid.execution.program import ConvProgram
 from tessera.coregrid.execution.replay import CallRecorder, run_or_replay
 from tessera.coregrid.execution.weights import ConvOperands
 from tessera.coregrid.execution.workspace import Workspace
+from tessera.coregrid.memory_config import DRAM_MEMORY_CONFIG
 from tessera.coregrid.planning.ledger import Ledger
 from tessera.coregrid.planning.plan import ConvPlan, explain_fit
 from tessera.geometry import Interval
@@ -72,8 +72,8 @@ def execute_program(
             )
             if release is not None:
                 release()
-                if plan.config.reallocate_halo_output:
-                    arena.move_to_top(haloed)
+            if plan.config.reallocate_halo_output:
+                arena.move_to_top(haloed)
         arena.compact(plan.footprint.output + plan.footprint.buffers)
         with ExitStack() as failed:
             matrix = MatrixSpec(

@@ -71,14 +71,23 @@ class MatrixEngine:
             product = product + waiting
         sums.store_values(product)
 
+    def multiply(self, activations: Tensor, weights: Tensor) -> Tensor:
+        """Multiply whole matrices, without partial sums in memory; the product is not yet rounded to the format."""
+        fidelity = self.compute.math_fidelity
+        if self.is_float32:
+            return activations @ weights
+        if self.compute.fp32_dest_acc_en:
+            return multiply_in_passes(activations, weights, fidelity)
+        return self._accumulate_16_bits(None, activations, weights, fidelity)
+
     def _accumulate_16_bits(
         self, begin: Tensor | None, activations: Tensor, weights: Tensor, fidelity: MathFidelity
     ) -> Tensor:
         """Add the products tile by tile, and round the sums to bfloat16 after each tile, as 16-bit registers do."""
         registers = None if begin is None else begin.bfloat16()
-        for start in range(0, weights.shape[0], TILE_SIZE):
+        for start in range(0, weights.shape[-2], TILE_SIZE):
             part = multiply_in_passes(
-                activations[..., start : start + TILE_SIZE], weights[start : start + TILE_SIZE], fidelity
+                activations[..., start : start + TILE_SIZE], weights[..., start : start + TILE_SIZE, :], fidelity
             )
             registers = part.bfloat16() if registers is None else torch.add(part, registers).bfloat16()
         assert registers is not None

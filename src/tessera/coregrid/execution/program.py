@@ -18,16 +18,16 @@ from tessera.coregrid.config import ShardLayout
 from tessera.coregrid.convolution import Convolution, Pair
 from tessera.coregrid.cores import CoreRangeSet
 from tessera.coregrid.device.arena import Buffer, CoreArena
-from tessera.coregrid.device.memory_config import (
+from tessera.coregrid.execution.replay import CallRecorder
+from tessera.coregrid.execution.weights import WeightLayout
+from tessera.coregrid.formats import float32
+from tessera.coregrid.memory_config import (
     BufferType,
     MemoryConfig,
     ShardOrientation,
     ShardSpec,
     TensorMemoryLayout,
 )
-from tessera.coregrid.execution.replay import CallRecorder
-from tessera.coregrid.execution.weights import WeightLayout
-from tessera.coregrid.formats import float32
 from tessera.coregrid.planning.halo import HaloRuns, IntArray, PaddedSticks
 from tessera.coregrid.planning.ledger import Ledger
 from tessera.coregrid.planning.plan import ConvPlan
@@ -240,7 +240,7 @@ class ConvProgram:
         ]
         return cls(
             plan=plan,
-            input=_build_memory_config(plan, sharding.columns, (sharding.in_height, sharding.in_width)),
+            input=_build_memory_config(plan, sharding.columns, (sharding.in_height, sharding.in_width), is_input=True),
             output=_build_memory_config(plan, sharding.out_columns, (sharding.out_height, sharding.out_width)),
             weights=weights,
             outputs=outputs,
@@ -249,15 +249,23 @@ class ConvProgram:
         )
 
 
-def _build_memory_config(plan: ConvPlan, columns: int, shape: tuple[int, int]) -> MemoryConfig:
+def _build_memory_config(
+    plan: ConvPlan, columns: int, shape: tuple[int, int], *, is_input: bool = False
+) -> MemoryConfig:
     """Build the memory config of shards of `shape` on `columns` cores in every row of cores of a plan."""
     layout, rows = plan.layout, plan.sharding.rows
     orientation = ShardOrientation.ROW_MAJOR
-    if layout == ShardLayout.BLOCK:
+    shards = plan.setup.input_shards
+    placed = shards.grid if shards is not None else plan.config.cores
+    if placed is not None and (is_input or layout == ShardLayout.HEIGHT):  # cores that the input or the user chose
+        cores = placed
+        if layout == ShardLayout.BLOCK and plan.config.transpose_shards:
+            orientation = ShardOrientation.COL_MAJOR
+    elif layout == ShardLayout.BLOCK:
         if plan.config.transpose_shards:
-            cores = CoreRangeSet.of_rectangle(rows, columns)
-        else:
             cores, orientation = CoreRangeSet.of_rectangle(columns, rows), ShardOrientation.COL_MAJOR
+        else:
+            cores = CoreRangeSet.of_rectangle(rows, columns)
     else:
-        cores = CoreRangeSet.of_first(rows * columns, plan.grid)
+        cores = CoreRangeSet.of_first(rows * columns, plan.machine.workers if placed is not None else plan.grid)
     return MemoryConfig(TensorMemoryLayout(layout.value), BufferType.L1, ShardSpec(cores, shape, orientation))

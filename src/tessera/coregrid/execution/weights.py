@@ -14,10 +14,10 @@ from torch.nn import functional as F
 
 from tessera.coregrid.config import ShardLayout
 from tessera.coregrid.device.device import Device
-from tessera.coregrid.device.memory_config import DRAM_MEMORY_CONFIG
 from tessera.coregrid.device.storage import InterleavedStorage, MatrixSpec, write_values
 from tessera.coregrid.device.tensors import Tensor, allocate_tensor, deallocate
 from tessera.coregrid.formats import TILE_SIZE, DataType, Layout
+from tessera.coregrid.memory_config import DRAM_MEMORY_CONFIG
 from tessera.coregrid.planning.plan import ConvPlan
 from tessera.errors import TesseraError
 
@@ -94,6 +94,9 @@ class WeightLayout:
 def lay_out_weights(weight: torch.Tensor, layout: WeightLayout) -> torch.Tensor:
     """Return weights `(Co, Ci / groups, Kh, Kw)` as a matrix in the order and padding of `layout`."""
     allowed = layout.out_channels, layout.in_channels // layout.groups, *layout.kernel
+    missing = allowed[1] - weight.shape[1] if weight.ndim == 4 else 0
+    if missing > 0 and layout.groups == 1:  # weights of unpadded images
+        weight = F.pad(weight, (0, 0, 0, 0, 0, missing))
     if tuple(weight.shape) != allowed:
         raise TesseraError("the weights do not match the convolution", got=tuple(weight.shape), allowed=str(allowed))
     taps, (inputs, outputs) = layout.kernel[0] * layout.kernel[1], (layout.in_channels, layout.out_channels)

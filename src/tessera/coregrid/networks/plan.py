@@ -1,118 +1,117 @@
-"""Plan a whole network: choose the layouts that minimise the time of layers and resharding together.
+"""Plan a whole network: choose placements that minimise the time of layers, moves and program launches together.
 
-Every layer has a few options. A tensor is resharded between layers with different placements. The best plan is a
-shortest path (dynamic programming): for every layer and every placement of the layer's output, the planner stores the
-fastest sequence of steps. Both branches of a residual block start at the placement of the block's input and end at the
-placement of the sum."""
+Every layer has a few options. A tensor is moved between layers with different placements, and spilled to global memory
+if a later layer reads it and the cores need its memory. The layers are planned in execution order. A state is the
+placement of every tensor that a later layer reads; for every state, the planner stores the fastest sequence of steps.
+The result is the shortest path if a network has at most `MAX_STATES` states at a time, as chains and residual networks
+have; beyond, the fastest states are kept."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from tessera.coregrid.config import ComputeConfig, Conv2dConfig, MathFidelity
-from tessera.coregrid.cost.durations import CoreRates, get_core_rates
-from tessera.coregrid.cost.resharding import ShardPlacement, compute_reshard_cost
-from tessera.coregrid.formats import Layout, bfloat8_b
-from tessera.coregrid.networks.layer_options import (
-    LayerOption,
-    count_shard_bytes,
-    list_default_options,
-    list_options,
-    plan_global_pool,
-    predict_addition_seconds,
-)
-from tessera.coregrid.networks.layers import GridLayer, GridNetwork, ResidualBlock
+from tessera.coregrid.cost.timeline import predict_time
+from tessera.coregrid.device.device import find_machine
+from tessera.coregrid.formats import DTYPES, bfloat8_b
+from tessera.coregrid.networks.layer_options import GLOBAL, LayerOption, OptionLister, Placement
+from tessera.coregrid.networks.layers import NETWORK_INPUT, GridLayer, GridNetwork, count_matrix_size, describe_network
 from tessera.coregrid.planning.setup import ConvSetup
+from tessera.coregrid.published import PublishedRate, find_published_rate
 from tessera.errors import TesseraError
 from tessera.machine.machine import Machine
 
-SOURCE_MODEL_TABLES = "tt-metal, models/README.md"
-# Other commits of this test expect between 10,113 and 11,864 images/s; at batch 32, between 12,960 and 15,480.
-SOURCE_BLACKHOLE_TEST = "tt-metal, models/demos/blackhole/resnet50/tests/test_perf_device_resnet50.py"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PublishedRate:
-    """Published images per second of a network on a device, excluding transfers from and to the host."""
-
-    network: str
-    machine: str
-    batch: int
-    image_size: int = 224
-    rate: float
-    source: str
-
-
-PUBLISHED_RATES = (
-    PublishedRate(network="resnet50", machine="grayskull-e150", batch=20, rate=7_700, source=SOURCE_MODEL_TABLES),
-    PublishedRate(network="resnet50", machine="wormhole-n150", batch=16, rate=6_335, source=SOURCE_MODEL_TABLES),
-    PublishedRate(network="resnet50", machine="blackhole-p150", batch=16, rate=10_610, source=SOURCE_BLACKHOLE_TEST),
-)
-
-
-def find_published_rate(network: str, machine: str, batch: int, image: tuple[int, int]) -> PublishedRate | None:
-    """Return the published images/s for a network, machine, batch size and image size, or None."""
-    for row in PUBLISHED_RATES:
-        if (row.network, row.machine, row.batch) == (network, machine, batch) and image == (row.image_size,) * 2:
-            return row
-    return None
-
-
+MAX_STATES = 24  # states kept after every layer
 # Settings of the published throughput: block formats, lowest fidelity, accumulation in the packer.
 DEFAULT_CONV_CONFIG = Conv2dConfig(
     dtype=bfloat8_b, weights_dtype=bfloat8_b, activation="relu", deallocate_activation=True
 )
 DEFAULT_COMPUTE_CONFIG = ComputeConfig(math_fidelity=MathFidelity.LoFi, packer_l1_acc=True)
 
-OptionLister = Callable[[GridLayer, ConvSetup], list[LayerOption]]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NetworkPlanStep:
-    """One operation of a planned network: seconds of the operation, and seconds to reshard the input."""
+    """One layer of a planned network.
 
+    `seconds` is the time of its kernels, `moving` the time to move its inputs to the required placements and to spill
+    other tensors, `launching` the time to start all its programs. `memory` is the peak in bytes per core, including
+    tensors that wait for later layers. `spilled` are the layers whose outputs are moved to global memory before.
+    """
+
+    number: int
     name: str
     kind: str
+    option: LayerOption
     seconds: float
-    resharding: float = 0.0
-    option: LayerOption | None = None
+    moving: float = 0.0
+    launching: float = 0.0
+    memory: int = 0
+    spilled: tuple[int, ...] = ()
+
+    @property
+    def total(self) -> float:
+        return self.seconds + self.moving + self.launching
+
+    @property
+    def bound(self) -> str:
+        """The lane that limits a convolution, `global memory`, or an empty string."""
+        if self.option.plan is not None:
+            return predict_time(self.option.plan).bound
+        return "global memory" if self.option.target is GLOBAL else ""
 
 
 @dataclass(frozen=True, slots=True)
-class PlanPath:
-    """The fastest sequence of steps that produces a tensor in a placement, and its time in seconds."""
+class _PlanState:
+    """The fastest sequence of steps that leaves the given tensors in the given placements."""
 
     seconds: float
-    steps: tuple[NetworkPlanStep, ...] = ()
+    live: tuple[tuple[int, Placement], ...]
+    step: NetworkPlanStep | None = None
+    before: _PlanState | None = None
 
-    def extend(self, *steps: NetworkPlanStep) -> PlanPath:
-        return PlanPath(self.seconds + sum(step.seconds + step.resharding for step in steps), self.steps + steps)
-
-
-PlanPaths = Mapping[ShardPlacement | None, PlanPath]  # key None: the input images, whose placement is not fixed
+    def list_steps(self) -> tuple[NetworkPlanStep, ...]:
+        steps, state = [], self
+        while state.step is not None and state.before is not None:
+            steps.append(state.step)
+            state = state.before
+        return tuple(reversed(steps))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NetworkPlan:
-    """A planned network on a machine, step by step."""
+    """A planned network on a machine, layer by layer."""
 
     network: GridNetwork
     machine: Machine
+    config: Conv2dConfig
+    compute: ComputeConfig
     steps: tuple[NetworkPlanStep, ...]
 
     @property
     def seconds(self) -> float:
-        return sum(step.seconds + step.resharding for step in self.steps)
+        """Seconds of a batch, with the launches of all programs."""
+        return sum(step.total for step in self.steps)
 
     @property
-    def resharding(self) -> float:
-        """Seconds spent on resharding."""
-        return sum(step.resharding for step in self.steps)
+    def kernel_seconds(self) -> float:
+        """Seconds of a batch in kernels, as the makers' device profiler adds them up."""
+        return sum(step.seconds + step.moving for step in self.steps)
+
+    @property
+    def moving(self) -> float:
+        """Seconds spent on moving tensors between placements."""
+        return sum(step.moving for step in self.steps)
 
     @property
     def images_per_second(self) -> float:
         return self.network.batch / self.seconds
+
+    @property
+    def kernel_images_per_second(self) -> float:
+        """Images per second of the kernels alone, which published device figures state."""
+        return self.network.batch / self.kernel_seconds
 
     @property
     def published(self) -> PublishedRate | None:
@@ -121,17 +120,21 @@ class NetworkPlan:
 
     @property
     def error(self) -> float | None:
-        """Relative error of the predicted images/s compared with the published images/s."""
+        """Relative error of the predicted images/s of the kernels compared with the published images/s."""
         published = self.published
-        return None if published is None else self.images_per_second / published.rate - 1
+        return None if published is None else self.kernel_images_per_second / published.rate - 1
+
+    def list_global_layers(self) -> list[NetworkPlanStep]:
+        """Return the steps that do not fit the cores and pass through global memory."""
+        return [step for step in self.steps if step.option.through_global]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NetworkSearch:
     """The fastest plan of a network, and two baselines: `greedy` and the chip's default rule (`auto`).
 
-    `greedy` takes the fastest option of every layer without regard to resharding. A baseline is None if a layer does
-    not fit.
+    `greedy` takes the fastest option of every layer without regard to moves. A baseline is None if a layer does not
+    fit.
     """
 
     best: NetworkPlan
@@ -145,34 +148,15 @@ def plan_network(
     config: Conv2dConfig = DEFAULT_CONV_CONFIG,
     compute: ComputeConfig = DEFAULT_COMPUTE_CONFIG,
 ) -> NetworkSearch:
-    """Choose the layout of every layer of a network, so that the total time with resharding is minimal."""
-    _check_first_layer(network)
+    """Choose the placements of every layer of a network, so that the total time is minimal."""
     setup = ConvSetup(machine=machine, config=replace(config), compute=replace(compute), bias=True)
-    cache: dict[object, list[LayerOption]] = {}
-
-    def get_options(layer: GridLayer, setup: ConvSetup) -> list[LayerOption]:
-        key = layer.kind, layer.conv, setup.config, setup.input_layout
-        if key not in cache:
-            cache[key] = list_options(layer, setup)
-        return cache[key]
-
+    lister = OptionLister(setup)
+    best = _NetworkPlanner(setup, lister).plan_all(network)
     return NetworkSearch(
-        best=_NetworkPlanner(setup, get_options).plan_all(network),
-        greedy=_plan_or_none(_NetworkPlanner(setup, get_options, greedy=True), network),
-        auto=_plan_or_none(_NetworkPlanner(setup, list_default_options), network),
+        best=best,
+        greedy=_plan_or_none(_NetworkPlanner(setup, lister, greedy=True), network),
+        auto=_plan_or_none(_NetworkPlanner(setup, OptionLister(setup, default_rule=True)), network),
     )
-
-
-def _check_first_layer(network: GridNetwork) -> None:
-    """Raise an error if the first part is a residual block or a global pool, which do not place the input images."""
-    first = network.parts[0] if network.parts else None
-    if not isinstance(first, GridLayer) or first.kind == "global_pool":
-        raise TesseraError(
-            "the network begins with an unsupported layer",
-            got=first.name if first else "no layers",
-            allowed="a convolution, a maximum pool or a linear layer",
-            do="plan its convolutions one by one (--table)",
-        )
 
 
 def _plan_or_none(planner: _NetworkPlanner, network: GridNetwork) -> NetworkPlan | None:
@@ -182,133 +166,167 @@ def _plan_or_none(planner: _NetworkPlanner, network: GridNetwork) -> NetworkPlan
         return None
 
 
+def plan_network_case(params: Mapping[str, Any]) -> NetworkSearch:
+    """Describe and plan the network of a benchmark case."""
+    size = params.get("image_size")
+    image = tuple(size) if isinstance(size, list | tuple) else size
+    network = describe_network(str(params["network"]), int(params["batch_size"]), image)
+    return plan_network(network, find_machine(str(params["machine"])), *make_network_configs(params))
+
+
+def make_network_configs(params: Mapping[str, Any]) -> tuple[Conv2dConfig, ComputeConfig]:
+    """Return the configs of a network case."""
+    formats: dict[str, Any] = {name: DTYPES[params[name]] for name in ("dtype", "weights_dtype") if name in params}
+    config = replace(DEFAULT_CONV_CONFIG, **formats)
+    fidelity = params.get("math_fidelity")
+    return config, replace(DEFAULT_COMPUTE_CONFIG, **({"math_fidelity": fidelity} if fidelity else {}))
+
+
 class _NetworkPlanner:
     """Planner of a network from the options of every layer. With `greedy`, take the fastest option that fits."""
 
-    def __init__(self, setup: ConvSetup, list_layer_options: OptionLister, *, greedy: bool = False) -> None:
-        self.setup, self.list_layer_options, self.greedy = setup, list_layer_options, greedy
-        self.rates: CoreRates = get_core_rates(setup.machine, setup.compute, setup.dtype)
+    def __init__(self, setup: ConvSetup, lister: OptionLister, *, greedy: bool = False) -> None:
+        self.setup, self.lister, self.greedy = setup, lister, greedy
+        self.capacity = setup.machine.local_memory
 
     def plan_all(self, network: GridNetwork) -> NetworkPlan:
-        """Plan all parts of a network and return the fastest plan."""
-        paths: PlanPaths = {None: PlanPath(0.0)}
-        for number, part in enumerate(network.parts):
-            if isinstance(part, ResidualBlock):
-                paths = self._plan_block(paths, part)
-            elif part.kind == "global_pool":
-                paths = self._plan_global_average(paths, part, network.batch)
-            else:
-                # images are row-major, all tensors after the first layer are tiled
-                setup = replace(self.setup, input_layout=Layout.ROW_MAJOR) if number == 0 else self.setup
-                paths = self._plan_layer(paths, part, setup)
-            if not paths:
+        """Plan all layers of a network and return the fastest plan."""
+        self.sizes = {
+            NETWORK_INPUT: count_matrix_size(network.input_shape),
+            **{number: layer.matrix_size for number, layer in enumerate(network.layers)},
+        }
+        self.uses = _list_uses(network)
+        states = [_PlanState(0.0, ((NETWORK_INPUT, GLOBAL),))]
+        for number, layer in enumerate(network.layers):
+            states = self._plan_layer(states, number, layer)
+            if not states:
                 raise TesseraError(
-                    f"no layout of {part.name} of {network.name} fits the core memory of {self.setup.machine.name}",
+                    f"no layout of {layer.name} of {network.name} fits the core memory of {self.setup.machine.name}",
                     got=f"a batch of {network.batch} in {self.setup.config.dtype}",
-                    do="use a smaller batch or a shorter format",
+                    do=self._find_remedy(network, layer),
                 )
-        best = min(paths.values(), key=lambda path: path.seconds)
-        return NetworkPlan(network=network, machine=self.setup.machine, steps=best.steps)
-
-    def _plan_layer(
-        self,
-        paths: PlanPaths,
-        layer: GridLayer,
-        setup: ConvSetup,
-        waiting_bytes: int = 0,
-        shared_input: ShardPlacement | None = None,
-    ) -> PlanPaths:
-        """Extend all paths by one layer. Returns no paths if no option of the layer fits.
-
-        A tensor that a later layer reads occupies `waiting_bytes` of every core, except if this layer reads the tensor
-        too, in the placement `shared_input`.
-        """
-        extended: dict[ShardPlacement | None, PlanPath] = {}
-        nearest: dict[ShardPlacement, tuple[PlanPath, float]] = {}  # fastest path to an input placement
-        done: set[tuple[ShardPlacement, ShardPlacement]] = set()
-        for option in self.list_layer_options(layer, setup) if paths else ():
-            ends = option.source, option.target
-            peak = option.memory + (0 if option.source == shared_input else waiting_bytes)
-            if peak > setup.machine.local_memory or ends in done:
-                continue
-            done.add(ends)
-            if option.source not in nearest:
-                nearest[option.source] = self._find_fastest_path(paths, option.source)
-            path, resharding = nearest[option.source]
-            step = NetworkPlanStep(
-                name=layer.name, kind=layer.kind, seconds=option.seconds, resharding=resharding, option=option
-            )
-            _keep_faster_path(extended, option.target, path.extend(step))
-            if self.greedy:
-                break
-        return extended
-
-    def _find_fastest_path(self, paths: PlanPaths, source: ShardPlacement) -> tuple[PlanPath, float]:
-        """Return the path with the least time including resharding to placement `source`, and the resharding time."""
-        paths_and_times = (
-            (path, self._predict_resharding_seconds(placement, source)) for placement, path in paths.items()
-        )
-        return min(paths_and_times, key=lambda path_and_time: path_and_time[0].seconds + path_and_time[1])
-
-    def _plan_block(self, paths: PlanPaths, block: ResidualBlock) -> PlanPaths:
-        """Plan a residual block: the body, then the shortcut, then the sum.
-
-        The block's input stays allocated during the body, and the body's output during the shortcut.
-        """
-        extended: dict[ShardPlacement | None, PlanPath] = {}
-        # the body's first layer must not free its input, which the shortcut reads again
-        setup_keeping_input = replace(self.setup, config=replace(self.setup.config, deallocate_activation=False))
-        for placement, path in paths.items():
-            assert placement is not None
-            waiting = count_shard_bytes(placement, self.setup)
-            body: PlanPaths = {placement: PlanPath(0.0)}
-            for number, layer in enumerate(block.body):
-                setup, shared_input = (self.setup, None) if number else (setup_keeping_input, placement)
-                body = self._plan_layer(body, layer, setup, waiting, shared_input)
-            for target, body_path in body.items():
-                assert target is not None
-                shortcut: PlanPaths = {placement: PlanPath(0.0)}
-                for layer in block.shortcut:
-                    shortcut = self._plan_layer(shortcut, layer, self.setup, count_shard_bytes(target, self.setup))
-                if shortcut:
-                    summed = self._plan_sum(shortcut, target, block.name)
-                    _keep_faster_path(extended, target, path.extend(*body_path.steps, *summed.steps))
-        return extended
-
-    def _plan_sum(self, shortcut: PlanPaths, target: ShardPlacement, name: str) -> PlanPath:
-        """Return the fastest path of a shortcut, extended by resharding to the placement `target` and the addition."""
-
-        def add_step(placement: ShardPlacement | None, path: PlanPath) -> PlanPath:
-            resharding = self._predict_resharding_seconds(placement, target)
-            return path.extend(
-                NetworkPlanStep(
-                    name=name, kind="add", seconds=predict_addition_seconds(target, self.setup), resharding=resharding
-                )
-            )
-
-        return min((add_step(*item) for item in shortcut.items()), key=lambda path: path.seconds)
-
-    def _plan_global_average(self, paths: PlanPaths, layer: GridLayer, batch: int) -> PlanPaths:
-        extended: dict[ShardPlacement | None, PlanPath] = {}
-        for placement, path in paths.items():
-            assert placement is not None
-            target, seconds = plan_global_pool(placement, self.setup, batch)
-            _keep_faster_path(
-                extended, target, path.extend(NetworkPlanStep(name=layer.name, kind=layer.kind, seconds=seconds))
-            )
-        return extended
-
-    def _predict_resharding_seconds(self, source: ShardPlacement | None, target: ShardPlacement) -> float:
-        if source is None or source == target:
-            return 0.0
-        if source.sticks != target.sticks:  # flattening images copies them through global memory
-            count = source.sticks * self.setup.config.dtype.count_row_bytes(source.channels)
-            return 2 * (self.rates.launch + count / self.rates.global_bandwidth)
-        return self.rates.launch + compute_reshard_cost(source, target).compute_seconds(
-            self.rates, self.setup.config.dtype
+        best = min(states, key=lambda state: state.seconds)
+        return NetworkPlan(
+            network=network,
+            machine=self.setup.machine,
+            config=self.setup.config,
+            compute=self.setup.compute,
+            steps=best.list_steps(),
         )
 
+    def _find_remedy(self, network: GridNetwork, layer: GridLayer) -> str:
+        """Return the smallest change with which a layer fits: a shorter format, or a smaller batch."""
+        if not self.setup.config.dtype.is_block:
+            config = replace(self.setup.config, dtype=bfloat8_b, weights_dtype=bfloat8_b)
+            shorter = OptionLister(replace(self.setup, config=config))
+            if _has_fitting_option(shorter, layer, self.sizes, self.capacity):
+                return "use bfloat8_b"
+        batch = network.batch
+        while batch > 1 and layer.conv is not None:
+            batch //= 2
+            smaller = replace(layer, conv=replace(layer.conv, batch=max(1, layer.conv.batch * batch // network.batch)))
+            if _has_fitting_option(self.lister, smaller, self.sizes, self.capacity):
+                return f"use a batch of {batch}"
+        return "use a machine with more memory per core, or smaller images"
 
-def _keep_faster_path(paths: dict[ShardPlacement | None, PlanPath], placement: ShardPlacement, path: PlanPath) -> None:
-    if placement not in paths or path.seconds < paths[placement].seconds:
-        paths[placement] = path
+    def _plan_layer(self, states: Sequence[_PlanState], number: int, layer: GridLayer) -> list[_PlanState]:
+        """Extend all states by one layer. Returns no states if no option of the layer fits."""
+        extended: dict[object, _PlanState] = {}
+        sizes = [self.sizes[source] for source in layer.inputs]
+        for state in states:
+            live = dict(state.live)
+            options = self.lister.list_options(layer, [live[source] for source in layer.inputs], sizes)
+            fitting = [option for option in options if not option.through_global] or options
+            found = False
+            for option in (*fitting, *(each for each in options if each.through_global)):
+                if option.through_global and found:
+                    break
+                after = self._apply(state, live, number, layer, option)
+                if after is None:
+                    continue
+                found = True
+                if after.live not in extended or after.seconds < extended[after.live].seconds:
+                    extended[after.live] = after
+                if self.greedy:
+                    break
+        return sorted(extended.values(), key=lambda state: state.seconds)[:MAX_STATES]
+
+    def _apply(
+        self, state: _PlanState, live: dict[int, Placement], number: int, layer: GridLayer, option: LayerOption
+    ) -> _PlanState | None:
+        """Return the state after a layer with one option, or None if it does not fit even if tensors are spilled."""
+        lister, moving, launches, held = self.lister, 0.0, option.launches, 0
+        kept_in_place, moved = False, 0
+        after = dict(live)
+        for index, source in enumerate(dict.fromkeys(layer.inputs)):
+            place, required = live[source], option.sources[index]
+            dies = self._find_next_use(source, number) is None
+            if place != required:
+                seconds, programs = lister.predict_move_seconds(place, required, *self.sizes[source])
+                moving, launches = moving + seconds, launches + programs
+                moved = max(moved, lister.count_shard_bytes(place) + lister.count_shard_bytes(required))
+                if not dies and required is GLOBAL:
+                    after[source] = GLOBAL  # one copy is enough
+                elif not dies:
+                    held += lister.count_shard_bytes(place)
+            elif index == 0 and not dies:
+                kept_in_place = True
+            if dies:
+                del after[source]
+        waiting = {
+            tensor: lister.count_shard_bytes(place)
+            for tensor, place in live.items()
+            if tensor not in layer.inputs and place is not GLOBAL
+        }
+        needed = max(option.memory_kept if kept_in_place else option.memory, moved) + held
+        spilled: list[int] = []
+        while needed + sum(waiting.values()) > self.capacity:
+            if not waiting:
+                return None
+            farthest = max(waiting, key=lambda tensor: self._find_next_use(tensor, number) or 0)
+            del waiting[farthest]
+            seconds, programs = lister.predict_move_seconds(live[farthest], GLOBAL, *self.sizes[farthest])
+            moving, launches = moving + seconds, launches + programs
+            after[farthest] = GLOBAL
+            spilled.append(farthest)
+        if self._find_next_use(number, number) is not None:
+            after[number] = option.target
+        step = NetworkPlanStep(
+            number=number,
+            name=layer.name,
+            kind=layer.kind,
+            option=option,
+            seconds=option.seconds,
+            moving=moving,
+            launching=launches * lister.rates.launch,
+            memory=needed + sum(waiting.values()),
+            spilled=tuple(spilled),
+        )
+        return _PlanState(
+            state.seconds + step.total, tuple(sorted(after.items(), key=lambda item: item[0])), step, state
+        )
+
+    def _find_next_use(self, tensor: int, number: int) -> int | None:
+        """Return the number of the next layer after `number` that reads a tensor, or None."""
+        return next((use for use in self.uses.get(tensor, ()) if use > number), None)
+
+
+def _list_uses(network: GridNetwork) -> dict[int, list[int]]:
+    """Return the numbers of the layers that read each tensor. Outputs of the network are read after the last layer."""
+    uses: dict[int, list[int]] = {}
+    for number, layer in enumerate(network.layers):
+        for source in layer.inputs:
+            uses.setdefault(source, []).append(number)
+    for output in network.outputs:
+        uses.setdefault(output, []).append(len(network.layers))
+    return uses
+
+
+def _has_fitting_option(
+    lister: OptionLister, layer: GridLayer, sizes: dict[int, tuple[int, int]], capacity: int
+) -> bool:
+    try:
+        options = lister.list_options(layer, [GLOBAL] * len(layer.inputs), [sizes[source] for source in layer.inputs])
+    except TesseraError:
+        return False
+    return any(option.memory <= capacity for option in options)

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 
 import torch
 
-from tessera.coregrid.config import ACTIVATIONS, apply_activation
-from tessera.coregrid.device.memory_config import L1_HEIGHT_SHARDED_MEMORY_CONFIG
+from tessera.coregrid.activations import apply_activation, normalise_activation
 from tessera.coregrid.device.tensors import (
     Tensor,
     allocate_tensor,
@@ -16,6 +15,7 @@ from tessera.coregrid.device.tensors import (
     move_to_config,
     to_memory_config,
 )
+from tessera.coregrid.memory_config import L1_HEIGHT_SHARDED_MEMORY_CONFIG
 from tessera.coregrid.operations.inputs import write_shard
 from tessera.errors import TesseraError
 
@@ -79,5 +79,4 @@ def _check_operands(left: Tensor, right: Tensor, activations: Sequence[str]) -> 
             "add requires tensors on the same device", got=f"{left.allocation.device} and {right.allocation.device}"
         )
     for name in activations:
-        if name and name not in ACTIVATIONS:
-            raise TesseraError("unknown activation", got=name, allowed=ACTIVATIONS)
+        normalise_activation(name)

@@ -1,7 +1,7 @@
 """`conv2d` on a device: plan the call, execute the plan, and leave the output on the cores.
 
-A transposed convolution is a convolution of zero-stuffed images with flipped weights, a linear layer a 1x1 convolution
-whose pixels are the rows of the input."""
+A transposed convolution is a convolution of zero-stuffed images with flipped weights. A 1x1 convolution of an
+interleaved input is a matrix product, and windows that do not overlap are folded into one pixel, as on the chip."""
 
 from __future__ import annotations
 
@@ -11,10 +11,9 @@ from typing import Any
 
 import torch
 
-from tessera.coregrid.config import ComputeConfig, Conv2dConfig, ShardLayout, SliceConfig
+from tessera.coregrid.config import ComputeConfig, Conv2dConfig, SliceConfig, choose_default_compute
 from tessera.coregrid.convolution import Convolution, parse_padding, parse_pair
-from tessera.coregrid.device.device import Device
-from tessera.coregrid.device.memory_config import DRAM_MEMORY_CONFIG, BufferType, MemoryConfig
+from tessera.coregrid.device.device import Device, check_compute_config
 from tessera.coregrid.device.storage import ShardedStorage, allocate_storage, copy_matrix, write_values
 from tessera.coregrid.device.tensors import (
     Allocation,
@@ -24,14 +23,20 @@ from tessera.coregrid.device.tensors import (
     move_to_config,
     reshape,
     to_device,
+    to_layout,
     to_memory_config,
+    to_torch,
 )
 from tessera.coregrid.execution.execute import execute_program, execute_slices
 from tessera.coregrid.execution.program import ConvProgram
-from tessera.coregrid.execution.weights import ConvOperands
-from tessera.coregrid.formats import DataType
-from tessera.coregrid.operations.inputs import check_images, choose_device
+from tessera.coregrid.execution.weights import ConvOperands, PreparedTensor, build_weight_matrix
+from tessera.coregrid.formats import DataType, Layout
+from tessera.coregrid.memory_config import DRAM_MEMORY_CONFIG, BufferType, MemoryConfig
+from tessera.coregrid.operations.inputs import check_images, release_activation
+from tessera.coregrid.operations.matmul import matmul
 from tessera.coregrid.operations.resample import insert_zeros
+from tessera.coregrid.operations.shapes import fold
+from tessera.coregrid.planning.placement import place_input, resolve_formats
 from tessera.coregrid.planning.plan import ConvPlan, explain_fit
 from tessera.coregrid.planning.setup import ConvSetup
 from tessera.coregrid.planning.slicing import plan_conv2d_call
@@ -84,7 +89,36 @@ def conv2d(
     requested = conv_config or Conv2dConfig()
     # copy the configs: they are keys of cached programs, and the caller may change the originals
     config = replace(requested, dtype=dtype or requested.dtype)
-    compute = replace(compute_config or ComputeConfig())
+    config = resolve_formats(config, input_tensor.dtype, weight_tensor.dtype)
+    compute = replace(compute_config or choose_default_compute(input_tensor.dtype, config.weights_dtype))
+    check_compute_config(device, compute)
+    if is_folded(conv, config, input_tensor):
+        return _convolve_folded(
+            conv,
+            input_tensor,
+            weight_tensor,
+            device,
+            {
+                "bias_tensor": bias_tensor,
+                "conv_config": replace(config, enable_kernel_stride_folding=False),
+                "compute_config": compute,
+                "memory_config": memory_config,
+                "slice_config": slice_config,
+                "return_weights_and_bias": return_weights_and_bias,
+                "return_output_dim": return_output_dim,
+            },
+        )
+    if config.enable_kernel_stride_folding:
+        raise TesseraError(
+            "enable_kernel_stride_folding requires windows that do not overlap, of images in global memory",
+            got=f"kernel {conv.kernel}, stride {conv.stride}, {conv.groups} groups, {input_tensor}",
+            do="set it to None",
+        )
+    if conv.is_matmul and config.shard_layout is None and not input_tensor.is_sharded():
+        multiplied, operands_used = _convolve_by_matmul(
+            conv, input_tensor, weight_tensor, bias_tensor, device, config, compute, memory_config
+        )
+        return _build_results(conv, multiplied, operands_used, return_output_dim, return_weights_and_bias)
     ready = _prepare_call(conv, input_tensor, device, config, compute, slice_config, bias_tensor is not None)
     operands = ConvOperands(weight_tensor, bias_tensor, config.weights_dtype, device)
     first = ready.programs[0].weights
@@ -99,12 +133,131 @@ def conv2d(
     except BaseException:
         operands.free()
         raise
+    prepared = operands.get_prepared(first) if return_weights_and_bias else (weight_tensor, bias_tensor)
+    return _build_results(conv, output, prepared, return_output_dim, return_weights_and_bias)
+
+
+def _build_results(
+    conv: Convolution, output: Tensor, operands: Sequence[Tensor | None], with_size: bool, with_operands: bool
+) -> Any:
+    """Return the output, or a list of the output, its height and width, and the prepared weights and bias."""
     results: list[Any] = [output]
-    if return_output_dim:
+    if with_size:
         results.append(list(conv.output_size))
-    if return_weights_and_bias:
-        results.append(list(operands.get_prepared(first)))
+    if with_operands:
+        results.append(list(operands))
     return results if len(results) > 1 else output
+
+
+def _convolve_by_matmul(
+    conv: Convolution,
+    tensor: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    device: Device,
+    config: Conv2dConfig,
+    compute: ComputeConfig,
+    memory_config: MemoryConfig | None,
+) -> tuple[Tensor, tuple[Tensor, Tensor | None]]:
+    """Compute a 1x1 convolution of an interleaved input as one matrix product; return output, weights and bias."""
+    if isinstance(weight, MatmulWeights):
+        if tuple(weight.shape[-2:]) != (conv.in_channels, conv.out_channels):
+            raise TesseraError(
+                "the prepared weights do not match the convolution",
+                got=tuple(weight.shape[-2:]),
+                allowed=f"{(conv.in_channels, conv.out_channels)}",
+            )
+    else:
+        _check_weights(weight, conv)
+        matrix = build_weight_matrix(to_torch(weight).float(), conv.groups)
+        matrix = torch.nn.functional.pad(matrix, (0, 0, 0, conv.in_channels - len(matrix)))
+        weight = MatmulWeights.upload(matrix, config.weights_dtype, device)
+    if bias is not None and bias.matrix.columns * bias.matrix.rows != conv.out_channels:
+        raise TesseraError(
+            "the bias must have one number per output channel",
+            got=bias.shape,
+            allowed=f"(1, 1, 1, {conv.out_channels})",
+        )
+    if bias is not None and not isinstance(bias, MatmulWeights):
+        bias = MatmulWeights.upload(to_torch(bias).float().reshape(1, -1), config.weights_dtype, device)
+    output = matmul(
+        reshape(tensor, (1, 1, conv.input_sticks, conv.in_channels)),
+        weight,
+        bias=bias,
+        dtype=config.dtype,
+        activation=config.activation,
+        compute_kernel_config=compute,
+        device=device,
+    )
+    if config.output_layout is not output.layout:
+        output = to_layout(output, config.output_layout)
+    if config.deallocate_activation:
+        release_activation(tensor)
+    return move_to_config(output, None if memory_config == DRAM_MEMORY_CONFIG else memory_config), (weight, bias)
+
+
+def _check_weights(weight: Tensor, conv: Convolution) -> None:
+    """Raise an error unless weights have the shape of a convolution; images may have padded channels."""
+    outputs, inputs, kernel = conv.out_channels, conv.in_channels // conv.groups, conv.kernel
+    narrow = conv.groups == 1 and len(weight.shape) == 4 and weight.shape[1] < inputs
+    if tuple(weight.shape) != (outputs, weight.shape[1] if narrow else inputs, *kernel):
+        raise TesseraError(
+            "the weights do not match the convolution", got=weight.shape, allowed=f"{(outputs, inputs, *kernel)}"
+        )
+
+
+class MatmulWeights(Tensor):
+    """Weights or bias of a matrix product in global memory."""
+
+    @classmethod
+    def upload(cls, matrix: torch.Tensor, dtype: DataType, device: Device) -> MatmulWeights:
+        """Copy a matrix to the memory banks in tiles."""
+        tensor = from_torch(matrix[None, None], dtype, layout=Layout.TILE, device=device)
+        return cls(tensor.shape, dtype, Layout.TILE, allocation=tensor.allocation)
+
+
+def is_folded(conv: Convolution, config: Conv2dConfig, tensor: Tensor) -> bool:
+    """Return whether the chip computes a convolution as a matmul of folded images: windows that do not overlap."""
+    if config.enable_kernel_stride_folding is False or conv.groups > 1:
+        return False
+    (top, bottom), (left, right) = conv.padding
+    sizes = conv.height + top + bottom, conv.width + left + right
+    if conv.kernel != conv.stride or conv.kernel == (1, 1) or conv.dilation != (1, 1):
+        return False
+    if sizes[0] % conv.stride[0] or sizes[1] % conv.stride[1]:
+        return False
+    padded = top + bottom + left + right > 0
+    if not tensor.is_on_device or tensor.memory_config() == DRAM_MEMORY_CONFIG:
+        return tensor.layout is Layout.ROW_MAJOR or not padded
+    return False
+
+
+def _convolve_folded(conv: Convolution, tensor: Tensor, weight: Tensor, device: Device, options: dict[str, Any]) -> Any:
+    """Fold every window into the channels of one pixel, and convolve with a 1x1 kernel."""
+    (top, bottom), (left, right) = conv.padding
+    images = reshape(tensor, (conv.batch, conv.height, conv.width, conv.in_channels))
+    folded = fold(
+        images if images.is_on_device else to_device(images, device), *conv.stride, padding=(top, bottom, left, right)
+    )
+    channels = folded.shape[-1]
+    if not weight.is_on_device:
+        _check_weights(weight, conv)
+        kernels = to_torch(weight).float()
+        missing = conv.in_channels - kernels.shape[1]
+        kernels = torch.nn.functional.pad(kernels, (0, 0, 0, 0, 0, missing)).permute(0, 2, 3, 1)
+        weight = from_torch(kernels.reshape(conv.out_channels, -1, 1, 1), weight.dtype)
+    height, width = conv.output_size
+    return conv2d(
+        folded,
+        weight,
+        channels,
+        conv.out_channels,
+        device,
+        batch_size=conv.batch,
+        input_height=height,
+        input_width=width,
+        **options,
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,12 +278,9 @@ def _prepare_call(
     bias: bool,
 ) -> _PreparedCall:
     """Plan a `conv2d` call, or return the cached plan of an equal call on this device."""
-    input_sharding, in_banks = None, not tensor.is_on_device
-    if tensor.is_on_device:
-        where = tensor.memory_config()
-        in_banks = where.buffer_type is BufferType.DRAM
-        input_sharding = ShardLayout(where.memory_layout.value) if where.is_sharded() else None
-    key = (conv, config, compute, tensor.dtype, tensor.layout, input_sharding, in_banks, slices, bias)
+    where = tensor.memory_config() if tensor.is_on_device else None
+    in_banks = where is None or where.buffer_type is BufferType.DRAM
+    key = (conv, config, compute, tensor.dtype, tensor.layout, where, slices, bias)
     if key not in device.programs:
         setup = ConvSetup(
             machine=device.machine,
@@ -140,7 +290,10 @@ def _prepare_call(
             input_layout=tensor.layout,
             bias=bias,
         )
-        plan = plan_conv2d_call(conv, setup, input_sharding=input_sharding, in_global_memory=in_banks, slices=slices)
+        setup = place_input(conv, setup, where)
+        plan = plan_conv2d_call(conv, setup, in_global_memory=in_banks, slices=slices)
+        if not (plan.slices or plan.setup.copies_input) and ConvProgram.of(plan).input != where:  # resharded
+            plan = plan_conv2d_call(conv, replace(setup, copies_input=True), slices=slices)
         plans = [part.plan for part in plan.slices] or [plan]
         programs = {id(part): ConvProgram.of(part) for part in plans}  # most slices share a plan
         device.programs[key] = _PreparedCall(plan, tuple(programs[id(part)] for part in plans))
@@ -152,15 +305,16 @@ def _run_on_cores(
     program: ConvProgram, device: Device, tensor: Tensor, operands: ConvOperands, *, free_input: bool
 ) -> Tensor:
     """Execute an unsliced convolution, after resharding its input if necessary."""
-    plan, released = program.plan, program.plan.config.deallocate_activation
+    plan = program.plan
     weights, bias = operands.get_pages(program.weights)
     advice = f"free other tensors; {explain_fit(plan)}"
-    in_place = tensor.is_on_device and tensor.memory_config() == program.input and free_input == released
+    copies = plan.setup.copies_input
+    in_place = tensor.is_on_device and tensor.memory_config() == program.input and not copies
     source = tensor.allocation if in_place else _shard_input(program, device, tensor)
     try:
         if free_input and not in_place:
-            deallocate(tensor)
-        shards, release = source.storage, source.free if released else None
+            release_activation(tensor)
+        shards, release = source.storage, source.free if free_input or copies else None
         assert isinstance(shards, ShardedStorage)
         shards_out = execute_program(program, device, shards, weights, bias, release=release, do=advice)
     finally:
@@ -192,11 +346,11 @@ def _run_in_slices(
     elif tensor.memory_config() != DRAM_MEMORY_CONFIG:
         source = to_memory_config(tensor, DRAM_MEMORY_CONFIG)
         if free_input:
-            deallocate(tensor)
+            release_activation(tensor)
     try:
         return execute_slices(ready.plan, ready.programs, device, source.storage, operands)
     finally:
-        if source is not tensor or free_input:
+        if source is not tensor:
             deallocate(source)
 
 
@@ -245,11 +399,11 @@ def conv_transpose2d(
             )
         sides += around
     weights = weight_tensor
-    if not weights.is_on_device:
-        weights = from_torch(transpose_weights(weights.host, groups), weights.dtype, layout=weights.layout)
+    if not isinstance(weights, MatmulWeights | PreparedTensor):
+        weights = from_torch(transpose_weights(to_torch(weights), groups), weights.dtype, layout=weights.layout)
     spread = insert_zeros(input_tensor, sizes, steps, device)
     if conv_config is not None and conv_config.deallocate_activation:
-        deallocate(input_tensor)
+        release_activation(input_tensor)
     try:
         return conv2d(
             input_tensor=spread,
@@ -279,41 +433,3 @@ def transpose_weights(weight: torch.Tensor, groups: int = 1) -> torch.Tensor:
         raise TesseraError("in_channels must be divisible by groups", got=f"{inputs} in_channels, {groups} groups")
     by_group = weight.reshape(groups, inputs // groups, outputs, *kernel).transpose(1, 2)
     return by_group.reshape(groups * outputs, inputs // groups, *kernel).flip(-1, -2)
-
-
-def linear(
-    input_tensor: Tensor,
-    weight: Tensor,
-    *,
-    bias: Tensor | None = None,
-    transpose_b: bool = False,
-    device: Device | None = None,
-    conv_config: Conv2dConfig | None = None,
-    compute_config: ComputeConfig | None = None,
-    memory_config: MemoryConfig | None = None,
-) -> Tensor:
-    """Multiply the rows of the input by a matrix `(in, out)` and add a bias.
-
-    With `transpose_b`, the matrix is `(out, in)`, as in torch. `conv_config` sets sharding, formats and activation. The
-    weights must be on the host.
-    """
-    rows, features = input_tensor.matrix.rows, input_tensor.shape[-1]
-    matrix = weight.host if transpose_b else weight.host.transpose(-1, -2)
-    matrix = matrix.reshape(matrix.shape[-2:])
-    if matrix.shape[1] != features:
-        raise TesseraError(
-            "the weights do not match the input features", got=weight.shape, allowed=f"{features} inputs"
-        )
-    output: Tensor = conv2d(
-        input_tensor=reshape(input_tensor, (1, 1, rows, features)),
-        weight_tensor=from_torch(matrix[:, :, None, None], weight.dtype, layout=weight.layout),
-        in_channels=features,
-        out_channels=matrix.shape[0],
-        device=choose_device(input_tensor, device),
-        bias_tensor=bias,
-        input_height=rows,
-        conv_config=conv_config,
-        compute_config=compute_config,
-        memory_config=memory_config,
-    )
-    return reshape(output, (*input_tensor.shape[:-1], matrix.shape[0]))

@@ -6,9 +6,9 @@ from torch import Tensor as TorchTensor
 
 from tessera.coregrid.device.arena import BufferMatrix, StridedCores
 from tessera.coregrid.device.device import Device
-from tessera.coregrid.device.memory_config import L1_HEIGHT_SHARDED_MEMORY_CONFIG, MemoryConfig
 from tessera.coregrid.device.storage import MatrixSpec, ShardedStorage, complete_config
 from tessera.coregrid.device.tensors import Tensor, deallocate, to_device, to_memory_config
+from tessera.coregrid.memory_config import L1_HEIGHT_SHARDED_MEMORY_CONFIG, BufferType, MemoryConfig
 from tessera.errors import TesseraError
 from tessera.geometry import Interval
 
@@ -37,6 +37,12 @@ def choose_device(tensor: Tensor, device: Device | None) -> Device:
     return device
 
 
+def release_activation(tensor: Tensor) -> None:
+    """Deallocate an input that the caller gave away. Tensors in global memory stay, as on the chip."""
+    if tensor.is_on_device and tensor.memory_config().buffer_type is not BufferType.DRAM:
+        deallocate(tensor)
+
+
 def ensure_height_sharded(
     tensor: Tensor, device: Device, *, free_input: bool = False
 ) -> tuple[Tensor, ShardedStorage, bool]:
@@ -50,7 +56,7 @@ def ensure_height_sharded(
             return tensor, storage, free_input
         copied = to_memory_config(tensor, L1_HEIGHT_SHARDED_MEMORY_CONFIG)
         if free_input:
-            deallocate(tensor)
+            release_activation(tensor)
     else:
         copied = to_device(tensor, device, L1_HEIGHT_SHARDED_MEMORY_CONFIG)
     storage = copied.storage

@@ -1,4 +1,4 @@
-"""Max pools and average pools of height-sharded images, and global average pools."""
+"""Max pools and average pools of images in any memory, in slices if necessary, and global average pools."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from math import prod
+from typing import Any
 
 import numpy as np
 import torch
@@ -15,28 +16,50 @@ from torch import Tensor as TorchTensor
 from tessera.coregrid.convolution import Pair, parse_padding, parse_pair
 from tessera.coregrid.cores import CoreRangeSet
 from tessera.coregrid.device.device import Device
-from tessera.coregrid.device.memory_config import BufferType, MemoryConfig, ShardOrientation, ShardSpec
 from tessera.coregrid.device.storage import MatrixSpec, ShardedStorage
-from tessera.coregrid.device.tensors import Tensor, allocate_tensor, deallocate, get_sharded_storage, move_to_config
+from tessera.coregrid.device.tensors import (
+    Tensor,
+    allocate_tensor,
+    deallocate,
+    from_torch,
+    get_sharded_storage,
+    move_to_config,
+    reshape,
+    to_layout,
+    to_torch,
+    typecast,
+)
 from tessera.coregrid.execution.program import HaloMoves
 from tessera.coregrid.execution.replay import CallRecorder
-from tessera.coregrid.formats import TILE_SIZE
+from tessera.coregrid.formats import TILE_SIZE, DataType, Layout
+from tessera.coregrid.memory_config import DRAM_MEMORY_CONFIG, BufferType, MemoryConfig, ShardOrientation, ShardSpec
 from tessera.coregrid.operations.inputs import (
     check_images,
     choose_device,
     ensure_height_sharded,
     plan_height_shards,
+    release_activation,
     write_shard,
 )
+from tessera.coregrid.operations.values import load_values, refuse_unsupported, store_result
 from tessera.coregrid.planning.halo import PaddedSticks
 from tessera.coregrid.planning.ledger import Ledger
-from tessera.coregrid.planning.memory import get_sticks_dtype
+from tessera.coregrid.planning.memory import OutOfMemory, get_sticks_dtype
 from tessera.coregrid.planning.sharding import round_up
 from tessera.errors import TesseraError
 from tessera.geometry import Interval, Window
 
 # (sticks of the haloed shard, stick positions of every window pixel, outputs of the core) -> output values
 WindowReduction = Callable[[TorchTensor, list[TorchTensor], Interval], TorchTensor]
+
+# Arguments of ttnn's pools that arrange the work and the memory of the cores.
+POOL_NO_EFFECT = (
+    "applied_shard_scheme",
+    "config_tensor_in_dram",
+    "dram_slice_config",
+    "in_place_halo",
+    "reallocate_halo_output",
+)
 
 
 def max_pool2d(
@@ -54,8 +77,19 @@ def max_pool2d(
     ceil_mode: bool = False,
     memory_config: MemoryConfig | None = None,
     deallocate_input: bool = False,
+    dtype: DataType | None = None,
+    output_layout: Layout | None = None,
+    return_indices: bool = False,
+    **options: Any,
 ) -> Tensor:
-    """Return the maximum of every window as `(1, 1, N*Ho*Wo, C)`. A host input requires `device`."""
+    """Return the maximum of every window as `(1, 1, N*Ho*Wo, C)`. A host input requires `device`.
+
+    Images that do not fit the memory of the cores are pooled in slices. The arguments of ttnn in `POOL_NO_EFFECT`
+    have no effect.
+    """
+    refuse_unsupported("max_pool2d", options, POOL_NO_EFFECT)
+    if return_indices:
+        raise TesseraError("max_pool2d does not return indices", got="return_indices=True", do="set it to False")
     window = _build_window((input_h, input_w), kernel_size, stride, padding, dilation, ceil_mode)
 
     def reduce_max(sticks: TorchTensor, taps: list[TorchTensor], outputs: Interval) -> TorchTensor:
@@ -65,7 +99,8 @@ def max_pool2d(
         return maximum
 
     shape = batch_size, input_h, input_w, channels
-    return _pool_windows(input_tensor, shape, window, reduce_max, -torch.inf, device, deallocate_input, memory_config)
+    output = _pool_or_slice(input_tensor, shape, window, reduce_max, -torch.inf, device, deallocate_input)
+    return _convert_output(output, dtype, output_layout, memory_config)
 
 
 def avg_pool2d(
@@ -84,8 +119,16 @@ def avg_pool2d(
     divisor_override: int | None = None,
     memory_config: MemoryConfig | None = None,
     deallocate_input: bool = False,
+    dtype: DataType | None = None,
+    output_layout: Layout | None = None,
+    **options: Any,
 ) -> Tensor:
-    """Return the mean of every window as `(1, 1, N*Ho*Wo, C)`. Padding counts as zeros by default."""
+    """Return the mean of every window as `(1, 1, N*Ho*Wo, C)`. Padding counts as zeros by default.
+
+    Images that do not fit the memory of the cores are pooled in slices. The arguments of ttnn in `POOL_NO_EFFECT`
+    have no effect.
+    """
+    refuse_unsupported("avg_pool2d", options, POOL_NO_EFFECT)
     window = _build_window((input_h, input_w), kernel_size, stride, padding, (1, 1), ceil_mode)
     if divisor_override is not None and divisor_override < 1:
         raise TesseraError("divisor_override must be positive", got=divisor_override)
@@ -102,7 +145,94 @@ def avg_pool2d(
         return total.div_(counts[outputs.slice, None])
 
     shape = batch_size, input_h, input_w, channels
-    return _pool_windows(input_tensor, shape, window, reduce_mean, 0.0, device, deallocate_input, memory_config)
+    whole = window.kernel == (input_h, input_w) and window.padding == ((0, 0), (0, 0)) and divisor_override is None
+    if whole and input_tensor.is_sharded():  # every core averages the sticks that it holds
+        check_images(input_tensor, shape, choose_device(input_tensor, device))
+        output = reshape(global_avg_pool2d(reshape(input_tensor, shape)), (1, 1, batch_size, channels))
+        if deallocate_input:
+            release_activation(input_tensor)
+    else:
+        output = _pool_or_slice(input_tensor, shape, window, reduce_mean, 0.0, device, deallocate_input)
+    return _convert_output(output, dtype, output_layout, memory_config)
+
+
+def _convert_output(
+    output: Tensor, dtype: DataType | None, layout: Layout | None, memory_config: MemoryConfig | None
+) -> Tensor:
+    """Convert the output of a pool to a format, layout and memory config; None leaves each unchanged."""
+    if dtype is not None and dtype is not output.dtype:
+        output = typecast(output, dtype)
+    if layout is not None and layout is not output.layout:
+        output = to_layout(output, layout)
+    return move_to_config(output, memory_config)
+
+
+def _pool_or_slice(
+    tensor: Tensor,
+    shape: tuple[int, int, int, int],
+    window: Window,
+    reduce: WindowReduction,
+    padding: float,
+    device: Device | None,
+    free_input: bool,
+) -> Tensor:
+    """Pool all images at once, or in slices of output rows if they do not fit the memory of the cores."""
+    device = choose_device(tensor, device)
+    try:
+        return _pool_windows(tensor, shape, window, reduce, padding, device, free_input)
+    except OutOfMemory:
+        if tensor.is_sharded() or not tensor.is_allocated():
+            raise
+    rows = window.compute_output_size(shape[1:3])[0]
+    while rows > 1:
+        rows = -(-rows // 2)
+        try:
+            return _pool_slices(tensor, shape, window, reduce, padding, device, rows)
+        except OutOfMemory:
+            if rows == 1:
+                raise
+    raise AssertionError("unreachable: one row was tried")
+
+
+def _pool_slices(
+    tensor: Tensor,
+    shape: tuple[int, int, int, int],
+    window: Window,
+    reduce: WindowReduction,
+    padding: float,
+    device: Device,
+    rows: int,
+) -> Tensor:
+    """Pool images in slices of `rows` output rows, which are read from and written to global memory."""
+    batch, height, width, channels = shape
+    down, across = window.compute_output_size((height, width))
+    images = to_torch(tensor).reshape(shape)
+    (top, _), (left, _) = window.padding
+    right = max(0, (across - 1) * window.stride[1] + window.extent[1] - left - width)
+    parts = []
+    for image in range(batch):
+        for first in range(0, down, rows):
+            last = min(first + rows, down)
+            start = first * window.stride[0] - top
+            stop = (last - 1) * window.stride[0] - top + window.extent[0]
+            lines = Interval(max(start, 0), min(stop, height))
+            around = (lines.start - start, stop - lines.stop), (left, right)
+            part = Window(window.kernel, window.stride, window.dilation, around)
+            offset = (image * down + first) * across
+            pooled = _pool_windows(
+                from_torch(images[image : image + 1, lines.slice], tensor.dtype, layout=tensor.layout),
+                (1, len(lines), width, channels),
+                part,
+                lambda sticks, taps, run, offset=offset: reduce(sticks, taps, run + offset),  # type: ignore[misc]
+                padding,
+                device,
+                True,
+            )
+            device.add_moved_bytes(Ledger(global_read=len(lines) * width * tensor.matrix.row_bytes))
+            parts.append(to_torch(pooled).reshape(-1, channels))
+            deallocate(pooled)
+    values = torch.cat(parts)
+    return store_result(values, tensor, shape=(1, 1, *values.shape), memory_config=DRAM_MEMORY_CONFIG, device=device)
 
 
 @torch.no_grad()
@@ -112,12 +242,10 @@ def _pool_windows(
     window: Window,
     reduce: WindowReduction,
     padding: float,
-    device: Device | None,
+    device: Device,
     free_input: bool,
-    memory_config: MemoryConfig | None,
 ) -> Tensor:
     """Pool images: fill the haloed shards, then apply `reduce` to the windows of every core's outputs."""
-    device = choose_device(tensor, device)
     check_images(tensor, shape, device)
     batch, height, width, channels = shape
     result = 1, 1, batch * prod(window.compute_output_size((height, width))), channels
@@ -150,7 +278,7 @@ def _pool_windows(
         for core, run in enumerate(outputs):
             if len(run):
                 write_shard(storage, core, 0, reduce(view_sticks(core), moves.taps[core], run))
-    return move_to_config(output, memory_config)
+    return output
 
 
 def _build_window(
@@ -213,15 +341,22 @@ class WindowMoves:
 
 
 @torch.no_grad()
-def global_avg_pool2d(input_tensor: Tensor) -> Tensor:
-    """Return the mean of every channel over sharded images `(N, H, W, C)` as `(N, 1, 1, C)`.
+def global_avg_pool2d(
+    input_tensor: Tensor, *, memory_config: MemoryConfig | None = None, dtype: DataType | None = None, **options: Any
+) -> Tensor:
+    """Return the mean of every channel over images `(N, H, W, C)` as `(N, 1, 1, C)`.
 
-    Every core sums its own sticks per image. Within each column of shards, the sums are sent as float32 to the core in
+    Interleaved images are read page by page, and the means are interleaved in the same memory. Of sharded images,
+    every core sums its own sticks per image. Within each column of shards, the sums are sent as float32 to the core in
     the first row.
     """
+    refuse_unsupported("global_avg_pool2d", options, POOL_NO_EFFECT)
     if len(input_tensor.shape) != 4:
         raise TesseraError("images must have four dims", got=input_tensor.shape, allowed="(N, H, W, C)")
     batch, height, width, channels = input_tensor.shape
+    if not input_tensor.is_sharded():
+        averages = load_values(input_tensor).mean((1, 2), keepdim=True)
+        return store_result(averages, input_tensor, dtype=dtype, memory_config=memory_config)
     source, device = get_sharded_storage(input_tensor), input_tensor.allocation.device
     shape = batch, 1, 1, channels
     matrix = MatrixSpec.of(shape, input_tensor.dtype, input_tensor.layout)
@@ -245,7 +380,7 @@ def global_avg_pool2d(input_tensor: Tensor) -> Tensor:
                 ledger += Ledger(remote=len(images) * source.width * sums.element_size())
         write_shard(target, 0, column, sums.div_(pixels))
     device.add_moved_bytes(ledger)
-    return means
+    return _convert_output(means, dtype, None, memory_config)
 
 
 def _build_first_row_config(config: MemoryConfig, source: ShardedStorage, batch: int) -> MemoryConfig:

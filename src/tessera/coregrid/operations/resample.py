@@ -3,19 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from tessera.coregrid.device.device import Device
-from tessera.coregrid.device.memory_config import MemoryConfig
 from tessera.coregrid.device.storage import MatrixSpec, ShardedStorage
-from tessera.coregrid.device.tensors import Tensor, allocate_tensor, deallocate, get_sharded_storage, move_to_config
+from tessera.coregrid.device.tensors import (
+    Tensor,
+    allocate_tensor,
+    deallocate,
+    from_torch,
+    get_sharded_storage,
+    move_to_config,
+    to_torch,
+)
+from tessera.coregrid.memory_config import DRAM_MEMORY_CONFIG, MemoryConfig
 from tessera.coregrid.operations.inputs import choose_device, ensure_height_sharded, plan_height_shards, write_shard
+from tessera.coregrid.operations.values import refuse_unsupported, store_result
 from tessera.coregrid.planning.halo import IntArray
 from tessera.coregrid.planning.ledger import Ledger
+from tessera.coregrid.planning.memory import OutOfMemory
 from tessera.errors import TesseraError
+from tessera.geometry.partition import split_evenly
 
 WeightedSticks = list[tuple[IntArray, NDArray[np.float32]]]  # input stick (-1 for none) and weight for every output
 UPSAMPLE_MODES = ("nearest", "bilinear")
@@ -23,17 +36,22 @@ UPSAMPLE_MODES = ("nearest", "bilinear")
 
 def upsample(
     input_tensor: Tensor,
-    scale_factor: int | Sequence[int],
+    scale_factor: float | Sequence[float],
     *,
     mode: str = "nearest",
     device: Device | None = None,
     memory_config: MemoryConfig | None = None,
+    **options: Any,
 ) -> Tensor:
-    """Upsample images `(N, H, W, C)` by integer factors: repeat pixels (nearest) or interpolate (bilinear)."""
+    """Upsample images `(N, H, W, C)` by any factors: repeat pixels (nearest) or interpolate (bilinear).
+
+    Images that do not fit the memory of the cores are resampled in slices.
+    """
+    refuse_unsupported("upsample", options)
     if len(input_tensor.shape) != 4:
         raise TesseraError("images must have four dims", got=input_tensor.shape, allowed="(N, H, W, C)")
-    down, right = (scale_factor, scale_factor) if isinstance(scale_factor, int) else scale_factor
-    if min(down, right) < 1:
+    down, right = (scale_factor, scale_factor) if isinstance(scale_factor, int | float) else scale_factor
+    if min(down, right) <= 0:
         raise TesseraError("scale_factor must be positive", got=scale_factor)
     if mode not in UPSAMPLE_MODES:
         raise TesseraError("unknown upsampling mode", got=mode, allowed=UPSAMPLE_MODES)
@@ -45,7 +63,10 @@ def upsample(
     ]
     shares = [(sticks, np.tile(share.astype(np.float32), batch)) for sticks, share in taps]
     output = _combine_sticks(
-        input_tensor, (batch, height * down, width * right, channels), shares, choose_device(input_tensor, device)
+        input_tensor,
+        (batch, int(height * down), int(width * right), channels),
+        shares,
+        choose_device(input_tensor, device),
     )
     return move_to_config(output, memory_config)
 
@@ -59,9 +80,49 @@ def insert_zeros(tensor: Tensor, sizes: tuple[int, int, int, int], stride: tuple
     return _combine_sticks(tensor, shape, [(sticks, np.ones(len(sticks), dtype=np.float32))], device)
 
 
-@torch.no_grad()
 def _combine_sticks(tensor: Tensor, shape: tuple[int, int, int, int], taps: WeightedSticks, device: Device) -> Tensor:
-    """Compute every output stick as a weighted sum of input sticks."""
+    """Compute every output stick as a weighted sum of input sticks, in slices if they do not fit the cores."""
+    try:
+        return _combine_shards(tensor, shape, taps, device)
+    except OutOfMemory:
+        if tensor.is_sharded():
+            raise
+    count, total = 1, prod(shape[:3])
+    while count < total:
+        count *= 2
+        try:
+            return _combine_slices(tensor, shape, taps, device, count)
+        except OutOfMemory:
+            if count >= total:
+                raise
+    raise OutOfMemory("one stick does not fit the memory of a core", got=tensor, do="deallocate other tensors")
+
+
+def _combine_slices(
+    tensor: Tensor, shape: tuple[int, int, int, int], taps: WeightedSticks, device: Device, count: int
+) -> Tensor:
+    """Combine sticks in `count` slices of the output, which are read from and written to global memory."""
+    sticks, parts = to_torch(tensor).reshape(-1, shape[-1]), []
+    for run in split_evenly(prod(shape[:3]), count):
+        if not len(run):
+            continue
+        used = np.concatenate([source[run.slice] for source, _ in taps])
+        used = used[used >= 0]
+        first, last = (int(used.min()), int(used.max()) + 1) if len(used) else (0, 1)
+        part = from_torch(sticks[first:last].reshape(1, 1, last - first, -1), tensor.dtype, layout=tensor.layout)
+        moved = [
+            (np.where(source[run.slice] < 0, -1, source[run.slice] - first), share[run.slice]) for source, share in taps
+        ]
+        combined = _combine_shards(part, (1, 1, len(run), shape[-1]), moved, device)
+        device.add_moved_bytes(Ledger(global_read=(last - first) * tensor.matrix.row_bytes))
+        parts.append(to_torch(combined).reshape(-1, shape[-1]))
+        deallocate(combined)
+    return store_result(torch.cat(parts), tensor, shape=shape, memory_config=DRAM_MEMORY_CONFIG, device=device)
+
+
+@torch.no_grad()
+def _combine_shards(tensor: Tensor, shape: tuple[int, int, int, int], taps: WeightedSticks, device: Device) -> Tensor:
+    """Compute every output stick as a weighted sum of input sticks, on height-sharded tensors."""
     source, shards, must_free = ensure_height_sharded(tensor, device)
     matrix = MatrixSpec.of(shape, tensor.dtype, tensor.layout)
     config, outputs = plan_height_shards(matrix, device)
@@ -83,13 +144,14 @@ def _combine_sticks(tensor: Tensor, shape: tuple[int, int, int, int], taps: Weig
             deallocate(source)
 
 
-def _compute_interpolation_weights(size: int, factor: int, mode: str) -> list[tuple[IntArray, NDArray[np.float64]]]:
+def _compute_interpolation_weights(size: int, factor: float, mode: str) -> list[tuple[IntArray, NDArray[np.float64]]]:
     """Return pairs (input index, interpolation weight) of arrays over the outputs along one image dim."""
-    place = np.arange(size * factor)
+    place = np.arange(int(size * factor))
     if mode == "nearest":
-        return [(place // factor, np.ones(len(place)))]
+        nearest = np.floor(place.astype(np.float32) * np.float32(1 / factor)).astype(np.int64)
+        return [(np.minimum(nearest, size - 1), np.ones(len(place)))]
     centre = np.maximum((place + 0.5) / factor - 0.5, 0)
-    below = np.floor(centre).astype(np.int64)
+    below = np.minimum(np.floor(centre).astype(np.int64), size - 1)
     above, share = np.minimum(below + 1, size - 1), centre - below
     return [(below, 1 - share), (above, share)]
 

@@ -110,13 +110,18 @@ def _draw_panel(
     left, top = corner
     caption = f"{count} sticks: {count - local - remote} padding, {local} local, {remote} remote"
     drawn = [
-        draw_text(left, top - 24, f"core {core}", font_weight=650),
+        draw_text(left, top - 24, _name_row(plan, core), font_weight=650),
         draw_text(left, top - 10, caption, fill="var(--muted)", font_size=11),
     ]
     for run in _iter_runs(owners, span.start - first * sticks.padded_width, sticks.padded_width):
         if run.owner != UNREAD_STICK:
             drawn.append(_draw_run(run, left, top, cell, _describe_run(run, core)))
     return "".join(drawn), last - first + 1
+
+
+def _name_row(plan: ConvPlan, row: int) -> str:
+    """Return the heading of a panel: a core, or the row of cores that share the sticks (BLOCK and WIDTH)."""
+    return f"core {row}" if plan.sharding.columns == 1 else f"row {row} of {plan.sharding.columns} cores"
 
 
 def _find_owners(plan: ConvPlan, sticks: PaddedSticks) -> IntArray:

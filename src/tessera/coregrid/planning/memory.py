@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tessera.coregrid.config import ComputeConfig, ShardLayout
 from tessera.coregrid.convolution import Convolution
@@ -79,6 +79,12 @@ def get_sticks_dtype(dtype: DataType) -> DataType:
     return float32 if dtype is float32 else bfloat16
 
 
+def uses_packer_accumulation(sharding: Sharding, blocks: BlockSizes, setup: ConvSetup) -> bool:
+    """Return whether the packer adds partial sums in memory: if it is enabled and there are enough inner blocks."""
+    count = blocks.inner_blocks * (sharding.out_columns if sharding.layout == ShardLayout.BLOCK else 1)
+    return setup.compute.packer_l1_acc and count > (1 if setup.bias else 2)
+
+
 def get_partials_dtype(dtype: DataType, compute: ComputeConfig) -> DataType:
     """Return the format of partial sums in a core's memory, for the output format `dtype`.
 
@@ -115,12 +121,15 @@ def compute_footprint(
         row_major = act * stored.tile_bytes
     elif sharding.layout == ShardLayout.WIDTH:
         row_major = 2 * blocks.act_width * stored.tile_bytes
-    partial = get_partials_dtype(dtype, setup.compute)
+    packed = uses_packer_accumulation(sharding, blocks, setup)
+    partial = get_partials_dtype(dtype, replace(setup.compute, packer_l1_acc=packed))
+    # a single column of cores has nothing to multicast, and multiplies the tilized block itself
+    alone = sharding.layout != ShardLayout.HEIGHT and sharding.columns == sharding.out_columns == 1
     aliased = config.output_layout is Layout.TILE and partial is dtype
     shard = setup.dtype.count_bytes(sharding.in_height, sharding.in_width, setup.input_layout)
     return Footprint(
         weights=weights,
-        act=act * act_tile.tile_bytes * (2 if config.enable_act_double_buffer else 1),
+        act=0 if alone else act * act_tile.tile_bytes * (2 if config.enable_act_double_buffer else 1),
         act_tilized=act * dtype.tile_bytes,
         act_row_major=row_major,
         bias=blocks.out_width * config.weights_dtype.tile_bytes if setup.bias else 0,
@@ -129,5 +138,5 @@ def compute_footprint(
         output=dtype.count_bytes(sharding.out_height, blocks.out_width * TILE_SIZE, config.output_layout),
         halo=shard if conv.is_matmul else stored.count_bytes(halo_sticks, sharding.in_width, Layout.ROW_MAJOR),
         input=0 if conv.is_matmul else shard,
-        input_kept=not config.deallocate_activation,
+        input_kept=not (config.deallocate_activation or setup.copies_input),
     )

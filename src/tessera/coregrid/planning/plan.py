@@ -6,17 +6,25 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from tessera.coregrid.config import ComputeConfig, Conv2dConfig, ShardLayout, SliceAxis
+from tessera.coregrid.config import ComputeConfig, Conv2dConfig, ShardLayout, SliceAxis, choose_default_compute
 from tessera.coregrid.convolution import Convolution
 from tessera.coregrid.formats import TILE_SIZE, DataType, Layout, bfloat8_b
+from tessera.coregrid.memory_config import count_shards
 from tessera.coregrid.planning.halo import HaloCounts, HaloRuns, count_halo, plan_halo_runs
 from tessera.coregrid.planning.ledger import Ledger, predict_ledger
-from tessera.coregrid.planning.memory import Footprint, compute_footprint, get_partials_dtype, get_sticks_dtype
+from tessera.coregrid.planning.memory import (
+    Footprint,
+    compute_footprint,
+    get_partials_dtype,
+    get_sticks_dtype,
+    uses_packer_accumulation,
+)
 from tessera.coregrid.planning.setup import ConvSetup
 from tessera.coregrid.planning.sharding import (
     BlockSizes,
     Sharding,
     choose_blocks,
+    keep_shards,
     list_width_divisors,
     shard_convolution,
 )
@@ -26,6 +34,7 @@ from tessera.machine.machine import Machine
 from tessera.tabular import Tabular
 
 MIB = 2**20
+MIN_NAMED_SAVING = MIB // 100  # bytes per core; smaller savings are not worth a setting
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,7 +76,9 @@ class ConvPlan(Tabular):
 
     @property
     def compute(self) -> ComputeConfig:
-        return self.setup.compute
+        """Arithmetic settings of this plan. The packer does not accumulate if there are too few inner blocks."""
+        packed = uses_packer_accumulation(self.sharding, self.blocks, self.setup)
+        return replace(self.setup.compute, packer_l1_acc=packed)
 
     @property
     def layout(self) -> ShardLayout:
@@ -155,10 +166,12 @@ def plan_one(
     bias: bool = False,
 ) -> ConvPlan:
     """Plan a convolution in one layout (default: `config.shard_layout`) on one grid. The plan may not fit."""
+    settings = replace(config or Conv2dConfig())
+    dtype = input_dtype or settings.dtype
     setup = ConvSetup(
         machine=machine,
-        config=replace(config or Conv2dConfig()),
-        compute=replace(compute or ComputeConfig()),
+        config=settings,
+        compute=replace(compute) if compute else choose_default_compute(dtype, settings.weights_dtype),
         grid=grid,
         input_dtype=input_dtype,
         input_layout=input_layout,
@@ -200,6 +213,10 @@ def list_layouts(conv: Convolution, setup: ConvSetup) -> list[ShardLayout]:
 def compute_sharding(conv: Convolution, layout: ShardLayout, setup: ConvSetup) -> Sharding:
     """Shard a convolution in a layout with the settings of a setup."""
     config, grid = setup.config, setup.cores
+    if setup.input_shards is not None:
+        rows, columns = count_shards(setup.input_shards, layout)
+        turned = Mesh(grid.cols, grid.rows) if config.transpose_shards else grid
+        return keep_shards(conv, layout, turned, rows=rows, columns=columns, shape=setup.input_shards.shape)
     return shard_convolution(
         conv,
         layout,
@@ -281,11 +298,10 @@ def explain_fit(plan: ConvPlan) -> str:
     largest = max(savings, key=lambda saving: saving.saves, default=None)
     best = next((saving for saving in savings if saving.fits), largest)
     slices_hint = "; more slices need less memory" if plan.slices else ""
-    return (
-        f"{plan.fit_summary}; {best}{slices_hint}"
-        if best
-        else f"{plan.fit_summary}; no setting saves memory{slices_hint}"
-    )
+    if best is None or best.saves < MIN_NAMED_SAVING:
+        return f"{plan.fit_summary}; no setting saves memory{slices_hint}"
+    effect = "and makes it fit" if best.fits else "but is not enough"
+    return f"{plan.fit_summary}; {best} {effect}{slices_hint}"
 
 
 def _iter_smaller_configs(plan: ConvPlan) -> Iterator[tuple[str, Conv2dConfig]]:

@@ -6,7 +6,8 @@ from dataclasses import dataclass, field, replace
 
 from tessera.coregrid.config import ComputeConfig, Conv2dConfig, ShardLayout
 from tessera.coregrid.convolution import Convolution
-from tessera.coregrid.formats import TILE_SIZE, DataType, Layout
+from tessera.coregrid.formats import TILE_SIZE, DataType, Layout, bfloat16, tensor_dtype
+from tessera.coregrid.memory_config import ShardSpec
 from tessera.errors import TesseraError
 from tessera.geometry import Mesh
 from tessera.machine.machine import Machine
@@ -19,7 +20,8 @@ class ConvSetup:
     """Machine and settings of a planned convolution: everything except the shape and the shard layout.
 
     `grid` defaults to the machine's grid, `input_dtype` to the format of the config. `input_layout` is the memory
-    layout of the input.
+    layout of the input. `input_shards` are the shards of an input that stays on its cores. With `copies_input`, the
+    shards are a copy of the input, which is freed after the halo exchange.
     """
 
     machine: Machine
@@ -29,6 +31,15 @@ class ConvSetup:
     input_dtype: DataType | None = None
     input_layout: Layout = Layout.TILE
     bias: bool = False
+    input_shards: ShardSpec | None = None
+    copies_input: bool = False
+
+    def __post_init__(self) -> None:
+        config = self.config
+        if tensor_dtype in (config.dtype, config.weights_dtype):
+            dtype = config.dtype if config.dtype is not tensor_dtype else self.input_dtype or bfloat16
+            weights = config.weights_dtype if config.weights_dtype is not tensor_dtype else bfloat16
+            object.__setattr__(self, "config", replace(config, dtype=dtype, weights_dtype=weights))
 
     @property
     def dtype(self) -> DataType:
@@ -39,10 +50,12 @@ class ConvSetup:
     def cores(self) -> Mesh:
         """The available cores: the grid of the setup, else the grid that the config requires, else all cores."""
         device, grid = self.machine.workers, self.grid or self.config.grid or self.machine.workers
-        if grid.rows > device.rows or grid.cols > device.cols:
+        placed = self.config.cores if self.grid is None else None
+        used = grid if placed is None else Mesh(placed.bounds.end.y + 1, placed.bounds.end.x + 1)
+        if used.rows > device.rows or used.cols > device.cols:
             raise TesseraError(
                 f"the grid is larger than {self.machine.name}",
-                got=f"{grid.rows}x{grid.cols}",
+                got=f"{used.rows}x{used.cols}",
                 allowed=f"up to {device.rows}x{device.cols}",
             )
         return grid

@@ -68,13 +68,13 @@ class Sharding:
         return _split_sticks(sticks, self.rows, self.out_height)
 
 
-def count_max_rows(layout: ShardLayout, grid: Mesh, *, transpose_shards: bool = True) -> int:
+def count_max_rows(layout: ShardLayout, grid: Mesh, *, transpose_shards: bool = False) -> int:
     """Return the maximum number of rows of cores over which a layout can split the sticks."""
     if layout == ShardLayout.HEIGHT:
         return grid.size
     if layout == ShardLayout.WIDTH:
         return 1
-    return grid.rows if transpose_shards else grid.cols
+    return grid.cols if transpose_shards else grid.rows
 
 
 def shard_convolution(
@@ -84,23 +84,24 @@ def shard_convolution(
     *,
     multiple: int = 1,
     in_alignment: int = TILE_SIZE,
-    transpose_shards: bool = True,
+    transpose_shards: bool = False,
     whole_grid: bool = False,
 ) -> Sharding:
     """Shard a convolution in a layout on a grid, with the device's own sharding rule.
 
     `multiple` is the height of an activation block in tiles. It affects the number of cores, not the height of the
-    shards. BLOCK splits the sticks over the rows of the grid and the channels over its columns; without
+    shards. BLOCK splits the sticks over the rows of the grid and the channels over its columns; with
     `transpose_shards`, vice versa. With `whole_grid`, all cores of the grid are used, even if some shards are empty.
     """
     tiles = -(-conv.output_sticks // TILE_SIZE)
-    in_tiles, out_tiles = -(-conv.in_channels // TILE_SIZE), -(-conv.out_channels // TILE_SIZE)
+    in_units, out_tiles = -(-conv.in_channels // in_alignment), -(-conv.out_channels // TILE_SIZE)
     down = count_max_rows(layout, grid, transpose_shards=transpose_shards)
     across = grid.size // down
     rows = down if whole_grid else choose_core_count(tiles, down, multiple)
-    columns = across if whole_grid else choose_core_count(in_tiles, across)
+    columns = across if whole_grid else choose_core_count(in_units, across)
     out_columns = choose_core_count(out_tiles, across)
-    alignment = in_alignment if columns == 1 else TILE_SIZE
+    if conv.is_matmul and layout == ShardLayout.BLOCK and not whole_grid:
+        columns = out_columns = max(d for d in range(1, across + 1) if in_units % d == 0 and out_tiles % d == 0)
     return Sharding(
         layout=ShardLayout(layout),
         rows=rows,
@@ -108,7 +109,32 @@ def shard_convolution(
         out_columns=out_columns,
         in_height=round_up(conv.input_sticks, rows * TILE_SIZE) // rows,
         out_height=round_up(conv.output_sticks, rows * TILE_SIZE) // rows,
-        in_width=round_up(conv.in_channels, columns * alignment) // columns,
+        in_width=round_up(conv.in_channels, columns * in_alignment) // columns,
+        out_width=round_up(conv.out_channels, out_columns * TILE_SIZE) // out_columns,
+    )
+
+
+def keep_shards(
+    conv: Convolution,
+    layout: ShardLayout,
+    grid: Mesh,
+    *,
+    rows: int,
+    columns: int,
+    shape: tuple[int, int],
+) -> Sharding:
+    """Shard a convolution as its input: shards of `shape` in `rows` and `columns`. The output keeps the rows."""
+    out_tiles = -(-conv.out_channels // TILE_SIZE)
+    across = {ShardLayout.HEIGHT: 1, ShardLayout.WIDTH: grid.size}.get(layout, grid.cols)
+    out_columns = columns if conv.is_matmul else choose_core_count(out_tiles, across)
+    return Sharding(
+        layout=layout,
+        rows=rows,
+        columns=columns,
+        out_columns=out_columns,
+        in_height=shape[0],
+        out_height=round_up(conv.output_sticks, rows * TILE_SIZE) // rows,
+        in_width=shape[1],
         out_width=round_up(conv.out_channels, out_columns * TILE_SIZE) // out_columns,
     )
 
@@ -158,7 +184,7 @@ def choose_blocks(
         raise TesseraError("act_block_h_override must be a multiple of 32", got=act_block_h_override)
     shard = sharding.out_height // TILE_SIZE
     height = shard
-    if act_block_h_override and sharding.layout != ShardLayout.WIDTH:
+    if act_block_h_override:
         height = max(d for d in range(1, min(shard, act_block_h_override // TILE_SIZE) + 1) if shard % d == 0)
     kernel_h, kernel_w = conv.kernel
     if sharding.layout == ShardLayout.HEIGHT:

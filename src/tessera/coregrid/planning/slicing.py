@@ -83,8 +83,8 @@ def plan_sliced(
     fits, the plan has no slices.
     """
     # the input shard of a slice is temporary and is freed once the haloed shard is filled
-    config = replace(setup.config, deallocate_activation=True)
-    setup, slices = replace(setup, config=config), slices or SliceConfig()
+    config, slices = setup.config, slices or SliceConfig()
+    setup = replace(setup, copies_input=True, input_shards=None)
     guessed = choose_slice_axis(conv.height, conv.width, config.output_layout)
     axes = [slices.axis] if slices.axis else [guessed, *(axis for axis in SliceAxis if axis is not guessed)]
     slicers = [_Slicer(conv, axis, setup, layout or config.shard_layout) for axis in axes]
@@ -159,7 +159,7 @@ class _Slicer:
                 out_height=round_up(part.output_sticks, rows * TILE_SIZE) // rows,
             )
             blocks = compute_blocks(part, sharding, whole)
-            if config.act_block_h_override and candidate != ShardLayout.WIDTH:
+            if config.act_block_h_override:
                 blocks = replace(blocks, act_height=1)
             haloed = -(-part.input_sticks // rows) if reads_all else 0
             peaks.append(compute_footprint(part, sharding, blocks, haloed, setup).high_water)
@@ -205,21 +205,21 @@ def plan_conv2d_call(
     conv: Convolution,
     setup: ConvSetup,
     *,
-    input_sharding: ShardLayout | None = None,
+    layout: ShardLayout | None = None,
     in_global_memory: bool = False,
     slices: SliceConfig | None = None,
 ) -> ConvPlan:
     """Return the plan that a call of `conv2d` executes. Raises OutOfMemory with advice if the plan does not fit.
 
-    The layout is set by the config, else by the input (unless it may be resharded), else by the device's default. A
-    convolution is sliced if `slices` is set, or if the input is in global memory and the shards do not fit.
+    The layout is `layout` (of an input that stays on its cores), else it is set by the config, else it is the device's
+    default. A convolution is sliced if `slices` is set, or if the input is in global memory and the shards do not fit.
     """
-    layout = setup.config.shard_layout or (None if setup.config.reshard_if_not_optimal else input_sharding)
-    if slices is not None:
+    layout = layout or setup.config.shard_layout
+    if slices is not None and not slices.in_local_memory:
         plan = plan_sliced(conv, setup, slices, layout=layout)
     else:
         plan = plan_layout_or_default(conv, layout, setup)
-        if not plan.fits and in_global_memory:
+        if not plan.fits and in_global_memory and slices is None:
             plan = plan_sliced(conv, setup, layout=layout)
     if not plan.fits:
         raise OutOfMemory(f"out of memory: {explain_fit(plan)}")

@@ -135,7 +135,11 @@ def time_by_operator(worker: Worker, name: str) -> tuple[list[TimedOperator], st
         raise Refused(f"{entry.title} does not report the time of each operator", do=f"use --engine {alternatives}")
     batch = network.feed.next_batch()
     if entry.operator_times == "hooks":
-        return time_operators(opened.deployment.module, batch), "hooks around every operator of torch, in place"
+        from tessera.inference.engines.pytorch import place_module
+
+        module = place_module(opened.deployment.module, opened.device, opened.session.layout)
+        operators = time_operators(module, batch, device=opened.device)
+        return operators, "hooks around every operator of torch, in place"
     nodes = opened.session.profile(batch, TIMED_PASSES)
     if opened.deployment.network.file is not None:  # an ONNX file has no torch layers
         return attribute_nodes(nodes, ()), f"{engine} itself"

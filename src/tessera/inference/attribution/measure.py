@@ -157,7 +157,7 @@ def measure_by_operator(
     latencies = tuple(latency for window in series.windows for latency in window.latencies)
     whole = estimate_median(latencies).value
     attribution = OperatorAttribution(operators=tuple(operators), whole=whole)
-    roofline = load_roofline(network.reports[0].compute_dtype, task.placement.cores, summary.environment)
+    roofline = load_roofline(network.reports[0].compute_dtype, task.placement.used_cores, summary.environment)
     kinds, layers = (group_operators(attribution.operators, by, roofline) for by in ("kind", "layer"))
     missing = explain_missing_roofline(attribution.operators, roofline, task.settings.precision)
     remarks = (f"operators timed by {timed_by}", format_difference(attribution))
@@ -167,7 +167,7 @@ def measure_by_operator(
         version=BENCHMARK_VERSION,
         launches=(Samples(values=latencies, stopped_by=series.stopped_by),),
         metrics=make_metrics(times)
-        | compute_rate_metrics(series, task.placement.cores)
+        | compute_rate_metrics(series, task.placement.used_cores)
         | compute_readiness_metrics(network.reports),
         environment=summary.environment,
         details={

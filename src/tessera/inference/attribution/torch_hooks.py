@@ -1,13 +1,12 @@
 """Time every operator call in a forward pass of a torch network, together with the layer that calls it.
 
-A dispatch mode sees every operator that runs; hooks on the modules track the current layer. The clock is read directly
-around the operator, so the overhead of the mode is between operators and not in their times.
+A dispatch mode sees every operator that runs; hooks on the modules track the current layer. Time marks are placed
+directly around the operator, so the overhead of the mode is between operators and not in their times.
 """
 
 from __future__ import annotations
 
 import statistics
-import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -19,6 +18,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import flop_registry
 
+from tessera.device import ComputeDevice
+from tessera.device.cpu import CpuDevice
 from tessera.inference.attribution.measure import TimedOperator
 
 TIMED_PASSES = 5  # forward passes over which the median time of each operator is taken
@@ -68,21 +69,26 @@ class LayerTracker:
 
 
 class OperatorTimer(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Dispatch mode that times every operator; with `describe` it also records kind, FLOPs and bytes."""
+    """Dispatch mode that times every operator by marks; with `describe` it also records kind, FLOPs and bytes."""
 
-    def __init__(self, layers: LayerTracker, *, describe: bool) -> None:
+    def __init__(self, layers: LayerTracker, device: ComputeDevice, *, describe: bool) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self._layers, self._describe = layers, describe
-        self.seconds: list[float] = []
+        self._layers, self._device, self._describe = layers, device, describe
+        self._marks: list[tuple[Any, Any]] = []
         self.calls: list[HookedCall] = []
+
+    def read_seconds(self) -> list[float]:
+        """Wait for the device and return the time of each operator."""
+        self._device.synchronize()
+        return [self._device.compute_seconds(start, end) for start, end in self._marks]
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
         keywords = dict(kwargs or {})
-        before = time.perf_counter_ns()
+        start = self._device.mark_time()
         out = func(*args, **keywords)
-        self.seconds.append((time.perf_counter_ns() - before) / 1e9)
+        self._marks.append((start, self._device.mark_time()))
         if self._describe:
             self.calls.append(
                 HookedCall(
@@ -95,19 +101,21 @@ class OperatorTimer(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return out
 
 
-def time_operators(module: nn.Module, image: Tensor, repeats: int = TIMED_PASSES) -> list[TimedOperator]:
+def time_operators(
+    module: nn.Module, image: Tensor, repeats: int = TIMED_PASSES, device: ComputeDevice | None = None
+) -> list[TimedOperator]:
     """Return the operators of a forward pass in call order, each with its median time over `repeats` passes.
 
     Kind, FLOPs and bytes are recorded in a separate pass, so that recording does not affect the times.
     """
     calls, passes = describe_operators(module, image), []
-    layers = LayerTracker()
+    layers, device = LayerTracker(), device or CpuDevice()
     with torch.no_grad(), layers.track(module):
         for _ in range(repeats):
-            timed = OperatorTimer(layers, describe=False)
+            timed = OperatorTimer(layers, device, describe=False)
             with timed:
                 module(image)
-            passes.append(timed.seconds)
+            passes.append(timed.read_seconds())
     assert all(len(seconds) == len(calls) for seconds in passes), "the network must make the same calls in every pass"
     return [
         TimedOperator(
@@ -120,7 +128,7 @@ def time_operators(module: nn.Module, image: Tensor, repeats: int = TIMED_PASSES
 def describe_operators(module: nn.Module, image: Tensor) -> list[HookedCall]:
     """Return the operator calls of a forward pass with their kind, FLOPs and bytes."""
     layers = LayerTracker()
-    timer = OperatorTimer(layers, describe=True)
+    timer = OperatorTimer(layers, CpuDevice(), describe=True)
     with torch.no_grad(), layers.track(module), timer:
         module(image)
     return timer.calls

@@ -94,6 +94,7 @@ class ImageFolder:
         self._files = find_image_files(folder)
         self._batch_size, self._shape, self._ahead = batch_size, image_shape, ahead
         self._broken: dict[Path, str] = {}
+        self._read: set[Path] = set()
         self._paths = cycle(self._files)
         self._pending: deque[tuple[Path, DecoderProcess]] = deque()
         self._decoders = [DecoderProcess(image_shape) for _ in range(workers)]
@@ -118,7 +119,7 @@ class ImageFolder:
             return ()
         some = [f"{path.name} ({reason})" for path, reason in list(self._broken.items())[:MAX_LISTED_FILES]]
         more = f" and {len(self._broken) - MAX_LISTED_FILES} more" if len(self._broken) > MAX_LISTED_FILES else ""
-        count = f"{len(self._broken)} of {len(self._files)} image files"
+        count = f"{len(self._broken)} of the {len(self._read)} image files that were read"
         return (f"{count} are broken and were skipped: {', '.join(some)}{more}",)
 
     def close(self) -> None:
@@ -143,6 +144,7 @@ class ImageFolder:
     def _receive_image(self) -> Array | None:
         path, decoder = self._pending.popleft()
         reply = decoder.receive()
+        self._read.add(path)
         if not isinstance(reply, str):
             return reply
         self._broken[path] = reply

@@ -31,7 +31,7 @@ class Artefacts:
 
     @classmethod
     @contextmanager
-    def temporary(cls) -> Iterator[Artefacts]:
+    def create_temporary(cls) -> Iterator[Artefacts]:
         """Create a temporary folder of shared files; it is removed on exit from the context."""
         with TemporaryDirectory(prefix="tessera-infer-") as folder:
             yield cls(Path(folder))

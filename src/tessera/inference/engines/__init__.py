@@ -8,10 +8,13 @@ from functools import cache
 from importlib.util import find_spec
 from typing import Literal
 
+from tessera.device import CPU
 from tessera.errors import MissingExtra, Refused, TesseraError, suggest_similar
 from tessera.inference.engines.engine import EngineRequest, Session
-from tessera.launch.fresh import load_object
+from tessera.launch.fresh import FreshProcess, load_object
 
+ANY_TORCH_DEVICE = "any device of torch"
+NOT_IN_TORCH = ("gpu", "tensorrt", "dml", "coreml")  # kinds of devices of other engines, which torch does not have
 FLOAT_PRECISIONS = ("32.32", "16.32", "16.16")
 SessionBuilder = Callable[[EngineRequest], Session]
 
@@ -29,6 +32,9 @@ class EngineEntry:
     - `operator_times`: the method of `--by-operator`: hooks in torch, the engine's own profiler, or empty if it is
       not supported.
     - `slow_start`: whether building a session takes long; tuning tries such engines last.
+    - `devices`: kinds of accelerators that the engine supports; `ANY_TORCH_DEVICE` for all of torch's.
+    - `check_device`: the function that raises an error if a device does not exist here, as `module:function`.
+    - `requires_accelerator`: whether the engine does not run on the CPU.
     - `tuning_order`: rank in the order in which tuning tries engines, lowest first.
     """
 
@@ -42,14 +48,30 @@ class EngineEntry:
     float16: bool = True
     operator_times: Literal["hooks", "engine", ""] = ""
     slow_start: bool = False
+    devices: tuple[str, ...] = ()
+    check_device: str = "tessera.device.names:check_one_available"
+    requires_accelerator: bool = False
     tuning_order: int = 100
 
     def find_missing(self) -> MissingExtra | None:
         """Return the error for a package that the engine requires and that is not installed; None if it can run."""
         return next((MissingExtra(name, self.extra) for name in self.packages if find_spec(name) is None), None)
 
-    def check(self, *, precision: str, hint: str, streams: int) -> None:
-        """Raise an error for a precision, hint or number of streams that this engine does not support."""
+    def supports_device(self, choice: str) -> bool:
+        """Return whether the engine supports the kind of a device; the device need not exist here."""
+        if choice == CPU:
+            return not self.requires_accelerator
+        kind = choice.partition(":")[0]
+        return kind in self.devices or (ANY_TORCH_DEVICE in self.devices and kind not in NOT_IN_TORCH)
+
+    def check(self, *, is_file: bool, precision: str, hint: str, streams: int, device: str = CPU) -> None:
+        """Raise an error for an ONNX file, precision, hint, number of streams or device that is not supported."""
+        if not self.supports_device(device):
+            alternatives = format_matching_engines(lambda entry: entry.supports_device(device))
+            raise Refused(f"{self.title} does not run on --device {device}", do=f"use --engine {alternatives}")
+        if is_file and not self.files:
+            alternatives = format_matching_engines(lambda entry: entry.files)
+            raise Refused(f"{self.title} runs torch modules, not ONNX files", do=f"use --engine {alternatives}")
         if precision not in self.precisions:
             alternatives = format_matching_engines(lambda entry: precision in entry.precisions)
             raise Refused(f"{self.title} does not compute in {precision}", do=f"use --engine {alternatives}")
@@ -64,6 +86,7 @@ ENGINES = {
         build="tessera.inference.engines.pytorch:build_eager",
         precisions=(*FLOAT_PRECISIONS, "bf16"),
         operator_times="hooks",
+        devices=(ANY_TORCH_DEVICE,),
         tuning_order=4,
     ),
     "torch-channels-last": EngineEntry(
@@ -71,6 +94,7 @@ ENGINES = {
         build="tessera.inference.engines.pytorch:build_channels_last",
         precisions=(*FLOAT_PRECISIONS, "bf16"),
         operator_times="hooks",
+        devices=(ANY_TORCH_DEVICE,),
         tuning_order=3,
     ),
     "torch-compile": EngineEntry(
@@ -78,6 +102,15 @@ ENGINES = {
         build="tessera.inference.engines.pytorch:build_compiled",
         precisions=(*FLOAT_PRECISIONS, "bf16"),
         slow_start=True,
+        devices=(ANY_TORCH_DEVICE,),
+    ),
+    "torch-graph": EngineEntry(
+        title="PyTorch, captured graph",
+        build="tessera.inference.engines.pytorch:build_graph",
+        precisions=(*FLOAT_PRECISIONS, "bf16"),
+        devices=(ANY_TORCH_DEVICE,),
+        requires_accelerator=True,
+        tuning_order=0,
     ),
     "onnxruntime": EngineEntry(
         title="ONNX Runtime",
@@ -88,6 +121,8 @@ ENGINES = {
         files=True,
         float16=False,
         operator_times="engine",
+        devices=("cuda", "tensorrt", "dml", "coreml"),
+        check_device="tessera.inference.engines.onnxruntime:check_device",
         tuning_order=1,
     ),
     "openvino": EngineEntry(
@@ -99,6 +134,8 @@ ENGINES = {
         files=True,
         hints=True,
         operator_times="engine",
+        devices=("gpu", "npu"),
+        check_device="tessera.inference.engines.openvino:check_device",
         tuning_order=2,
     ),
 }
@@ -128,3 +165,10 @@ def load_engine(name: str) -> SessionBuilder:
         raise missing
     build: SessionBuilder = load_object(entry.build)
     return build
+
+
+def check_engine_device(name: str, device: str) -> None:
+    """Raise an error if a device does not exist here for an engine."""
+    if device != CPU:
+        with FreshProcess() as process:  # asking the driver must not initialise a device here: replicas are forked
+            process.call(get_engine_entry(name).check_device, device)

@@ -7,9 +7,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
+from tessera.device import CPU
 from tessera.errors import Refused
 
 if TYPE_CHECKING:
+    from tessera.device import ComputeDevice
     from tessera.inference.data.images import Array, Layout
     from tessera.inference.deployment.artefacts import Artefacts
     from tessera.inference.deployment.deployment import Deployment
@@ -22,13 +24,17 @@ class EngineRequest:
     """A request to build a session: the network, one batch size, and the number of threads.
 
     Threads run on the cores to which the process is pinned; an engine must not change their affinity. An engine
-    computes `streams` batches concurrently and divides its threads among them.
+    computes `streams` batches concurrently and divides its threads among them. `device` is the device of torch
+    engines; engines with devices of their own use the name in `device_choice` and the number of the replica.
     """
 
     deployment: Deployment
     artefacts: Artefacts
     batch_size: int
     threads: int
+    device: ComputeDevice
+    device_choice: str = CPU
+    replica: int = 0
     hint: str = "latency"
     streams: int = 1
 
@@ -46,12 +52,13 @@ class Session(Protocol):
     """A network that is ready to run in an engine.
 
     `layout` is the memory layout of a batch, `depth` the number of batches that may be in flight, `compute` the dtype
-    of the arithmetic.
+    of the arithmetic, `device` name and model of the accelerator that computes (empty: the CPU).
     """
 
     layout: Layout
     depth: int
     compute: str
+    device: str
 
     def prepare_input(self, batch: Array) -> Any:
         """Return a batch of images (shape NCHW, memory in `layout`) as the engine's own input tensor.
@@ -60,7 +67,10 @@ class Session(Protocol):
         """
 
     def run(self, inputs: Any) -> Any:
-        """Compute one batch and wait for the result. This call is timed, so it contains only the engine's own call."""
+        """Compute one batch and wait until its outputs are in host memory.
+
+        This call is timed, so it contains only the engine's own call.
+        """
 
     def read_outputs(self, result: Any) -> tuple[Array, ...]:
         """Return the outputs of a run as float32 arrays; the next run may overwrite them."""
@@ -82,6 +92,7 @@ class SequentialSession(ABC):
     """Base class of sessions that compute batches sequentially and have no profiler of their own."""
 
     depth = 1
+    device = ""
 
     @abstractmethod
     def run(self, inputs: Any) -> Any: ...

@@ -1,4 +1,7 @@
-"""ONNX Runtime on the CPU, with inputs and outputs bound to preallocated memory."""
+"""ONNX Runtime with inputs and outputs bound to preallocated memory, on the CPU or with a provider of an accelerator.
+
+On an accelerator the images are copied when the input is prepared, and the outputs are bound to host memory.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from tessera.errors import Refused
+from tessera.device import CPU, pick_device
+from tessera.errors import Refused, TesseraError
 from tessera.inference.data.images import Array, Layout
 from tessera.inference.engines.engine import EngineRequest, OperatorTime, SequentialSession, Session
 from tessera.inference.networks.loading import BATCH_DIM
@@ -24,6 +28,64 @@ from onnxruntime.capi import onnxruntime_pybind11_state as state
 
 LOG_FATAL_ONLY = 4  # less severe messages are also raised as exceptions
 SESSION_ERRORS = (state.Fail, state.InvalidArgument, state.InvalidGraph, state.NotImplemented, state.RuntimeException)
+
+# Execution providers by kind of device, in the order of preference; `cuda` is also torch's name of AMD's devices.
+PROVIDERS = {
+    "cuda": ("CUDAExecutionProvider", "ROCMExecutionProvider", "MIGraphXExecutionProvider"),
+    "tensorrt": ("TensorrtExecutionProvider", "NvTensorRTRTXExecutionProvider"),
+    "dml": ("DmlExecutionProvider",),
+    "coreml": ("CoreMLExecutionProvider",),
+}
+PACKAGES = {"cuda": "onnxruntime-gpu", "tensorrt": "onnxruntime-gpu and TensorRT", "dml": "onnxruntime-directml"}
+CPU_PROVIDER = "CPUExecutionProvider"
+COPIED_INPUT = {"cuda": "cuda", "tensorrt": "cuda", "dml": "dml"}  # memory of the images; else the provider copies
+
+
+def find_provider(device: str) -> str:
+    """Return the execution provider of a device; raise an error if this build of ONNX Runtime does not have it."""
+    kind, available = device.partition(":")[0], onnxruntime.get_available_providers()
+    for provider in PROVIDERS[kind]:
+        if provider in available:
+            return provider
+    package = PACKAGES.get(kind, "a build of onnxruntime with this provider")
+    raise TesseraError(
+        f"ONNX Runtime has no provider for --device {device}",
+        got=", ".join(available),
+        allowed=" or ".join(PROVIDERS[kind]),
+        do=f"install {package}, or use another --engine",
+    )
+
+
+def check_device(device: str) -> None:
+    """Raise an error if this build of ONNX Runtime does not have a provider for a device."""
+    find_provider(device)
+
+
+def choose_providers(request: EngineRequest) -> list[Any]:
+    """Return the providers of a session: that of the device, then the CPU for nodes that it does not support."""
+    if request.device_choice == CPU:
+        return [CPU_PROVIDER]
+    provider = find_provider(request.device_choice)
+    options = {} if provider == "CoreMLExecutionProvider" else {"device_id": str(get_device_number(request))}
+    return [(provider, options), CPU_PROVIDER]
+
+
+def get_device_number(request: EngineRequest) -> int:
+    """Return the number of the device of a replica; a kind without a number is device 0, or torch's device in turns."""
+    kind, _, number = request.device_choice.partition(":")
+    if number:
+        return int(number)
+    return int(pick_device("cuda", request.replica).partition(":")[2]) if kind in ("cuda", "tensorrt") else 0
+
+
+def describe_provider(provider: str, device: str) -> str:
+    """Return name and model of the device of a provider, as far as ONNX Runtime tells."""
+    hardware = [
+        f"{entry.device.vendor} {entry.device.device_id:#x}"
+        for entry in getattr(onnxruntime, "get_ep_devices", list)()
+        if entry.ep_name == provider
+    ]
+    return " ".join([device, provider, *dict.fromkeys(hardware)])
 
 
 def build_session(request: EngineRequest) -> Session:
@@ -45,9 +107,16 @@ class OnnxSession(SequentialSession):
 
     def __init__(self, path: Path, request: EngineRequest, *, compute: str) -> None:
         self.compute, self._path, self._request = compute, path, request
-        self._session = onnxruntime.InferenceSession(
-            str(path), build_session_options(request), providers=["CPUExecutionProvider"]
-        )
+        providers = choose_providers(request)
+        self._session = onnxruntime.InferenceSession(str(path), build_session_options(request), providers=providers)
+        self._memory, self._number = "cpu", 0
+        if request.device_choice != CPU:
+            provider, self._number = providers[0][0], get_device_number(request)
+            kind = request.device_choice.partition(":")[0]
+            if self._session.get_providers()[0] != provider:  # ONNX Runtime continues without a provider that fails
+                raise Refused(f"ONNX Runtime could not start {provider} on {request.device_choice}")
+            self._memory = COPIED_INPUT.get(kind, "cpu")
+            self.device = describe_provider(provider, f"{kind}:{self._number}")
         (images,) = self._session.get_inputs()
         self._name = images.name
         self._binding = self._session.io_binding()
@@ -64,7 +133,7 @@ class OnnxSession(SequentialSession):
             self._binding.bind_ortvalue_output(name, onnxruntime.OrtValue.ortvalue_from_numpy(array))
 
     def prepare_input(self, batch: Array) -> Any:
-        return onnxruntime.OrtValue.ortvalue_from_numpy(np.ascontiguousarray(batch))
+        return onnxruntime.OrtValue.ortvalue_from_numpy(np.ascontiguousarray(batch), self._memory, self._number)
 
     def run(self, inputs: Any) -> tuple[Array, ...]:
         if inputs is not self._bound:
@@ -81,7 +150,7 @@ class OnnxSession(SequentialSession):
         options = build_session_options(self._request)
         options.enable_profiling = True
         options.profile_file_prefix = str(self._request.artefacts.folder / "profile")
-        session = onnxruntime.InferenceSession(str(self._path), options, providers=["CPUExecutionProvider"])
+        session = onnxruntime.InferenceSession(str(self._path), options, providers=choose_providers(self._request))
         images = {self._name: inputs.numpy()}
         for _ in range(repeats + 1):  # the first run is a warm-up
             session.run(None, images)
@@ -100,7 +169,7 @@ def build_unoptimised(path: Path) -> Callable[[Array], tuple[Array, ...]]:
     options = onnxruntime.SessionOptions()
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     options.log_severity_level = LOG_FATAL_ONLY
-    session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+    session = onnxruntime.InferenceSession(str(path), options, providers=[CPU_PROVIDER])
     name = session.get_inputs()[0].name
     return lambda batch: tuple(array.astype(np.float32, copy=False) for array in session.run(None, {name: batch}))
 

@@ -1,4 +1,4 @@
-"""OpenVINO on the CPU, with fixed numbers of threads and streams, on the cores to which the process is pinned."""
+"""OpenVINO on the cores to which the process is pinned, with fixed threads and streams; or on a GPU or an NPU."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from tessera.errors import Refused
+from tessera.device import CPU
+from tessera.errors import Refused, TesseraError
 from tessera.inference.data.images import Array, Layout
 from tessera.inference.engines.engine import DoneCallback, EngineRequest, OperatorTime, Session
 
@@ -20,6 +21,27 @@ import openvino  # noqa: E402
 
 # Values of INFERENCE_PRECISION_HINT by compute dtype; for int8 the exported file itself is quantised.
 PRECISION_HINTS = {"float32": "f32", "float16": "f16", "bfloat16": "bf16", "int8": "f32"}
+
+
+def check_device(device: str) -> None:
+    """Raise an error if OpenVINO does not find a device such as `gpu:0` or `npu`."""
+    find_device(device)
+
+
+def find_device(choice: str) -> str:
+    """Return OpenVINO's name of a device: GPU.0 or GPU for gpu:0; raise an error if it does not exist."""
+    kind, _, number = choice.upper().partition(":")
+    names = [f"{kind}.{number}"] if number else [kind, f"{kind}.0"]
+    names += [kind] if number == "0" else []  # a single device has no number
+    available = list(get_core().available_devices)
+    for name in names:
+        if name in available:
+            return name
+    raise TesseraError(
+        f"OpenVINO finds no device for --device {choice}",
+        got=", ".join(available),
+        do="install the device's driver and OpenVINO's plugin, or use another --engine",
+    )
 
 
 def build_session(request: EngineRequest) -> Session:
@@ -43,6 +65,10 @@ class OpenVinoSession:
         self._path, self._request = path, request
         self.compute = request.deployment.precision.compute
         compiled = compile_network(path, request)
+        self.device = ""
+        if request.device_choice != CPU:
+            name = find_device(request.device_choice)
+            self.device = f"{request.device_choice} {get_core().get_property(name, 'FULL_DEVICE_NAME')}"
         chosen = str(compiled.get_property("INFERENCE_PRECISION_HINT").to_string())
         if chosen != PRECISION_HINTS[self.compute]:
             raise Refused(
@@ -102,14 +128,18 @@ def compile_network(path: Path, request: EngineRequest, **more: Any) -> Any:
     """Compile an ONNX file for one batch size, with threads only on the cores to which the process is pinned."""
     model = get_core().read_model(str(path))
     model.reshape(list(request.deployment.compute_input_shape(request.batch_size)))
-    settings = {
+    settings: dict[str, Any] = {
         "PERFORMANCE_HINT": request.hint.upper(),
         "NUM_STREAMS": request.streams,
         "INFERENCE_NUM_THREADS": request.threads,
         "INFERENCE_PRECISION_HINT": PRECISION_HINTS[request.deployment.precision.compute],
         "ENABLE_CPU_PINNING": False,
     }
-    return get_core().compile_model(model, "CPU", {**settings, **more})
+    if request.device_choice == CPU:
+        return get_core().compile_model(model, "CPU", {**settings, **more})
+    for name in ("INFERENCE_NUM_THREADS", "ENABLE_CPU_PINNING"):  # properties of the CPU only
+        del settings[name]
+    return get_core().compile_model(model, find_device(request.device_choice), {**settings, **more})
 
 
 @cache

@@ -52,7 +52,7 @@ def _measure_windows(network: LoadedNetwork, sampling: Sampling) -> tuple[Window
         unit="images/s",
         direction="higher",
         rate=series.rate,
-        metrics=compute_rate_metrics(series, network.pool.placement.cores),
+        metrics=compute_rate_metrics(series, network.pool.placement.used_cores),
         notes=_format_failure(series.error, len(series.windows), "window", " of all replicas"),
         error=series.error,
     )

@@ -139,7 +139,7 @@ def _check_input_shape(module: nn.Module, input_shape: tuple[int, ...]) -> None:
             module(torch.zeros(input_shape))
     except Exception as error:  # the user's code may raise any exception
         raise TesseraError(
-            f"the model does not accept this input shape: {get_first_line(error)}", got=input_shape
+            f"the forward pass of the model failed: {get_first_line(error)}", got=f"input of shape {input_shape}"
         ) from None
 
 

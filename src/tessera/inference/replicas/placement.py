@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
+from tessera.affinity import get_affinity
 from tessera.axes import check_fields, declare_axis
 from tessera.errors import Refused, TesseraError
 from tessera.inference.parsing import parse_sizes
@@ -60,6 +61,11 @@ class Placement:
         """The total number of cores of all replicas."""
         return self.num_replicas * self.cores_per_replica
 
+    @property
+    def used_cores(self) -> int:
+        """The number of cores that the replicas use: replicas that share cores use all available ones."""
+        return min(self.cores, count_cores())
+
     def params(self) -> dict[str, Any]:
         """Return the case parameters of this placement: both numbers, and other fields that are not defaults."""
         params: dict[str, Any] = {"num_replicas": self.num_replicas, "cores_per_replica": self.cores_per_replica}
@@ -104,7 +110,7 @@ class Placement:
 
 def count_cores() -> int:
     """Return the number of cores that this process may use."""
-    return len(os.sched_getaffinity(0))
+    return len(get_affinity())
 
 
 def parse_env_options(names: Sequence[str], env: Mapping[str, str] = os.environ) -> dict[str, str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from tempfile import TemporaryDirectory
 from typing import Any
 
@@ -106,10 +106,13 @@ class LoadReport:
 class ReplicaSummary:
     """The summary of one replica at the end of a run: peak memory in bytes, notes, and its environment.
 
-    Only the first replica counts the FLOPs per image, and only if the network is a torch module.
+    `peak_device` is the peak memory on an accelerator, `conditions` holds the readings of its driver. Only the
+    first replica counts the FLOPs per image, and only if the network is a torch module.
     """
 
     peak_rss: int
     notes: tuple[str, ...]
     environment: Mapping[str, Any]
+    peak_device: int | None = None
+    conditions: Mapping[str, Any] = field(default_factory=dict)
     flops_per_image: float | None = None

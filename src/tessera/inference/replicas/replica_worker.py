@@ -15,6 +15,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from tessera.device.failures import explain_failures
 from tessera.inference.agreement import check_agreement
 from tessera.inference.data.feed import InputFeed
 from tessera.inference.deployment.artefacts import Artefacts
@@ -48,7 +49,8 @@ def load_network(worker: Worker, name: str, settings: Settings, folder: str, che
     unload_network(worker, name)
     began = time.perf_counter()
     with ExitStack() as undo:
-        opened = open_session(settings, threads=worker.threads, artefacts=Artefacts(Path(folder)))
+        undo.enter_context(explain_failures(f"the network of replica {worker.rank}", settings.device))
+        opened = open_session(settings, threads=worker.threads, artefacts=Artefacts(Path(folder)), replica=worker.rank)
         undo.callback(opened.close)
         first = time.perf_counter() - began
         agreement = check_agreement(settings, opened) if check and worker.rank == 0 else None
@@ -62,6 +64,8 @@ def load_network(worker: Worker, name: str, settings: Settings, folder: str, che
         undo.pop_all()
     _ready[name] = ReadyNetwork(settings, opened, feed)
     reset_peak_rss()  # the agreement check held a second network in memory
+    if opened.device.asynchronous and opened.device.read_memory() is not None:
+        opened.device.reset_peak_memory()
     return LoadReport(
         first_batch=first,
         first_batch_steps=dict(opened.seconds),
@@ -103,11 +107,14 @@ def run_window(worker: Worker, name: str, batches: int, seconds: float, alone: b
     loop = run_sequential if network.opened.session.depth == 1 else run_pipelined
     while time.monotonic_ns() < begin:
         pass
-    with disable_garbage_collection():
+    device = network.opened.device
+    with disable_garbage_collection(), explain_failures(f"replica {worker.rank}", network.settings.device):
+        energy = device.read_driver().joules
         cpu = time.process_time_ns()
         starts, ends = loop(network.opened.session, network.feed, batches, seconds)
         cpu = time.process_time_ns() - cpu
-    times = BatchTimes(starts=tuple(starts), ends=tuple(ends), cpu_ns=cpu)
+        spent = None if energy is None else (device.read_driver().joules or 0.0) - energy
+    times = BatchTimes(starts=tuple(starts), ends=tuple(ends), cpu_ns=cpu, device=device.name, device_joules=spent)
     print(format_instance_line(worker.rank, worker.size, times, network.settings.batch_size))
     return times
 
@@ -167,18 +174,24 @@ def summarise_replica(worker: Worker, name: str) -> ReplicaSummary:
     """Return the summary of this replica; the first replica also counts the FLOPs per image."""
     network = _ready[name]
     notes, peak = (*network.opened.notes, *network.feed.notes()), read_peak_rss()
+    device = network.opened.device
+    memory, reading = device.read_memory(), device.read_driver()
+    if reading.throttled:
+        notes += (f"{device.name} was throttled: {', '.join(reading.throttled)}",)
     info = compute_network_info(network.settings) if worker.rank == 0 else None
     return ReplicaSummary(
         peak_rss=peak,
         notes=notes,
-        environment=describe_environment(),
+        environment=describe_environment(device=network.opened.session.device),
+        peak_device=None if memory is None else memory.peak,
+        conditions=reading.to_conditions(),
         flops_per_image=None if info is None else info.flops / network.settings.batch_size,
     )
 
 
-def read_environment(worker: Worker) -> dict[str, Any]:
-    """Return the environment of this process: machine, libraries and settings."""
-    return describe_environment()
+def read_environment(worker: Worker, name: str) -> dict[str, Any]:
+    """Return the environment of a loaded network: machine, libraries, settings and device."""
+    return describe_environment(device=_ready[name].opened.session.device)
 
 
 CLEAR_PEAK_RSS = "5"  # see clear_refs in proc(5)

@@ -14,12 +14,15 @@ from dataclasses import dataclass
 class BatchTimes:
     """The start and end of each batch of one replica in a window, in nanoseconds of the monotonic clock.
 
-    `cpu_ns` is the CPU time of the process from the first start to the last end.
+    `cpu_ns` is the CPU time of the process from the first start to the last end. `device_joules` is the energy of the
+    replica's accelerator in this time; None if its driver does not report it.
     """
 
     starts: tuple[int, ...]
     ends: tuple[int, ...]
     cpu_ns: int = 0
+    device: str = "cpu"
+    device_joules: float | None = None
 
     @property
     def first(self) -> int:
@@ -97,6 +100,16 @@ class ThroughputWindow:
             for start, end in zip(replica.starts, replica.ends, strict=True)
             if start < self.end
         )
+
+    @property
+    def device_joules(self) -> float | None:
+        """Energy of all accelerators; replicas on one device read the same counter. None if a driver reports none."""
+        spent: dict[str, float] = {}
+        for replica in self.replicas:
+            if replica.device_joules is None:
+                return None
+            spent[replica.device] = max(replica.device_joules, spent.get(replica.device, 0.0))
+        return sum(spent.values())
 
     @property
     def utilisation(self) -> float:

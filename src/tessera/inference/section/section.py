@@ -48,9 +48,9 @@ def _build_cards(records: Sequence[Record]) -> list[Card]:
         network_records = [record for record in measured if record.case.name == network]
         best = max(network_records, key=lambda record: record.metrics["throughput"].value)
         params, metrics = best.case.params, best.metrics
-        peak = metrics.get("peak_fraction")
+        peak, on = metrics.get("peak_fraction"), f" on {params['device']}" if "device" in params else ""
         remark = (
-            f"{params['engine']} {params['precision']}, {params['num_replicas']} x {params['cores_per_replica']}, "
+            f"{params['engine']}{on} {params['precision']}, {params['num_replicas']} x {params['cores_per_replica']}, "
             f"batch {params['batch_size']}" + (f"; {format_percent(peak.value)} of the peak" if peak else "")
         )
         cards.append(Card(network, format_rate(metrics["throughput"].value, "images/s"), remark))
@@ -121,7 +121,7 @@ def build_operators_section(records: Sequence[Record]) -> Section | None:
 
 def _summarise_totals(record: Record, names: CaseNames) -> Text:
     """Return a text with the timing method and the sum of the operator times."""
-    return Text(f"`{names[record.case.key].short}`: {'; '.join(record.details.get('remarks', ()))}.")
+    return Text(f"`{names[record.case.key].words}`: {'; '.join(record.details.get('remarks', ()))}.")
 
 
 def _plot_shares(records: Sequence[Record], names: CaseNames) -> dict[str, Any]:

@@ -83,7 +83,8 @@ def _get_points(records: Sequence[Record]) -> dict[str, list[float]]:
 
 
 def _format_engine(record: Record) -> str:
-    return f"{record.case.params['engine']} {record.case.params['precision']}"
+    params = record.case.params
+    return f"{params['engine']} {params['precision']}" + (f" on {params['device']}" if "device" in params else "")
 
 
 def _format_label(record: Record, names: CaseNames) -> str:
@@ -126,7 +127,7 @@ def _build_front_row(record: Record, on_front: bool, names: CaseNames) -> Row:
     return [
         names[record.case.key].cell,
         record.case.name,
-        str(params["engine"]),
+        str(params["engine"]) + (f" on {params['device']}" if "device" in params else ""),
         str(params["precision"]),
         make_count_cell(int(params["num_replicas"])),
         make_count_cell(int(params["cores_per_replica"])),

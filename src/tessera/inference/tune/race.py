@@ -19,6 +19,7 @@ from typing import Protocol
 
 import numpy as np
 
+from tessera.device import CPU
 from tessera.errors import TesseraError
 from tessera.inference.engines import ENGINES
 
@@ -33,6 +34,7 @@ class ReplicaSet:
     engine: str
     replicas: int
     threads: int
+    device: str = CPU
 
     @property
     def slow_start(self) -> bool:
@@ -40,7 +42,8 @@ class ReplicaSet:
         return self.engine in ENGINES and ENGINES[self.engine].slow_start
 
     def __str__(self) -> str:
-        return f"{self.engine} {self.replicas}x{self.threads}"
+        where = "" if self.device == CPU else f" on {self.device}"
+        return f"{self.engine} {self.replicas}x{self.threads}{where}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
@@ -76,10 +79,13 @@ def list_placements(cores: int, replicas: Sequence[int] = (), threads: Sequence[
     return [(count, max(1, cores // count)) for count in counts]
 
 
-def list_replica_sets(engines: Sequence[str], places: Sequence[tuple[int, int]]) -> list[ReplicaSet]:
-    """Return a replica set for every engine and placement, in the order in which tuning tries them.
+def list_replica_sets(
+    engines: Sequence[str], places: Sequence[tuple[int, int]], devices: Sequence[str] = (CPU,)
+) -> list[ReplicaSet]:
+    """Return a replica set for every engine, placement and device, in the order in which tuning tries them.
 
-    Engines that start slowly come last; all other engines are sorted by `tuning_order`.
+    An engine is combined with the devices that it supports. Engines that start slowly come last; all other
+    engines are sorted by `tuning_order`.
 
     >>> sets = list_replica_sets(["torch-compile", "torch-eager", "openvino"], [(2, 1), (1, 2)])
     >>> [str(replica_set) for replica_set in sets][:4]
@@ -92,9 +98,11 @@ def list_replica_sets(engines: Sequence[str], places: Sequence[tuple[int, int]])
         )
     ordered = sorted(engines, key=lambda name: ENGINES[name].tuning_order if name in ENGINES else math.inf)
     sets = [
-        ReplicaSet(engine=engine, replicas=replicas, threads=threads)
+        ReplicaSet(engine=engine, replicas=replicas, threads=threads, device=device)
         for replicas, threads in places
         for engine in ordered
+        for device in devices
+        if engine not in ENGINES or ENGINES[engine].supports_device(device)
     ]
     return sorted(sets, key=lambda replica_set: replica_set.slow_start)
 
@@ -131,6 +139,8 @@ class CandidateRunner(Protocol):
 class CandidateResult:
     """The result of a candidate: screening burst, bursts of the rounds, number of rungs, reason for being dropped.
 
+    `tried` is False for a candidate that was never started; `out_of_time` tells whether time was the reason.
+
     A candidate with more rungs ranks higher regardless of its rate: rates measured at different times are not
     comparable.
     """
@@ -140,6 +150,8 @@ class CandidateResult:
     rounds: list[Burst] = field(default_factory=list)
     rungs: int = 0
     dropped: str = ""
+    tried: bool = True
+    out_of_time: bool = False
 
     @property
     def bursts(self) -> list[Burst]:
@@ -174,6 +186,7 @@ class Race:
         self._random = random.Random(seed)
         self._began, self._budget = clock(), budget
         self._results: list[CandidateResult] = []
+        self._screening_seconds: dict[str, float] = {}  # duration of the last screening of each engine
         self._open: list[CandidateResult] = []
 
     def run(self, replica_sets: Sequence[ReplicaSet], batches: Sequence[int]) -> list[CandidateResult]:
@@ -212,14 +225,12 @@ class Race:
         best = max(map(self._score, self._results), default=0.0)
         for replica_set, start in sorted(starts.items(), key=lambda pair: -self._score(pair[1])):
             is_competitive = bool(start.bursts) and self._score(start) >= MIN_SCORE * best
+            why = f"{'too slow' if start.bursts else 'did not run'} at batch {first}" if start.tried else ""
             for sizes in size_orders:
                 before = start
                 for batch in sizes[sizes[0] == first :]:
                     if not is_competitive:
-                        self._add_result(
-                            TuningCandidate(replica_set=replica_set, batch=batch),
-                            f"not tried: too slow at batch {first}",
-                        )
+                        self._add_untried(TuningCandidate(replica_set=replica_set, batch=batch), why)
                         continue
                     here = self._screen_candidate(TuningCandidate(replica_set=replica_set, batch=batch))
                     if not self._should_try_next_size(here, before):
@@ -230,17 +241,26 @@ class Race:
         """Return whether to try the next batch size: the score did not fall much from size `before` to size `here`."""
         return here in self._open and self._score(here) > MIN_STEP_SCORE * self._score(before)
 
-    def _add_result(self, candidate: TuningCandidate, why: str) -> CandidateResult:
-        result = CandidateResult(candidate=candidate, dropped=why)
+    def _add_result(self, result: CandidateResult) -> CandidateResult:
         self._results.append(result)
         return result
 
+    def _add_untried(self, candidate: TuningCandidate, why: str = "") -> CandidateResult:
+        """Add a candidate that is not started, for a reason; without one, because no time is left."""
+        dropped = f"not tried: {why or 'no time left'}"
+        return self._add_result(CandidateResult(candidate=candidate, dropped=dropped, tried=False, out_of_time=not why))
+
     def _screen_candidate(self, candidate: TuningCandidate) -> CandidateResult:
-        """Run the first burst of a candidate, unless the time for screening has been spent."""
-        if self._compute_spent_share() > SCREENING_SHARE:
-            return self._add_result(candidate, "not tried: no time left")
+        """Run the first burst of a candidate, unless it would exceed the time for screening.
+
+        A candidate is expected to take as long as the last candidate of its engine.
+        """
+        expected = self._screening_seconds.get(candidate.replica_set.engine, 0.0)
+        if self._compute_spent_share() + expected / self._budget > SCREENING_SHARE:
+            return self._add_untried(candidate)
+        began = self._clock()
         self._say(f"{candidate}: first burst")
-        result = self._add_result(candidate, "")
+        result = self._add_result(CandidateResult(candidate=candidate))
         try:
             while self._open and (len(self._open) >= MAX_OPEN_CANDIDATES or self._runner.is_memory_low()):
                 self._drop(min(self._open, key=self._score), "slowest open candidate when memory was low")
@@ -250,6 +270,8 @@ class Race:
         except TesseraError as error:
             self._drop(result, f"does not run: {error}")
             return result
+        finally:
+            self._screening_seconds[candidate.replica_set.engine] = self._clock() - began
         best = max(map(self._score, self._results))
         for slow in [result for result in self._open if self._score(result) < MIN_SCORE * best]:
             self._drop(slow, "too slow in its first burst")
@@ -322,6 +344,10 @@ class TuningGoal:
         if self.max_latency is not None and latency > self.max_latency:
             return BEYOND_BOUND_SCALE * self.max_latency / latency
         return rate if self.kind == "throughput" else 1 / latency
+
+    def score_burst(self, burst: Burst) -> float:
+        """Return the score of one burst, by its rate and the 90th percentile of its latencies."""
+        return self.score(burst.rate, float(np.quantile(burst.latencies, 0.9)))
 
     def order_batch_sizes(self, batches: tuple[int, ...]) -> tuple[tuple[int, ...], ...]:
         """Return sequences of batch sizes to try in order: from a likely best size to larger and to smaller sizes.

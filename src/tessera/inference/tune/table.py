@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterable
 from typing import TextIO
 
@@ -24,6 +25,7 @@ def write_tuning(tuned: TuningResult, best: Record, output_format: OutputFormat,
         if best.status != "ok":
             stream.write(f"{best.status.replace('_', ' ')}: {best.reason}\n")
         stream.write(f"\nbest for {tuned.goal.kind}: {tuned.best.candidate}\n  {command}\n")
+        stream.writelines(f"{line}\n" for line in format_certainty(tuned))
         if not tuned.within_bound:
             stream.write("no candidate meets --max-latency; this candidate has the closest latency\n")
     front = tuned.find_front()
@@ -40,6 +42,21 @@ def write_tuning(tuned: TuningResult, best: Record, output_format: OutputFormat,
     write_blocks(blocks, output_format, stream)
 
 
+def format_certainty(tuned: TuningResult) -> list[str]:
+    """Return how many candidates were tried, and how far the best one is ahead of the second one."""
+    lines = [f"{tuned.tried} of {len(tuned.results)} candidates were tried"]
+    if any(result.out_of_time for result in tuned.results):
+        lines[0] += "; a longer --tune-time tries more"
+    comparison = tuned.compare_with_second()
+    if comparison is None or not math.isfinite(comparison[1].low):
+        return [*lines, "too few bursts to compare the best candidate with another one: use a longer --tune-time"]
+    second, lead = comparison
+    interval = f"{lead.low - 1:+.0%} to {lead.high - 1:+.0%}"
+    if not lead.low > 1:
+        return [*lines, f"not resolved against {second.candidate} ({interval}): a longer --tune-time may resolve it"]
+    return [*lines, f"{lead.value - 1:+.0%} ({interval}) ahead of {second.candidate}"]
+
+
 def _draw_candidates(tuned: TuningResult, front: Collection[CandidateResult]) -> list[str]:
     points = [(result.latency, result.rate, result in front) for result in tuned.measured_candidates]
     plot = format_scatter(points, x_label=format_seconds, y_label=lambda rate: format_rate(rate, "images/s"))
@@ -49,6 +66,7 @@ def _draw_candidates(tuned: TuningResult, front: Collection[CandidateResult]) ->
 
 _CANDIDATE_COLUMNS: Columns[CandidateResult] = {
     "engine": lambda result: result.candidate.replica_set.engine,
+    "device": lambda result: result.candidate.replica_set.device,
     Column("replicas", "number"): lambda result: result.candidate.replica_set.replicas,
     Column("threads", "number"): lambda result: result.candidate.replica_set.threads,
     Column("batch", "number"): lambda result: result.candidate.batch,

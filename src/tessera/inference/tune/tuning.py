@@ -9,8 +9,9 @@ from tempfile import TemporaryDirectory
 from types import TracebackType
 from typing import Any
 
+from tessera.device import CPU
 from tessera.errors import Refused, TesseraError
-from tessera.inference.bench import BENCHMARK_VERSION
+from tessera.inference.bench import BENCHMARK_VERSION, join_environments
 from tessera.inference.cases import make_case
 from tessera.inference.engines import ENGINES, get_engine_entry
 from tessera.inference.measures import compute_latency_metrics
@@ -30,6 +31,7 @@ from tessera.inference.tune.race import (
 from tessera.launch import LaunchConfig
 from tessera.measure.memory_limits import get_available_bytes
 from tessera.measure.samples import Samples
+from tessera.measure.statistics import Estimate, estimate_median
 from tessera.results.metrics import make_metrics
 from tessera.results.record import Case, Record
 
@@ -53,6 +55,23 @@ class TuningResult:
         return self.results[0]
 
     @property
+    def tried(self) -> int:
+        """The number of candidates that were started."""
+        return sum(result.tried for result in self.results)
+
+    def compare_with_second(self) -> tuple[CandidateResult, Estimate] | None:
+        """Return the second-best candidate, and the score of the best one relative to it.
+
+        The ratio is the median over the interleaved bursts of both. None if they have fewer than two bursts each.
+        """
+        if len(self.measured_candidates) < 2:
+            return None
+        best, second = self.measured_candidates[:2]
+        scores = ([self.goal.score_burst(burst) for burst in result.rounds] for result in (best, second))
+        ratios = [ours / theirs for ours, theirs in zip(*scores, strict=False)]
+        return (second, estimate_median(ratios)) if len(ratios) > 1 else None
+
+    @property
     def within_bound(self) -> bool:
         """Whether the best candidate meets the latency bound; if it does not, no candidate does."""
         return self.goal.allows(self.best.latency)
@@ -63,9 +82,12 @@ class TuningResult:
 
 
 def find_usable_engines(
-    settings: Settings, requested: Sequence[str] = (), say: Callable[[str], None] = lambda text: None
+    settings: Settings,
+    requested: Sequence[str] = (),
+    say: Callable[[str], None] = lambda text: None,
+    devices: Sequence[str] = (CPU,),
 ) -> list[str]:
-    """Return the requested engines (default: all) that support the settings on this machine.
+    """Return the requested engines (default: all) that support the settings on this machine, on one of `devices`.
 
     Engines that are omitted are reported with `say`.
 
@@ -73,14 +95,16 @@ def find_usable_engines(
         TesseraError: a requested engine does not support the settings.
     """
     usable = []
-    for name in requested or ENGINES:
+    candidates = [name for name, entry in ENGINES.items() if any(map(entry.supports_device, devices))]
+    for name in requested or candidates:
         if reason := get_engine_entry(name).find_missing():
             if requested:
                 raise TesseraError(f"engine {name} cannot run here: {reason}")
             say(f"{name} is omitted: {reason}")
             continue
         try:
-            replace(settings, engine=name)
+            supported = [device for device in devices if get_engine_entry(name).supports_device(device)]
+            replace(settings, engine=name, device=(supported or devices)[0])
         except Refused as refused:
             if requested:
                 raise
@@ -98,11 +122,12 @@ def tune_network(
     places: Sequence[tuple[int, int]],
     batches: Sequence[int],
     budget: float,
+    devices: Sequence[str] = (CPU,),
     launch: LaunchConfig | None = None,
     env: Mapping[str, str] | None = None,
     say: Callable[[str], None] = lambda _: None,
 ) -> TuningResult:
-    """Race all combinations of engine, placement and batch size for `budget` seconds.
+    """Race all combinations of engine, placement, device and batch size for `budget` seconds.
 
     If an engine cannot run the network, its candidates are dropped.
 
@@ -110,7 +135,7 @@ def tune_network(
         TesseraError: no candidate ran.
     """
     with ReplicaRunner(settings, launch=launch, env=env) as runner:
-        results = Race(runner, goal, budget=budget, say=say).run(list_replica_sets(engines, places), batches)
+        results = Race(runner, goal, budget=budget, say=say).run(list_replica_sets(engines, places, devices), batches)
         cases = {result.candidate: runner.build_case(result.candidate) for result in results}
         environments = dict(runner.environments)
     if not results[0].bursts:
@@ -150,7 +175,7 @@ MIN_FREE_MEMORY_SHARE = 0.2  # fraction of the initially free memory below which
 class ReplicaRunner:
     """Runner of tuning candidates on replica processes. Candidates share exported files.
 
-    The outputs of each engine are compared with torch's once, at its first candidate.
+    The outputs of each engine on each device are compared with torch's once, at its first candidate.
     """
 
     def __init__(
@@ -159,7 +184,7 @@ class ReplicaRunner:
         self._settings, self._launch, self._env = settings, launch, env or {}
         self._pools: dict[ReplicaSet, ReplicaPool] = {}
         self._open: dict[TuningCandidate, LoadedNetwork] = {}
-        self._checked: set[str] = set()
+        self._checked: set[tuple[str, str]] = set()
         self.environments: dict[ReplicaSet, Mapping[str, Any]] = {}
         self._free = get_available_bytes()
 
@@ -179,7 +204,8 @@ class ReplicaRunner:
             self._stack.close()
 
     def _build_settings(self, candidate: TuningCandidate) -> Settings:
-        return replace(self._settings, engine=candidate.replica_set.engine, batch_size=candidate.batch)
+        chosen = candidate.replica_set
+        return replace(self._settings, engine=chosen.engine, device=chosen.device, batch_size=candidate.batch)
 
     def _build_placement(self, replica_set: ReplicaSet) -> Placement:
         return Placement(
@@ -200,14 +226,15 @@ class ReplicaRunner:
             self._pools[replica_set] = ReplicaPool(
                 self._build_placement(replica_set), self._launch, folder=self._folder
             ).__enter__()
-            self.environments[replica_set] = self._pools[replica_set].run(READ_ENVIRONMENT_FUNCTION)[0]
         try:
-            check = replica_set.engine not in self._checked
+            check = (replica_set.engine, replica_set.device) not in self._checked
             self._open[candidate] = self._pools[replica_set].load(settings, str(candidate), check=check)
+            environments = self._pools[replica_set].run(READ_ENVIRONMENT_FUNCTION, str(candidate))
+            self.environments[replica_set] = join_environments(environments)
         except BaseException:
             self._stop_if_idle(replica_set)
             raise
-        self._checked.add(replica_set.engine)
+        self._checked.add((replica_set.engine, replica_set.device))
 
     def run_burst(self, candidate: TuningCandidate) -> Burst:
         """Run a candidate for `BURST_SECONDS` seconds; return its rate and latencies."""

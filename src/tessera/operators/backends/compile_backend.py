@@ -10,7 +10,7 @@ from torch._dynamo.exc import TorchDynamoException
 
 from tessera.errors import Refused
 from tessera.operators.backends.backend import OperatorRequest, PreparedOperator
-from tessera.operators.backends.torch_backend import EXPRESSION_NAMES, prepare_passes, to_tensors
+from tessera.operators.backends.torch_backend import EXPRESSION_NAMES, prepare_passes, run_setup, to_tensors
 from tessera.operators.expression import compile_expression
 
 
@@ -33,6 +33,7 @@ class CompileBackend:
         torch.manual_seed(request.seed)
         tensors = to_tensors(request)
         names = {"__name__": __name__, **EXPRESSION_NAMES, **request.attributes}
+        names |= run_setup(request, {**names, **tensors})
         compiled = torch.compile(compile_expression(expression, tuple(tensors), names), fullgraph=True, dynamic=False)
         values = tuple(tensors.values())
         try:

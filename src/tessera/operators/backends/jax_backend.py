@@ -14,6 +14,7 @@ import jax.scipy.special
 import numpy as np
 from jax import lax
 
+from tessera.affinity import get_affinity
 from tessera.errors import Refused
 from tessera.operators.arrays import Array
 from tessera.operators.backends.backend import OperatorRequest, PreparedOperator, draw_output_gradients
@@ -31,7 +32,7 @@ class JaxBackend:
     def __init__(self) -> None:
         # JAX reads these settings when it creates its CPU client, at the first computation
         jax.config.update("jax_platforms", "cpu")
-        threads = os.environ.get("OMP_NUM_THREADS", str(len(os.sched_getaffinity(0))))
+        threads = os.environ.get("OMP_NUM_THREADS", str(len(get_affinity())))
         os.environ["PJRT_NPROC"] = threads
         # if a flag is repeated, the last value applies: this value overrides an inherited one
         flags = (

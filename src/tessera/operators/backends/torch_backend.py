@@ -26,9 +26,17 @@ class TorchBackend:
     def prepare(self, request: OperatorRequest, expression: str) -> PreparedOperator:
         torch.manual_seed(request.seed)
         tensors = to_tensors(request)
-        return prepare_passes(
-            request, tensors, bind_expression(expression, {**EXPRESSION_NAMES, **tensors, **request.attributes})
-        )
+        names = {**EXPRESSION_NAMES, **tensors, **request.attributes}
+        return prepare_passes(request, tensors, bind_expression(expression, names | run_setup(request, names)))
+
+
+def run_setup(request: OperatorRequest, names: Mapping[str, Any]) -> dict[str, Any]:
+    """Evaluate the set-up expressions of an operator once, and return their values by name."""
+    values: dict[str, Any] = {}
+    with torch.no_grad():
+        for name, expression in request.operator.setup.items():
+            values[name] = bind_expression(expression, {**names, **values})()
+    return values
 
 
 def to_tensors(request: OperatorRequest) -> dict[str, torch.Tensor]:
@@ -87,6 +95,8 @@ def prepare_passes(
     drawn = draw_output_gradients(outputs)
     floats = [leaf for leaf in leaves if torch.is_tensor(leaf) and (leaf.is_floating_point() or leaf.is_complex())]
     roots = [number for number, leaf in enumerate(floats) if leaf.requires_grad]
+    if not roots:
+        raise Refused(f"no output of {request.operator.name} has a gradient", got=request.pass_name, allowed="forward")
     weights = [torch.from_numpy(drawn[number]).to(floats[number].dtype).to(request.device) for number in roots]
     ends = [floats[number] for number in roots]
 

@@ -36,6 +36,7 @@ CATALOGUE_MODULES = (
     "shaping",
     "creation",
     "conversion",
+    "quantised",
     "random_sampling",
     "misc",
     "fused",
@@ -44,6 +45,8 @@ CATALOGUE_MODULES = (
 OPERATOR_FILES_VARIABLE = (
     "TESSERA_OPERATORS"  # environment variable: path of a file with additional operators, for workers
 )
+
+MAX_SUGGESTIONS = 3  # similar names in the error for an unknown name
 
 OPERATORS: dict[str, Operator] = {}
 CANONICAL_NAMES: dict[str, str] = {}  # name or alias -> name of the operator
@@ -110,7 +113,9 @@ def find_operators(patterns: Sequence[str] = (), category: Sequence[str] = ()) -
     for pattern in patterns:
         names = [CANONICAL_NAMES[pattern]] if pattern in CANONICAL_NAMES else fnmatch.filter(OPERATORS, pattern)
         if not names:
-            do = suggest_similar(pattern, CANONICAL_NAMES, "see `tessera list ops`")
+            longer = sorted((name for name in OPERATORS if name.startswith(pattern)), key=len)[:MAX_SUGGESTIONS]
+            do = f"did you mean {' or '.join(longer)}?" if longer else ""
+            do = do or suggest_similar(pattern, CANONICAL_NAMES, "see `tessera list ops`")
             raise TesseraError("unknown operator", got=pattern, do=do)
         matches.update((name, OPERATORS[name]) for name in names)
     return list(matches.values())
@@ -121,10 +126,19 @@ def list_torch_expressions() -> Mapping[str, str]:
     return {name: operator.torch for name, operator in OPERATORS.items() if operator.torch}
 
 
+def list_compilable_expressions() -> Mapping[str, str]:
+    """Return the torch expressions without a set-up, whose packed or quantised tensors cannot be compiled."""
+    return {name: text for name, text in list_torch_expressions().items() if not OPERATORS[name].setup}
+
+
 def list_numpy_expressions() -> Mapping[str, str]:
-    """Return the reference expressions that use only NumPy, by operator name."""
+    """Return the reference expressions that use only NumPy, by operator name.
+
+    An operator with a set-up is left out: its reference computes with other values than the operator, such as floats
+    in place of quantised numbers.
+    """
     others = re.compile(r"\b(ref|special|scipy)\.")
-    return {name: op.reference for name, op in OPERATORS.items() if not others.search(op.reference)}
+    return {name: op.reference for name, op in OPERATORS.items() if not others.search(op.reference) and not op.setup}
 
 
 def share_expressions(own: Mapping[str, str], excluded: Collection[str] = ()) -> dict[str, str]:

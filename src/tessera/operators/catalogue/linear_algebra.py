@@ -50,12 +50,12 @@ BATCH_SCALES = ((64, 8), (4096, 8), (65536, 8))
 _define_linalg = define_family("linear_algebra", **WIDE_DTYPES)
 
 
-def _count_cubic_flops(times: float) -> CountFunction:
-    """Return a function that counts `times` m n^2 FLOPs for each matrix of m rows and n columns."""
+def _count_cubic_flops(factor: float) -> CountFunction:
+    """Return a function that counts FLOPs: `factor * m * n**2` for each matrix of m rows and n columns."""
 
     def count_flops(call: OperatorCall) -> float:
         *many, rows, columns = call.shapes["data"]
-        return times * math.prod(many) * rows * columns**2
+        return factor * math.prod(many) * rows * columns**2
 
     return count_flops
 

@@ -80,7 +80,7 @@ def write_jax(case: Case, threads: int) -> ProgramText:
         for name, array in format_inputs(case).arrays.items()
     }
     if re.search(r"\brng\b", text):  # rebind `rng` to a JAX key last: NumPy's `rng` draws the arrays before
-        arrays["rng"] = f"jax.random.key({case.params['seed']})"
+        arrays["rng"] = f"jax.random.key({case.params['seed']!r})"
     if pass_name == "forward":
         parts = [FORWARD_TEMPLATE.format(names=", ".join(arrays), expression=text)]
     else:

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from tessera.operators.repro.program_text import ProgramText, format_literal
+import torch
+
+from tessera.errors import TesseraError
+from tessera.operators.repro.program_text import ProgramText, check_name, format_literal
 from tessera.operators.repro.torch_program import format_backward
-from tessera.operators.sources.arguments import find_index_limit
+from tessera.operators.sources.arguments import NAMED_TORCH_TYPES, find_index_limit
 from tessera.operators.sources.model import RUNNING_STATISTICS
 from tessera.results.record import Case
 
@@ -62,8 +65,10 @@ def write_model_call(case: Case, threads: int) -> ProgramText:
     """Return the program text of one call: forward, or backward with respect to all floating-point tensors."""
     arguments, keywords = case.params["arguments"], case.params["keywords"]
     name = case.name if case.name.count(".") > 1 else f"{case.name}.default"
+    for part in name.split("."):
+        check_name(part)
     tensors = SETUP_TEMPLATE.format(
-        seed=case.params["seed"],
+        seed=format_literal(case.params["seed"]),
         below=find_index_limit([arguments, list(keywords.values())]),
         operator=name,
         arguments=_format_argument(arguments),
@@ -90,8 +95,20 @@ def _format_argument(described: Any) -> str:
         return format_literal(described)
     if "tensor" in described:
         shape, strides = tuple(described["tensor"]), described.get("strides")
-        return f"tensor({shape}, torch.{described['dtype']}" + (f", {tuple(strides)})" if strides else ")")
+        dtype = _format_torch_name(described["dtype"], torch.dtype)
+        return f"tensor({format_literal(shape)}, {dtype}" + (f", {format_literal(tuple(strides))})" if strides else ")")
     ((kind, what),) = described.items()
     if kind == "complex":
-        return repr(complex(*what))
-    return f"torch.device({what!r})" if kind == "device" else f"torch.{what}"
+        real, imaginary = what
+        return f"complex({format_literal(float(real))}, {format_literal(float(imaginary))})"
+    if kind == "device":
+        return f"torch.device({format_literal(what)})"
+    types = {name: each for each, name in NAMED_TORCH_TYPES.items()}
+    return _format_torch_name(what, types[kind])
+
+
+def _format_torch_name(name: Any, kind: type) -> str:
+    """Return the source of a named object of torch, such as a dtype; raise an error for another object."""
+    if not isinstance(name, str) or not isinstance(getattr(torch, name, None), kind):
+        raise TesseraError(f"unknown {kind.__name__} in the record", got=name)
+    return f"torch.{name}"

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
 
-from tessera.errors import TesseraError
+from tessera.errors import TesseraError, get_first_line
 from tessera.measure.allocator import ALLOCATORS, get_allocator_env
 from tessera.operators.backends import get_backend_entry
+from tessera.operators.draws import is_plain_draw
 from tessera.operators.repro import jax_program, mxnet_program, torch_program
 from tessera.operators.repro.program_text import ProgramText
 from tessera.results.record import Case, Record
+from tessera.validation import check_fields, check_value
+
+PASSES = ("forward", "backward", "both")
 
 PROGRAM_TEMPLATE = '''\
 """Repeats {key}
@@ -69,12 +74,61 @@ PROGRAM_WRITERS: dict[str, Callable[[Case, int], ProgramText]] = {
 }
 
 
-def write_program(record: Record) -> str:
-    """Return a Python program that repeats the case of a record."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _ProgramParams:
+    """The types of the case parameters that are written into a program."""
+
+    backend: str
+    seed: int
+    size: str = ""
+    dtype: str = ""
+    skew: str = ""
+    initializer: str = ""
+    inputs: Mapping[str, Any] | None = None
+
+
+def write_program(record: Record, *, allow_initializer: bool = False) -> str:
+    """Return a Python program that repeats the case of a record.
+
+    A record may come from another person. Its values are written as literals, and names only if they are known; an
+    initializer, which is an expression, is written only if it draws numbers, or with `allow_initializer`.
+    """
+    check_fields(_ProgramParams, record.case.params, "tessera repro does not support this record")
+    if record.case.params.get("pass") not in PASSES:
+        raise TesseraError("unknown pass of the record", got=record.case.params.get("pass"), allowed=PASSES)
+    initializer = record.case.params.get("initializer")
+    if initializer and not allow_initializer and not is_plain_draw(initializer):
+        raise TesseraError(
+            "the initializer of the record is code that may do more than draw numbers",
+            got=initializer,
+            do="add --allow-initializer if you trust the record",
+        )
+    try:
+        text = _format_program(record)
+        compile(text, "program", "exec")
+    except (KeyError, TypeError, ValueError, ArithmeticError, AttributeError, SyntaxError, RecursionError) as error:
+        raise TesseraError(
+            f"the record cannot be repeated, its case is invalid: {get_first_line(error)}", got=record.case.key
+        ) from None
+    return text
+
+
+def _escape_docstring(text: str) -> str:
+    """Return text as one line that cannot end a docstring.
+
+    >>> print(_escape_docstring('a "word"'))
+    a \\"word\\"
+    """
+    return text.encode("unicode_escape").decode("ascii").replace('"', '\\"')
+
+
+def _format_program(record: Record) -> str:
     case, environment = record.case, record.environment
     if "device" in case.params:
         raise TesseraError("programs are written for the CPU only", got=f"device={case.params['device']}")
-    threads, libraries = int(environment.get("threads", 1)), environment.get("libraries", {})
+    threads, libraries = environment.get("threads", 1), environment.get("libraries", {})
+    check_value(int, threads, "invalid environment: threads")
+    check_value(Mapping[str, Any], libraries, "invalid environment: libraries")
     text = _find_writer(case)(case, threads)
     if case.params.get("cache") == "cold":
         text = replace(text, body=f"{text.body}\n\n\n{FLUSH_CACHES_SOURCE}", before=True)
@@ -82,9 +136,11 @@ def write_program(record: Record) -> str:
     allocator = get_allocator_env(named) if named in ALLOCATORS else {}  # only known allocators can be repeated
     time = record.metrics.get("time")
     return PROGRAM_TEMPLATE.format(
-        key=case.key,
+        key=_escape_docstring(case.key),
         seconds=f"{time.value:.3e}" if time else "no",
-        versions=", ".join(f"{name} {libraries[name]}" for name in _list_libraries(case) if name in libraries) or "?",
+        versions=_escape_docstring(
+            ", ".join(f"{name} {libraries[name]}" for name in _list_libraries(case) if name in libraries) or "?"
+        ),
         settings={"OMP_NUM_THREADS": str(threads), **allocator, **text.settings},
         imports=text.imports,
         body=text.body,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import keyword
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -51,10 +52,17 @@ def format_inputs(case: Case) -> InputText:
     _, inputs, attributes = resolve_inputs(case)
     shapes = {name: entry.shape for name, entry in inputs.items()}
     return InputText(
-        begin=f"rng = np.random.default_rng({case.params['seed']})\nshapes = {shapes}",
-        arrays={name: _format_array(name, entry, case.params) for name, entry in inputs.items()},
-        attributes="\n".join(f"{name} = {format_literal(value)}" for name, value in attributes.items()),
+        begin=f"rng = np.random.default_rng({case.params['seed']!r})\nshapes = {shapes!r}",
+        arrays={check_name(name): _format_array(name, entry, case.params) for name, entry in inputs.items()},
+        attributes="\n".join(f"{check_name(name)} = {format_literal(value)}" for name, value in attributes.items()),
     )
+
+
+def check_name(name: str) -> str:
+    """Return a name that is written into a program; raise an error unless it is an identifier."""
+    if not name.isidentifier() or keyword.iskeyword(name):
+        raise ValueError(f"{name!r} is not a name")
+    return name
 
 
 def format_literal(value: Any) -> str:
@@ -66,6 +74,8 @@ def format_literal(value: Any) -> str:
     if isinstance(value, tuple | list):
         inside = ", ".join(map(format_literal, value))
         return f"[{inside}]" if isinstance(value, list) else f"({inside}{',' if len(value) == 1 else ''})"
+    if value is not None and not isinstance(value, bool | int | float | str | complex):
+        raise TypeError(f"{type(value).__name__} is not a plain value")
     return f"float({str(value)!r})" if isinstance(value, float) and not math.isfinite(value) else repr(value)
 
 

@@ -35,7 +35,7 @@ def call():
 
 def write_torch(case: Case, threads: int) -> ProgramText:
     """Return the program text of an operator in PyTorch, eager or compiled."""
-    _, inputs, _ = resolve_inputs(case)
+    operator, inputs, _ = resolve_inputs(case)
     which, compiled = str(case.params["pass"]), get_backend_entry(str(case.params["backend"])).compiles
     decorated = COMPILE_DECORATOR if compiled else ""
     text = get_expression(str(case.params["backend"]), case.name)
@@ -44,6 +44,8 @@ def write_torch(case: Case, threads: int) -> ProgramText:
     else:
         names = [name for name, one in inputs.items() if one.differentiable]
         parts = [decorated + format_function("forward", text), format_backward(which, f"[{', '.join(names)}]")]
+    if operator.setup:
+        parts.insert(0, "\n".join(f"{name} = {source}" for name, source in operator.setup.items()))
     imports = IMPORTS_TEMPLATE.format(threads=threads) + (
         KEEP_BUFFERS_SOURCE if compiled and which == "backward" else ""
     )

@@ -42,7 +42,7 @@ def _get_value(record: Record, name: str) -> float:
 
 
 def _build_plot(records: Sequence[Record], names: CaseNames, of: int) -> Plot:
-    rows = [names[record.case.key].short for record in records]
+    rows = [names[record.case.key].words for record in records]
     kept = [_get_value(record, "unfused") / _get_value(record, "kept") for record in records]
     gain = [_get_value(record, "gain") for record in records]
     bounds = [_get_bounds(record) for record in records]

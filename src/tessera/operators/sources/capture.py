@@ -73,7 +73,9 @@ def capture_calls(module: nn.Module, input_shape: tuple[int, ...], dtype: torch.
             _run_forward(copy_sharing_weights(module), input_shape, dtype, recorder)
     except Exception as error:  # a user's model may raise anything
         raise TesseraError(
-            f"the model does not accept this input shape: {get_first_line(error)}", got=input_shape
+            f"the forward pass of the model failed: {get_first_line(error)}",
+            got=f"input of shape {input_shape}",
+            do="check the input shape and the model",
         ) from None
     return list(recorder.calls.values())
 

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 IMAGE_CHANNELS = 3
 WHOLE_MODEL_NAME = "whole"  # name of the case that runs the whole model
+PROFILE_KEY = "profile"  # in the details of that case: the share of each operator in the time, by torch's profiler
+MAX_REFUSED_SHARE = 0.1  # refused calls with a larger share of the time make the command fail
 UNINITIALISED_OPERATORS = ("empty", "empty_like", "empty_permuted", "empty_strided", "new_empty", "new_empty_strided")
 RUNNING_STATISTICS = ("running_mean", "running_var")  # arguments of normalisation operators that receive no gradient
 
@@ -141,8 +143,9 @@ def _prepare_whole_model(case: Case) -> PreparedPass:
                 return module(image)
 
         flops = torch_call.count_flops(call)
+        details = {PROFILE_KEY: torch_call.profile_shares(call)}
     note = "not checked: the whole model is the baseline of its calls"
-    return PreparedPass(call=call, dtype=dtype, flops=flops, moved=0.0, notes=(note,))
+    return PreparedPass(call=call, dtype=dtype, flops=flops, moved=0.0, notes=(note,), details=details)
 
 
 def _check_results(call: TorchCall, wide: TorchCall, prepared: PreparedOperator, *, pass_name: str, dtype: str) -> str:
@@ -248,18 +251,77 @@ def compute_shares(records: Iterable[Record], pass_name: str = "forward") -> lis
     return sorted(shares, key=lambda share: share.seconds, reverse=True)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RefusedCalls:
+    """The calls of a network that were not measured: their number, and their share of its time by torch's profiler."""
+
+    dtype: str
+    calls: int
+    total_calls: int
+    shares: dict[str, float]
+
+    @property
+    def share(self) -> float:
+        return sum(self.shares.values())
+
+
+def find_refused_calls(records: Sequence[Record]) -> list[RefusedCalls]:
+    """Return the forward calls without a time, one entry per dtype in which the whole network was measured."""
+    found = []
+    for whole in records:
+        if not is_whole_model(whole.case) or whole.status != "ok":
+            continue
+        dtype, profile = whole.case.params["dtype"], whole.details.get(PROFILE_KEY, {})
+        calls = [
+            record
+            for record in records
+            if record.case.params.get("source") == "model"
+            and not is_whole_model(record.case)
+            and (record.case.params["dtype"], record.case.params["pass"]) == (dtype, "forward")
+        ]
+        refused = [record for record in calls if record.status != "ok"]
+        names = dict.fromkeys(record.case.name for record in refused)
+        found.append(
+            RefusedCalls(
+                dtype=dtype,
+                calls=sum(int(record.case.params["calls"]) for record in refused),
+                total_calls=sum(int(record.case.params["calls"]) for record in calls),
+                shares={name: float(profile.get(_get_profiler_name(name), 0.0)) for name in names},
+            )
+        )
+    return found
+
+
+def _get_profiler_name(name: str) -> str:
+    """Return the profiler's name of a torch operator.
+
+    >>> _get_profiler_name("aten.add.Tensor")
+    'aten::add'
+    """
+    namespace, operator, *_ = name.split(".")
+    return f"{namespace}::{operator}"
+
+
 def describe_difference(records: Sequence[Record]) -> list[str]:
-    """Compare the summed time of the calls with the time of the whole model; return a line per dtype that has both."""
+    """Compare the summed time of the calls with the time of the whole model; return lines for each dtype with both."""
     lines = []
+    refused = {one.dtype: one for one in find_refused_calls(records) if one.calls}
     for record in records:
         if is_whole_model(record.case) and record.status == "ok":
             dtype, took = record.case.params["dtype"], record.metrics["time"].value
             added = sum(
                 share.seconds for share in compute_shares(r for r in records if r.case.params.get("dtype") == dtype)
             )
+            if missing := refused.get(dtype):
+                names = ", ".join(f"{name} {share:.1%}" for name, share in missing.shares.items())
+                lines.append(
+                    f"{dtype}: {missing.calls} of {missing.total_calls} calls were not measured; by torch's profiler "
+                    f"they take {missing.share:.1%} of the model's time: {names}"
+                )
+            outside = took - added - took * (missing.share if missing else 0.0)
             lines.append(
                 f"{dtype}: the calls add up to {added * 1e3:.4g} ms, the whole model takes {took * 1e3:.4g} ms: "
-                f"{(took - added) / took:+.1%} of it is outside the calls (Python between them, and caches: a call "
+                f"{outside / took:+.1%} of it is outside the calls (Python between them, and caches: a call "
                 "that is measured alone finds its own data there)"
             )
     return lines

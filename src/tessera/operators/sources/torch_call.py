@@ -24,6 +24,8 @@ WIDE_DTYPES = {
     torch.complex32: torch.complex128,
 }
 
+PROFILED_CALLS = 3
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TorchCall:
@@ -109,6 +111,23 @@ def count_flops(run: Callable[[], Any]) -> float:
     with FlopCounterMode(display=False) as counter:
         run()
     return float(counter.get_total_flops())
+
+
+def profile_shares(run: Callable[[], Any]) -> dict[str, float]:
+    """Return the share of each operator in the time of a call, by torch's profiler, the operators it calls included.
+
+    The first of two profiles is discarded: the start of the profiler takes longer than a short call.
+    """
+    whole, shares = "tessera whole call", {}
+    for _ in range(2):
+        with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
+            for _ in range(PROFILED_CALLS):
+                with torch.profiler.record_function(whole):
+                    run()
+        times = {event.key: float(event.cpu_time_total) for event in profile.key_averages()}
+        total = max(times.pop(whole, 0.0), 1e-9)
+        shares = {name: time / total for name, time in times.items() if "::" in name}
+    return shares
 
 
 def count_moved_bytes(call: TorchCall, prepared: PreparedOperator, pass_name: str) -> float:

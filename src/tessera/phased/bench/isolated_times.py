@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import accumulate
 from typing import Any
 
 from tessera.phased.events import Event
@@ -27,19 +26,18 @@ class IsolatedTimes:
 
 
 def measure_isolated_times(
-    model: PhasedModel, inputs: Sequence[Any], open_baseline: Callable[[Sequence[int]], PhasedModel]
+    model: PhasedModel, inputs: Sequence[Any], open_baseline: Callable[[], PhasedModel]
 ) -> list[IsolatedTimes]:
     """Measure the phases of a model in isolation.
 
-    If the model's schedule overlaps loads, the phases are measured with the baseline schedule instead. `open_baseline`
-    opens the model with the baseline schedule; its argument is the list of layers at which phases begin, as numbers
-    (a layer that is called twice has no unique name). The compute time is divided by the number of devices that compute
-    at the same time.
+    If the model's schedule overlaps loads, its phases are measured with the baseline schedule instead, by a model that
+    `open_baseline` opens. The compute time is divided by the number of devices that compute at the same time.
     """
     if not model.traits.overlaps_loads:
         times = _measure_fastest(model, inputs)
     else:
-        with open_baseline([0, *accumulate(len(phase.modules) for phase in model.phases[:-1])]) as baseline:
+        with open_baseline() as baseline:
+            baseline.adopt_phases(model)
             assert len(baseline.phases) == len(model.phases), "the phases begin at the same layers"
             times = _measure_fastest(baseline, inputs)
     share = model.traits.count_computing_devices(model.devices, len(inputs))

@@ -43,9 +43,9 @@ def run_case(context: RunContext, case: Case, sampling: Sampling) -> Record:
             opened.append(stack.enter_context(open_model(context.worker, case, workload, path)))
             opened[0].run(inputs)
 
-        def open_baseline(starts: Sequence[int]) -> PhasedModel:
+        def open_baseline() -> PhasedModel:
             baseline = next(name for name, traits in SCHEDULES.items() if traits.is_baseline)
-            changes: dict[str, Any] = {"schedule": baseline, "devices": 1, "phases": starts}
+            changes: dict[str, Any] = {"schedule": baseline, "devices": 1}
             if opened[0].memory_limit is not None:  # the limit is that of the measured model
                 changes |= {"memory_limit": None, "budget": opened[0].budget}
             return open_model(context.worker, case, workload, path, **changes)

@@ -14,13 +14,16 @@ from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
 from tessera.launch.worker import Worker
-from tessera.models import build, build_example_inputs, build_layers
+from tessera.models import MODELS, build, build_example_inputs, build_layers, get_image_size
 from tessera.models.weights import read_weights
-from tessera.phased.cases import CHAIN
+from tessera.phased.cases import CHAIN, is_checkpoint_folder
 from tessera.phased.chain import MatrixChain
-from tessera.phased.choices import SCHEDULES, STORES
+from tessera.phased.choices import NETWORKS, SCHEDULES, STORES
 from tessera.phased.model import PhasedModel
+from tessera.phased.paging.checkpoints import build_checkpoint_model, read_checkpoint_table
 from tessera.phased.paging.meta_copy import copy_to_meta
+from tessera.phased.paging.sample_inputs import build_sample_inputs
+from tessera.phased.rewriting import load_checkpoint
 from tessera.phased.store.encoding import ENCODINGS, decode_into, encode, is_encodable
 from tessera.phased.store.weights_file import read_tensor_table
 from tessera.phased.weights import write_temporary_weights
@@ -36,7 +39,8 @@ class Workload:
     """A network by name, the shape of a mini-batch, the number of mini-batches of a step, and the stored dtype.
 
     Without a dtype, the file `weights` determines how the weights are stored. A network whose function returns inputs
-    beside it has no `input_shape`: these inputs (`example`) are every mini-batch.
+    beside it has no `input_shape`: these inputs (`example`) are every mini-batch. The name of a checkpoint folder is
+    its path; the network computes in the dtype of its configuration, with inputs that follow from it.
     """
 
     name: str
@@ -51,11 +55,15 @@ class Workload:
     def from_case(cls, case: Case) -> Workload:
         """Build the workload of a case."""
         params: Any = case.params
-        size = params["dsize"] if case.name == CHAIN else params["image_size"]
+        name = NETWORKS.get(case.name, case.name)
+        size = params["dsize"] if case.name == CHAIN else params.get("image_size", 0)
         shape = (params["batch_size"], *((size, size) if case.name == CHAIN else (3, size, size)))
-        example = None if case.name == CHAIN else build_example_inputs(case.name)
+        if is_checkpoint_folder(case.name):
+            example: Any = build_sample_inputs(build_checkpoint_model(Path(case.name), None), params["batch_size"])
+        else:
+            example = None if name == CHAIN else build_example_inputs(name)
         return cls(
-            name=case.name,
+            name=name,
             input_shape=shape if example is None else None,
             example=example,
             batches=params["batches_per_step"],
@@ -81,8 +89,16 @@ class Workload:
         return self.batches * (samples[0] if samples else 1)
 
     @property
+    def is_folder(self) -> bool:
+        """Whether the network is a checkpoint folder."""
+        return is_checkpoint_folder(self.name)
+
+    @property
     def compute_dtype(self) -> torch.dtype:
         """The dtype of inputs and arithmetic."""
+        if self.is_folder:
+            dtypes = {parameter.dtype for parameter in self.build_skeleton().parameters()}
+            return next((dtype for dtype in dtypes if dtype.is_floating_point), torch.float32)
         if self.dtype is None:
             stored_dtypes = {tensor.dtype for tensor in read_tensor_table(Path(self.weights or "")).values()}
             floating = {dtype for dtype in stored_dtypes if dtype.is_floating_point}
@@ -113,6 +129,8 @@ class Workload:
 
     def build_skeleton(self) -> nn.Module:
         """Return the network on the meta device, in the dtype that it is computed in."""
+        if self.is_folder:
+            return build_checkpoint_model(Path(self.name), None)
         if self.name != CHAIN:  # .to("meta") would untie weights and drop the values of non-persistent buffers
             return copy_to_meta(build_layers(self.name).eval(), self.compute_dtype)
         with torch.device("meta"):
@@ -120,6 +138,8 @@ class Workload:
 
     def build_plain_network(self) -> nn.Module:
         """Return the network for plain torch, with all weights in memory and rounded to the stored dtype."""
+        if self.is_folder:
+            return load_checkpoint(Path(self.name), self.build_skeleton())
         if self.name == CHAIN:
             network = self.build_skeleton().to_empty(device="cpu")
             network.load_state_dict({name: self._draw_layer(name) for name in network.state_dict()})
@@ -143,8 +163,8 @@ class Workload:
     @contextmanager
     def open_weights_file(self) -> Iterator[Path]:
         """Yield the path of the weights: the file that the case names, or an unnamed file removed with the process."""
-        if self.weights is not None:
-            yield Path(self.weights)
+        if self.weights is not None or self.is_folder:
+            yield Path(self.weights or self.name)
             return
         # the chain is written one layer at a time, because it may be larger than the memory
         values = self._draw_layer if self.name == CHAIN else None
@@ -176,6 +196,8 @@ def open_model(worker: Worker, case: Case, workload: Workload, path: Path, **cha
         "phases": workload.list_phase_starts(),
         "keep": case.name != CHAIN,  # the chain measures streaming, so all of its phases are streamed
     } | changes
+    if workload.is_folder:
+        return PhasedModel.from_pretrained(path, **options)
     return PhasedModel(workload.build_skeleton(), path=path, input_shape=workload.input_shape, **options)
 
 
@@ -191,8 +213,10 @@ def warm_up(case: Case) -> None:
 def get_default_budget(workload: Workload, params: Mapping[str, Any], path: Path) -> int:
     """Return a quarter of the size of the weights, or the minimum of the schedule if that is larger."""
     skeleton = workload.build_skeleton()
-    wanted = skeleton.state_dict()
-    everything = sum(tensor.nbytes for name, tensor in read_tensor_table(path).items() if name in wanted)
+    wanted = skeleton.state_dict(keep_vars=True)
+    tensors = read_checkpoint_table(path, skeleton)
+    used = {(tensor.start, tensor.stop): tensor.nbytes for name, tensor in tensors.items() if name in wanted}
+    everything = sum(used.values())
     least = PhasedModel.compute_min_budget(
         skeleton,
         schedule=params["schedule"],
@@ -201,6 +225,14 @@ def get_default_budget(workload: Workload, params: Mapping[str, Any], path: Path
         prefetch=True,
     )
     return max(least, everything // DEFAULT_BUDGET_DIVISOR)
+
+
+def build_model_inputs(name: str) -> Any:
+    """Return inputs for a network of the catalogue, or those that `module:callable` returns, which may be None."""
+    if name in MODELS:
+        size = get_image_size(name)
+        return torch.randn(1, 3, size, size)
+    return build_example_inputs(NETWORKS.get(name, name))
 
 
 def describe_storage(params: Mapping[str, Any]) -> str:

@@ -43,7 +43,10 @@ def compute_max_phase_bytes(
 
 
 def choose_resident(needs: Sequence[PhaseNeed], free: int) -> tuple[int, ...]:
-    """Choose resident phases of at most `free` bytes, evenly spread, so that streamed phases load between them."""
+    """Choose the phases that stay in memory: at most `free` bytes in total, spread evenly over the network.
+
+    A streamed phase can then load while a resident phase computes.
+    """
     total, share = sum(need.resident for need in needs), free
     chosen: list[int] = []
     credit = 0  # total x (free share of the bytes of the phases so far - bytes of the chosen phases), in integers

@@ -82,9 +82,14 @@ class MappedReader(PhaseReader):
         return self._lease.hold()
 
     def start_read(
-        self, layout: PhaseLayout, memory: memoryview, finish: Callable[[], None] | None = None
+        self,
+        layout: PhaseLayout,
+        memory: memoryview,
+        finish: Callable[[], None] | None = None,
+        begin: Callable[[], None] | None = None,
     ) -> PhaseLoad:
-        assert finish is None, "mapped weights are not decoded"
+        assert finish is None, "mapped weights are not decoded, and not copied to a device"
+        assert begin is None
         if id(memory) in self._mapped_phases:
             self._leaving.append(self._mapped_phases[id(memory)])
         self._mapped_phases[id(memory)] = layout

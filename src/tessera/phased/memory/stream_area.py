@@ -40,7 +40,7 @@ class StreamArea:
         self.extra_bytes = 0  # most bytes that were allocated beyond the area
         self._extra: list[AreaBlock] = []
 
-    def allocate(self, size: int, *, apart_from: AreaBlock | None = None) -> AreaBlock | None:
+    def allocate(self, size: int, *, number: int = 0, apart_from: AreaBlock | None = None) -> AreaBlock | None:
         """Return a free block, as far from another block as possible; None if no free part is large enough."""
         if self._mapped is not None:
             return AreaBlock(self._free_regions.pop(0), 0, 0) if self._free_regions else None
@@ -62,7 +62,7 @@ class StreamArea:
         self._blocks.append(block)
         return block
 
-    def allocate_extra(self, size: int) -> AreaBlock:
+    def allocate_extra(self, size: int, *, number: int = 0) -> AreaBlock:
         """Return a block beyond the area, which is used while the network holds on to weights of other phases."""
         if self._mapped is not None:
             return AreaBlock(self._mapped.get_region(), 0, 0, extra=True)

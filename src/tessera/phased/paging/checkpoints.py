@@ -16,10 +16,10 @@ import torch
 from torch import nn
 
 from tessera.errors import TesseraError, get_first_line
+from tessera.phased.choices import CONFIG_NAME
 from tessera.phased.store.stores import WeightStore
-from tessera.phased.store.weights_file import CombinedFile, TorchFile, WeightsFile
+from tessera.phased.store.weights_file import CombinedFile, StoredTensor, TorchFile, WeightsFile
 
-CONFIG_NAME = "config.json"
 WEIGHT_NAMES = ("model", "diffusion_pytorch_model")  # of transformers and timm, of diffusers
 TORCH_SUFFIXES = (".pt", ".pth", ".bin", ".ckpt")
 
@@ -81,10 +81,32 @@ def build_checkpoint_model(path: Path, model: nn.Module | Callable[[], nn.Module
     return network.eval()
 
 
+def read_checkpoint_table(path: Path, model: nn.Module) -> dict[str, StoredTensor]:
+    """Return the tensors of a checkpoint by their names in the network."""
+    store = open_checkpoint(path)
+    try:
+        adapt_names(store, model)
+        return dict(store.file.tensors)
+    finally:
+        store.close()
+
+
 def adapt_names(store: WeightStore, model: nn.Module) -> None:
-    """Add or remove the base-model prefix if the names of the checkpoint differ from the network's by it."""
+    """Add the network's names of tensors to a checkpoint with other names.
+
+    The names differ by the base-model prefix, or they are those of an earlier version of transformers, which has rules
+    that rename them. Tensors that these rules would join or split are not converted.
+    """
     tensors = store.file.tensors
     wanted = set(model.state_dict(keep_vars=True))
+    if not wanted <= set(tensors):
+        rules = _list_renaming_rules(model)
+        for name, tensor in list(tensors.items()):
+            renamed = name
+            for rule in rules:
+                renamed = rule.rename_source_key(renamed)[0]
+            if renamed in wanted and renamed not in tensors and name not in wanted:
+                tensors[renamed] = tensor
     prefix = f"{getattr(model, 'base_model_prefix', '')}."
     if len(prefix) == 1 or wanted & set(tensors) == wanted:
         return
@@ -92,6 +114,19 @@ def adapt_names(store: WeightStore, model: nn.Module) -> None:
         for other in (prefix + name, name.removeprefix(prefix)):
             if other in wanted and other not in tensors and name not in wanted:
                 tensors[other] = tensors[name]
+
+
+def _list_renaming_rules(model: nn.Module) -> list[Any]:
+    """Return the rules by which the installed transformers renames the tensors of a network; empty if it has none."""
+    if not type(model).__module__.startswith("transformers."):
+        return []
+    try:
+        mapping = importlib.import_module("transformers.conversion_mapping")
+        rename = importlib.import_module("transformers.core_model_loading").WeightRenaming
+        rules = mapping.get_model_conversion_mapping(model)
+    except (ImportError, AttributeError):  # an earlier version, which has no rules
+        return []
+    return [rule for rule in rules if isinstance(rule, rename)]
 
 
 def list_extra_tensors(store: WeightStore, names: set[str]) -> list[str]:

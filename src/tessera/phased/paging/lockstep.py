@@ -7,7 +7,6 @@ mini-batches therefore pass through a phase before the next phase is loaded, wha
 from __future__ import annotations
 
 import contextvars
-import os
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -16,6 +15,7 @@ from typing import Any
 
 import torch
 
+from tessera.affinity import set_affinity
 from tessera.launch.placement import Cpus
 from tessera.phased.events import Event, EventKind, EventTimeline
 from tessera.phased.paging.pager import PagedPhase, Pager
@@ -209,7 +209,7 @@ class Lockstep:
 
     def _move_to_device(self, lane: _Lane) -> None:
         if self._cpus and self._threads == 1:
-            os.sched_setaffinity(0, self._cpus[lane.device % len(self._cpus)])
+            set_affinity(self._cpus[lane.device % len(self._cpus)])
 
     def _record_compute(self, lane: _Lane) -> None:
         if lane.phase is not None:

@@ -10,9 +10,9 @@ MARGIN_BYTES = 12 << 20  # kept free: the kernel counts pages with a delay, and 
 
 
 class MemoryGuard:
-    """A limit of the resident memory of this process: interpreter, libraries, weights, activations and other data.
+    """Limit on the resident memory of this process: interpreter, libraries, weights, activations and other data.
 
-    A peak above the limit from before the model was created does not count.
+    Peak memory that was reached before the guard was created is ignored.
     """
 
     def __init__(self, limit: int) -> None:

@@ -127,9 +127,9 @@ def _refuse_closures(model: nn.Module) -> None:
                 used = [*cells, *(getattr(cell, "__self__", None) for cell in cells), *(function.__defaults__ or ())]
                 if any(id(item) in modules for item in used if item is not None):
                     raise TesseraError(
-                        f"a function on the network uses a module of the network: {prefix or type(model).__name__}",
-                        got=name,
-                        do="make it a method, or get the module from an argument",
+                        "a function in an attribute of the network refers to a module of the original network",
+                        got=".".join(filter(None, (prefix, name))),
+                        do="make the function a method, or pass the module as an argument",
                     )
 
 

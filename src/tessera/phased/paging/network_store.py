@@ -40,10 +40,11 @@ def open_network_store(
     file.
     """
     if weights is not None:
-        if request.store.in_host_memory:
+        if request.store.in_host_memory and not request.pinned:
             raise TesseraError("from_pretrained does not support store='host'", do="use store='disk' or 'mapped'")
         fill_unstreamed(network, weights)
         return _add_unstored(network, weights, directory)
+    in_memory = request.store.in_host_memory and not request.pinned  # pinned memory is filled from the file
     unfilled = [name for name, value in network.values.items() if value.is_meta]
     if not unfilled:
         units = list(range(len(network.units)) if order is None else order)
@@ -59,7 +60,7 @@ def open_network_store(
             path=path,
             directory=directory,
             checksums=checksums,
-            in_memory=request.store.in_host_memory,
+            in_memory=in_memory,
         )
     if any(name not in unfilled and name not in network.unstored for name in network.values):
         raise TesseraError(
@@ -69,7 +70,7 @@ def open_network_store(
         )
     if path is None:
         raise TesseraError("a model on the meta device requires a weights file", do="pass `path`")
-    store = open_store(path, in_memory=request.store.in_host_memory)
+    store = open_store(path, in_memory=in_memory)
     try:
         fill_unstreamed(network, store)
         return _add_unstored(network, store, directory)

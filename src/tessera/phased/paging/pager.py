@@ -24,6 +24,7 @@ from tessera.errors import TesseraError
 from tessera.measure.memory import trim_allocator
 from tessera.phased.events import Event, EventTimeline
 from tessera.phased.memory.arena import MemoryRegion, WorkingArena
+from tessera.phased.memory.device_area import DeviceArea, DeviceBlock, DeviceTarget
 from tessera.phased.memory.mapped import MappedReader
 from tessera.phased.memory.stream_area import AreaBlock, StreamArea, view_as
 from tessera.phased.paging.memory_guard import MemoryGuard
@@ -112,7 +113,8 @@ class Pager:
 
     With `ahead`, phases that are expected next are prefetched in the background. With `reload`, a streamed phase is
     dropped when the network leaves it, even if its memory is not needed. Close to the limit of a `guard`, prefetching
-    stops and resident phases are evicted; the evicted phases are streamed from then on.
+    stops and resident phases are evicted; the evicted phases are streamed from then on. With `targets`, phases are
+    loaded into the memory of accelerators, in turns.
     """
 
     def __init__(
@@ -125,7 +127,9 @@ class Pager:
         ahead: bool,
         reload: bool = False,
         guard: MemoryGuard | None = None,
+        targets: Sequence[DeviceTarget] = (),
     ) -> None:
+        self._targets = targets
         self._reader, self._timeline, self._ahead, self._reload = reader, timeline, ahead, reload
         self._guard = guard
         self.progress: ProgressCallback | None = None
@@ -133,8 +137,10 @@ class Pager:
         mapped = reader if isinstance(reader, MappedReader) else None
         self._mapped = mapped
         shares = plan.shares
-        self._area = StreamArea(shares.stream, mapped, shares.regions)
-        self._converted = [WorkingArena([shares.converted]).regions[0]] if shares.converted else []
+        self._area: StreamArea | DeviceArea = StreamArea(shares.stream, mapped, shares.regions)
+        if targets:
+            self._area = DeviceArea(shares.stream, targets, shares.regions)
+        self._converted: dict[int, MemoryRegion] = {}  # by the number of the device
         self.active: PagedPhase | None = None
         self.current: PagedPhase | None = None
         self.learning = False
@@ -159,6 +165,8 @@ class Pager:
             for slot in slots:
                 if slot.owner is not None or slot.tensor is None:  # not a weight that the network has written into
                     slot.owner, slot.phase, slot.tensor = self, phase, None
+                    if targets:
+                        slot.device = targets[index % len(targets)].device.torch_device
         count = len(self.phases)
         self._next: dict[int, int] = {index: (index + 1) % count for index in range(count)}
         self._next_after: dict[tuple[int, int], int] = {}
@@ -283,7 +291,9 @@ class Pager:
 
     def free(self) -> None:
         """Free the working memory of a closed pager."""
-        self.phases, self._converted = [], []
+        for phase in self.phases:  # slots refer to their phases
+            phase.block = phase.loading = None
+        self.phases, self._converted = [], {}
         self._area = StreamArea(0)
 
     # loading
@@ -324,11 +334,11 @@ class Pager:
     def _start_load(self, phase: PagedPhase, needed: Sequence[PagedPhase]) -> bool:
         """Start to load a phase, evicting phases that are not `needed`; return False if there is not enough memory."""
         apart = needed[0].block if needed else None
-        block = self._area.allocate(phase.nbytes, apart_from=apart)
+        block = self._area.allocate(phase.nbytes, number=phase.index, apart_from=apart)
         if block is None:
             for other in self._list_evictable(needed):
                 self._drop(other)
-                block = self._area.allocate(phase.nbytes, apart_from=apart)
+                block = self._area.allocate(phase.nbytes, number=phase.index, apart_from=apart)
                 if block is not None:
                     break
         if block is None:
@@ -376,7 +386,10 @@ class Pager:
         self.counts.loaded_bytes += phase.layout.stored_bytes
         try:
             finish = functools.partial(self._decode, phase, block.region, None) if phase.decoded else None
-            phase.loading = self._reader.start_read(phase.layout, block.region.memory, finish)
+            if isinstance(block, DeviceBlock):
+                phase.loading = block.target.start_load(self._reader, phase.layout, block)
+            else:
+                phase.loading = self._reader.start_read(phase.layout, block.region.memory, finish)
         except BaseException:
             phase.block = None
             self._area.release(block)
@@ -388,13 +401,15 @@ class Pager:
             if self._ahead and self._last[0] >= 0:
                 self.counts.misses += 1
             if not self._start_load(phase, []):
-                self._read_into(phase, self._area.allocate_extra(phase.nbytes))
+                self._read_into(phase, self._area.allocate_extra(phase.nbytes, number=phase.index))
         loading = phase.loading
         assert loading is not None
         assert phase.block is not None
         self.is_loading = True
         try:
             loading.wait()
+            if isinstance(phase.block, DeviceBlock):
+                phase.block.target.finish_load(phase.block)
             self._take_hold()
         except Exception:  # an interrupt (Ctrl-C) leaves the load as it is
             loading.cancel()
@@ -419,13 +434,16 @@ class Pager:
                 self._timeline.add(Event(device=self.device, phase=phase.index, kind="wait", start=requested, stop=now))
         if not phase.loaded or phase.converted:
             into = self._choose_conversion_region(phase) if phase.converted else None
-            self._give_weights(phase, phase.block.region, into)
+            self._assign_weights(phase, phase.block.region, into)
             phase.loaded = True
 
     def _load_resident(self) -> None:
         """Load the resident phases, each into its own memory."""
         resident = [phase for phase in self.phases if phase.resident]
         for phase in resident:
+            if self._targets:
+                self._load_resident_to_device(phase)
+                continue
             size = phase.converted or phase.decoded or (0 if self._mapped else phase.nbytes)
             [region] = WorkingArena([size]).regions  # memory of its own, which is freed if the phase is evicted
             if phase.converted or phase.decoded or self._mapped is not None:
@@ -436,15 +454,24 @@ class Pager:
                 with self._reader.hold():
                     if phase.decoded:
                         self._decode(phase, block.region, region)
-                        self._give_weights(phase, region, None, decoded_at=0)
+                        self._assign_weights(phase, region, None, decoded_at=0)
                     else:
-                        self._give_weights(phase, block.region, region if phase.converted else None)
+                        self._assign_weights(phase, block.region, region if phase.converted else None)
                 if phase.converted or phase.decoded:
                     self._area.release(block)
             else:
                 self._reader.read(phase.layout, region.memory)
-                self._give_weights(phase, region, None)
+                self._assign_weights(phase, region, None)
             phase.loaded = True
+
+    def _load_resident_to_device(self, phase: PagedPhase) -> None:
+        """Load a resident phase into a buffer of its own on its device."""
+        target = self._targets[phase.index % len(self._targets)]
+        block = DeviceBlock(target, phase.nbytes)
+        target.start_load(self._reader, phase.layout, block).wait()
+        target.finish_load(block)
+        self._assign_weights(phase, block.region, target.allocate_region(phase.converted) if phase.converted else None)
+        phase.loaded = True
 
     def _decode(self, phase: PagedPhase, source: MemoryRegion, into: MemoryRegion | None) -> None:
         """Decode and convert the weights of a phase, in the loading thread; by default, beside the stored bytes."""
@@ -461,7 +488,7 @@ class Pager:
                         target.copy_(dense)
                 at += get_converted_bytes(slot)
 
-    def _give_weights(
+    def _assign_weights(
         self, phase: PagedPhase, source: MemoryRegion, into: MemoryRegion | None, *, decoded_at: int | None = None
     ) -> None:
         """Give the weights in a region to the network, converted into another region if there is one."""
@@ -492,15 +519,16 @@ class Pager:
                 self._keep_modified(other)
                 self._clear_slots(other)
                 other.loaded = False
-        region = self._converted[0] if self._converted else None
+        number = phase.index % len(self._targets) if self._targets else 0
+        region = self._converted.get(number)
         if (
             region is None
             or region.data.nbytes < phase.converted  # the phase was resident and has been evicted
             or torch._C._storage_Use_Count(region.data.untyped_storage()._cdata) > 2
         ):
             size = max(self.plan.shares.converted, phase.converted)
-            region = WorkingArena([size]).regions[0]
-            self._converted = [region]
+            region = self._targets[number].allocate_region(size) if self._targets else WorkingArena([size]).regions[0]
+            self._converted[number] = region
         return region
 
     def _drop(self, phase: PagedPhase) -> None:

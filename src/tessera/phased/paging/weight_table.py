@@ -41,7 +41,7 @@ _METADATA_METHODS = (
     torch.is_complex,
     torch.numel,
 )
-_UNCHANGED = (Tensor.detach, Tensor.requires_grad_, Tensor.data.__get__, Tensor.cpu)  # type: ignore[attr-defined]
+_UNCHANGED = (Tensor.detach, Tensor.requires_grad_, Tensor.data.__get__)  # type: ignore[attr-defined]
 METADATA = {getattr(Tensor, name).__get__ for name in _METADATA_NAMES.split() if hasattr(Tensor, name)} | set(
     _METADATA_METHODS
 )
@@ -51,12 +51,13 @@ SUMMED_WORDS = 1021  # words of 8 bytes in one sum
 _POINTERS = (Tensor.data_ptr, Tensor.untyped_storage)
 
 # Metadata of the weight that differ from those of its lazy tensor, which has no memory.
-_ANSWERS: dict[Any, Any] = {
-    Tensor.device.__get__: torch.device("cpu"),
-    Tensor.is_meta.__get__: False,  # type: ignore[attr-defined]
-    Tensor.is_cpu.__get__: True,  # type: ignore[attr-defined]
-    Tensor.get_device: -1,
-    torch.get_device: -1,
+_ANSWERS: dict[Any, Callable[[torch.device], Any]] = {
+    Tensor.device.__get__: lambda device: device,
+    Tensor.is_meta.__get__: lambda device: False,  # type: ignore[attr-defined]
+    Tensor.is_cpu.__get__: lambda device: device.type == "cpu",  # type: ignore[attr-defined]
+    Tensor.is_cuda.__get__: lambda device: device.type == "cuda",  # type: ignore[attr-defined]
+    Tensor.get_device: lambda device: -1 if device.type == "cpu" else device.index,
+    torch.get_device: lambda device: -1 if device.type == "cpu" else device.index,
 }
 
 
@@ -86,6 +87,7 @@ class WeightSlot:
         "attributes",
         "checked",
         "checksum",
+        "device",
         "dtype",
         "exposed",
         "is_parameter",
@@ -108,6 +110,7 @@ class WeightSlot:
         self.strides = None if value.is_contiguous() else value.stride()
         self.is_parameter = isinstance(value, nn.Parameter)
         self.attributes = dict(value.__dict__)
+        self.device = torch.device("cpu")  # that the weight is loaded to
         self.tensor: Tensor | None = None
         self.phase: object = None
         self.owner: SlotOwner | None = None
@@ -237,7 +240,7 @@ class PartsReader:
     def fetch(self, slot: WeightSlot) -> Tensor:
         """Return the whole weight, in memory of its own; a change of it is noticed by the caller."""
         with torch.inference_mode(False), torch.no_grad():
-            whole = torch.empty(slot.shape, dtype=slot.dtype)
+            whole = torch.empty(slot.shape, dtype=slot.dtype, device=self.parts[0][2].device)
             for start, stop, part in self.parts:
                 whole[start:stop].copy_(part.fetch())
         loaded: Any = torch.Tensor._make_subclass(nn.Parameter, whole, False)
@@ -273,7 +276,7 @@ def _compute_embedding(
     numbers = _load(input).reshape(-1)
     if numbers.numel() and not 0 <= int(numbers.min()) <= int(numbers.max()) < weight.shape[0]:
         raise IndexError("index out of range in self")
-    output = torch.empty((numbers.numel(), *weight.shape[1:]), dtype=weight.dtype)
+    output = torch.empty((numbers.numel(), *weight.shape[1:]), dtype=weight.dtype, device=numbers.device)
     for start, stop, part in parts:
         places = ((numbers >= start) & (numbers < stop)).nonzero().squeeze(1)
         if places.numel():  # other parts are not loaded
@@ -295,10 +298,10 @@ class _Lazy:
         cls, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
         kwargs = kwargs or {}
-        if func in _UNCHANGED:
+        if func in _UNCHANGED or (func is Tensor.cpu and args[0].slot.device.type == "cpu"):
             return args[0]
         if func in _ANSWERS:
-            return _ANSWERS[func]
+            return _ANSWERS[func](args[0].slot.device)
         if func in _POINTERS and getattr(args[0], "snapshot", None) is not None:
             return func(args[0].snapshot(), *args[1:], **kwargs)
         if func in METADATA:
@@ -374,6 +377,7 @@ def compute_checksum(value: Tensor) -> int:
     Of a large tensor, it is the CRC of the sums of its parts, which NumPy adds as fast as memory is read. The length of
     a part is odd: sums wrap around, so a multiplication of all values by 2 could leave an even number of them as it is.
     """
+    value = Tensor.cpu(value)
     flat = Tensor.detach(value).as_strided((value.numel(),), (1,)).view(torch.uint8).numpy()
     if flat.nbytes <= MAX_CRC_BYTES:
         return zlib.crc32(flat.data)

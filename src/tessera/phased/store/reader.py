@@ -14,14 +14,15 @@ import threading
 import time
 import zlib
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
+from tessera.affinity import get_affinity, set_affinity
 from tessera.errors import TesseraError
 from tessera.phased.store.layout import PhaseLayout
-from tessera.phased.store.weights_file import WeightsFile
+from tessera.phased.store.weights_file import StoredTensor, WeightsFile
 
 READ_BLOCK_BYTES = 4 << 20
 DEFAULT_DIRECT_READS = 4  # reads in flight with direct I/O
@@ -59,12 +60,20 @@ class PhaseLoad:
     """The load of one phase into a buffer, in progress or complete."""
 
     def __init__(
-        self, layout: PhaseLayout, memory: memoryview, block: int, finish: Callable[[], None] | None = None
+        self,
+        layout: PhaseLayout,
+        memory: memoryview,
+        block: int,
+        finish: Callable[[], None] | None = None,
+        begin: Callable[[], None] | None = None,
+        *,
+        copied: bool = False,
     ) -> None:
         self.layout, self.memory = layout, memory
         self.finish = finish  # called in the reading thread after the last read
+        self._begin = begin  # called in a reading thread before the first read
         self.blocks: deque[ReadBlock] = deque()
-        for run in layout.runs:
+        for run in () if copied else layout.runs:  # a phase that was copied from memory is not read
             for at in range(0, run.stop - run.start, block):
                 count = min(run.stop - run.start - at, block)
                 into = memory[run.at + at : run.at + at + count]
@@ -74,10 +83,19 @@ class PhaseLoad:
         self.lanes: list[Future[None]] = []
         self._left, self._lock = len(self.blocks), threading.Lock()
         self._begun = False
+        self._begin_lock = threading.Lock()
 
     @property
     def nbytes(self) -> int:
         return self.layout.stored_bytes
+
+    def begin(self) -> None:
+        """Wait until the buffer may be written; called by every reading thread before its first read."""
+        if self._begin is not None:
+            with self._begin_lock:
+                if self._begin is not None:
+                    self._begin()
+                self._begin = None
 
     def wait(self) -> None:
         """Wait until the phase is loaded; raise the error of a read that failed."""
@@ -92,6 +110,7 @@ class PhaseLoad:
         for lane in self.lanes:
             with contextlib.suppress(Exception, CancelledError):
                 lane.result()
+        self.finish = self._begin = None
 
     def record_read(self, start: float) -> bool:
         """Record the end of a read; return True for the last read."""
@@ -125,11 +144,11 @@ class PhaseReader:
         if not self.direct:  # increases the read-ahead of the kernel
             for fd in self._fds:
                 os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_SEQUENTIAL)
-        cores = os.sched_getaffinity(0)
+        cores = get_affinity()
         self._lanes = choose_reads_in_flight(self.direct, len(cores), config.compute_cores, config.largest_phase)
         # Threads inherit the affinity of the thread that starts them; a pinned device would pin them to its own core.
         self._pool = ThreadPoolExecutor(
-            self._lanes, thread_name_prefix="tessera-reader", initializer=os.sched_setaffinity, initargs=(0, cores)
+            self._lanes, thread_name_prefix="tessera-reader", initializer=set_affinity, initargs=(cores,)
         )
 
     def hold(self) -> AbstractContextManager[None]:
@@ -137,10 +156,17 @@ class PhaseReader:
         return contextlib.nullcontext()
 
     def start_read(
-        self, layout: PhaseLayout, memory: memoryview, finish: Callable[[], None] | None = None
+        self,
+        layout: PhaseLayout,
+        memory: memoryview,
+        finish: Callable[[], None] | None = None,
+        begin: Callable[[], None] | None = None,
     ) -> PhaseLoad:
-        """Start to read a phase into a buffer, and call `finish` afterwards. Reads are in the order of the calls."""
-        loading = PhaseLoad(layout, memory, self.block, finish)
+        """Start to read a phase into a buffer. Reads are in the order of the calls.
+
+        `begin` is called before the first read and `finish` after the last one, both in a reading thread.
+        """
+        loading = PhaseLoad(layout, memory, self.block, finish, begin)
         for _ in range(min(self._lanes, len(loading.blocks))):
             loading.lanes.append(self._pool.submit(self._run_lane, loading))
         return loading
@@ -155,6 +181,16 @@ class PhaseReader:
             raise
         return loading
 
+    def check_tensors(self, places: Iterable[tuple[StoredTensor, int]], memory: memoryview) -> None:
+        """Verify the checksums of tensors, which are at byte offsets in `memory`; a no-op without checksums."""
+        for tensor, at in places if self._checksums else ():
+            if zlib.crc32(memory[at : at + tensor.nbytes]) != self._checksums.get(tensor.name):
+                raise TesseraError(
+                    f"the weight {tensor.name} has a wrong checksum",
+                    got=str(self._file.path),
+                    do="download or write the file again",
+                )
+
     def close(self) -> None:
         """End the reading threads; reads that have not started are dropped."""
         self._pool.shutdown(wait=True, cancel_futures=True)
@@ -167,6 +203,7 @@ class PhaseReader:
 
     def _run_lane(self, loading: PhaseLoad) -> None:
         """Read the remaining blocks of a phase, one after the other, in a reading thread."""
+        loading.begin()
         while True:
             try:
                 block = loading.blocks.popleft()
@@ -176,9 +213,11 @@ class PhaseReader:
             self._read(block)
             if loading.record_read(start):
                 if self._checksums:
-                    self._verify(loading)
+                    with self.hold():
+                        self.check_tensors(loading.layout.places, loading.memory)
                 if loading.finish is not None:
                     loading.finish()
+                    loading.finish = None  # it may refer to this load
                     loading.stop = time.perf_counter()
 
     def _read(self, block: ReadBlock) -> None:
@@ -199,16 +238,6 @@ class PhaseReader:
             raise TesseraError("the weights file is truncated", got=str(file.path))
         if self._forget:
             os.posix_fadvise(fd, block.start - base, len(block.into), os.POSIX_FADV_DONTNEED)
-
-    def _verify(self, loading: PhaseLoad) -> None:
-        with self.hold():
-            for tensor, at in loading.layout.places:
-                if zlib.crc32(loading.memory[at : at + tensor.nbytes]) != self._checksums.get(tensor.name):
-                    raise TesseraError(
-                        f"the weight {tensor.name} has a wrong checksum",
-                        got=str(self._file.path),
-                        do="download or write the file again",
-                    )
 
 
 def choose_reads_in_flight(direct: bool, cores: int, computing: int, largest: int = 0) -> int:

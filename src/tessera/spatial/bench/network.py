@@ -10,6 +10,7 @@ from zlib import crc32
 import torch
 from torch import Tensor, nn
 
+from tessera.errors import Refused, get_first_line
 from tessera.launch.worker import Worker
 from tessera.measure.environment import describe_environment
 from tessera.measure.sampler import Fn
@@ -113,7 +114,8 @@ def _compare_with_unsplit(
     reference, copy = deepcopy(model).double(), deepcopy(model).double()
     split, pixels = parallelize(copy, problem.mesh, transport=transport), image.double()
     with torch.set_grad_enabled(backward):
-        expected, output = reference(pixels), split(pixels)
+        expected = _run_unsplit(reference, pixels)
+        output = split(pixels)
         actual = split.gather(output)
     errors = {"output": _compute_error(actual.detach(), expected.detach())}
     if backward:
@@ -121,6 +123,18 @@ def _compare_with_unsplit(
         output.square().mean().backward()
         errors["weight_gradient"] = _compare_gradients(copy, reference)
     return errors
+
+
+def _run_unsplit(network: nn.Module, image: Tensor) -> Any:
+    """Run the unsplit network; an image that it does not accept is an error of the user."""
+    try:
+        return network(image)
+    except (RuntimeError, ValueError, IndexError, TypeError) as error:
+        raise Refused(
+            f"the network does not accept this image: {get_first_line(error)}",
+            got="x".join(map(str, image.shape)),
+            do="check --in-channels and --image-size",
+        ) from None
 
 
 def _compare_gradients(actual: nn.Module, expected: nn.Module) -> float:

@@ -7,12 +7,12 @@ its busy waiting would occupy their cores.
 from __future__ import annotations
 
 import contextlib
-import os
 import time
 from collections.abc import Callable, Iterator
 
 import torch
 
+from tessera.affinity import get_affinity, set_affinity
 from tessera.launch.job import get_current_job
 from tessera.launch.worker import Worker
 from tessera.measure.memory_limits import get_available_bytes
@@ -36,7 +36,7 @@ def measure_unsplit(
     if obstacle:
         return None, (f"no unsplit baseline: {obstacle}",)
     cpus = sorted({cpu for rank_cpus in gather_values(worker, worker.cpus) for cpu in rank_cpus})
-    threads = len(cpus) or min(worker.size * worker.threads, len(os.sched_getaffinity(0)))
+    threads = len(cpus) or min(worker.size * worker.threads, len(get_affinity()))
     samples = None
     if worker.rank == 0:
         with _run_on(cpus, threads):
@@ -58,15 +58,15 @@ def _find_obstacle(worker: Worker, footprint: int) -> str:
 @contextlib.contextmanager
 def _run_on(cpus: list[int], threads: int) -> Iterator[None]:
     """Context manager: run on these cores with this number of threads, and restore both afterwards."""
-    before = os.sched_getaffinity(0), torch.get_num_threads()
+    before = get_affinity(), torch.get_num_threads()
     if cpus:
-        os.sched_setaffinity(0, cpus)
+        set_affinity(cpus)
     torch.set_num_threads(threads)
     try:
         yield
     finally:
         torch.set_num_threads(before[1])
-        os.sched_setaffinity(0, before[0])
+        set_affinity(before[0])
 
 
 def _wait_for_rank_0(worker: Worker) -> None:

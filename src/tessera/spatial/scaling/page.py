@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tessera.report.blocks import Card, Cards, Column, Picture, Section, Table
-from tessera.report.figures import format_bytes, format_percent, format_seconds
+from tessera.report.figures import format_bytes, format_change, format_seconds
 from tessera.report.page import build_document
 from tessera.spatial.scaling.plot import draw_scaling
 from tessera.spatial.scaling.prediction import compute_efficiencies
@@ -46,5 +46,5 @@ def _build_cards(scaling: ScalingResult) -> Cards:
     ]
     if scaling.measured:
         worst = max(scaling.measured, key=lambda m: abs(m.error))
-        cards.append(Card("Largest error", format_percent(worst.error, signed=True), "of the prediction"))
+        cards.append(Card("Largest error", format_change(worst.error), "of the prediction"))
     return Cards(cards)

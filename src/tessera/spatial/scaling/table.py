@@ -8,7 +8,7 @@ from math import prod
 from typing import Any
 
 from tessera.report.blocks import Cell, Column
-from tessera.report.figures import format_bytes, format_percent, format_seconds
+from tessera.report.figures import format_bytes, format_change, format_percent, format_seconds
 from tessera.spatial.scaling.prediction import ScalingPoint, StepTimes, compute_efficiencies, format_size
 
 Titled = tuple[str, Sequence[Column], list[list[Cell]]]  # title, columns, rows
@@ -103,8 +103,8 @@ def build_measured_rows(measured: Sequence[MeasuredStep]) -> list[list[Cell]]:
             Cell(format_size(m.predicted.mesh)),
             _make_time_cell(m.predicted.seconds),
             _make_time_cell(m.seconds),
-            Cell(format_percent(m.error, signed=True), m.error),
-            Cell(format_percent(of_scaling, signed=True), of_scaling),
+            Cell(format_change(m.error), m.error),
+            Cell(format_change(of_scaling), of_scaling),
             Cell(format_bytes(m.predicted.memory), m.predicted.memory),
             Cell(format_bytes(m.memory), m.memory),
         ]

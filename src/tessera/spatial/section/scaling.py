@@ -7,7 +7,7 @@ from typing import Any
 
 from tessera.report.blocks import Cell, Column, Heading, Plot, Row, Section, Table
 from tessera.report.cells import EMPTY_CELL, make_share_cell, make_value_cell
-from tessera.report.figures import format_percent, format_seconds
+from tessera.report.figures import format_change, format_seconds
 from tessera.report.naming import CaseNames, name_cases
 from tessera.results.record import Case, Record
 
@@ -126,4 +126,4 @@ def _build_table(groups: dict[str, dict[RankSplit, Record]], names: CaseNames) -
 
 def _make_error_cell(seconds: float, expected: float) -> Cell:
     far = seconds / expected - 1
-    return Cell(format_percent(far, signed=True), far)
+    return Cell(format_change(far), far)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from tessera.errors import TesseraError
@@ -19,6 +20,8 @@ from tessera.spatial.section.scaling import build_scaling_section
 from tessera.spatial.section.validation import build_validation_section
 
 MAX_DRAWN_WORKERS = 16  # with more workers, the panels of the picture are too small to read
+
+MAX_DRAWN_PIXELS = 1 << 24  # larger images are not planned for the picture
 
 
 def section(runs: Sequence[RunView]) -> Section:
@@ -66,6 +69,7 @@ def _build_picture(records: Sequence[Record]) -> Section | None:
         problem
         for record in records
         if (problem := _parse_problem(record)) and problem.parts <= MAX_DRAWN_WORKERS and len(problem.image) == 2
+        if math.prod(problem.image) * problem.batch <= MAX_DRAWN_PIXELS
     ]
     split_problems = [problem for problem in drawable if problem.parts > 1]
     if not split_problems:
@@ -84,5 +88,5 @@ def _parse_problem(record: Record) -> HaloProblem | None:
     """Return the problem of a record; None if its parameters are invalid, as in records of other releases."""
     try:
         return HaloProblem.of(record.case.params)
-    except (TesseraError, KeyError):
+    except (TesseraError, KeyError, TypeError, ValueError):
         return None

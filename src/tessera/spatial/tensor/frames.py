@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
@@ -42,7 +43,8 @@ class FramePlan:
     """
 
     def __init__(self, group: SplitGroup, layout: TensorLayout, frames: Sequence[Box]) -> None:
-        self._group, self._layout = group, layout
+        self._group: SplitGroup = weakref.proxy(group)  # the group keeps its plans, and must not keep itself alive
+        self._layout = layout
         image = Box.from_sizes(layout.shape)
         inside = [frame & image for frame in frames]
         inside = [box if box else Box(tuple(Interval(0, 0) for _ in box.dims)) for box in inside]

@@ -8,7 +8,9 @@ operator that needs a gradient earlier, for example in a hook of the user, there
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -56,11 +58,17 @@ class GradientBucket:
     """The pending sums of a group, in the order in which they were computed, which is equal on all ranks."""
 
     def __init__(self, group: SplitGroup) -> None:
-        self._group = group
+        self._get_group = weakref.ref(group)  # the group keeps its bucket, and must not keep itself alive
         self._sums: dict[PendingSum, int] = {}  # with the bytes of each
         self._bytes = 0
         self._weights: list[Tensor] = []  # whose `grad` may be a pending sum
         self._task = -1  # backward pass at whose end the bucket is flushed
+
+    @property
+    def _group(self) -> SplitGroup:
+        group = self._get_group()
+        assert group is not None, "the backward pass keeps the group of its tensors"
+        return group
 
     def add(self, part: Tensor, dtype: torch.dtype) -> SplitTensor:
         """Return a pending sum as a split tensor, which autograd can pass on to the weight."""
@@ -81,7 +89,8 @@ class GradientBucket:
     ) -> SplitTensor:
         """Return a whole tensor that is computed when it is first read."""
         unread = like.new_full((), float("nan")).expand(shape)
-        tensor = SplitTensor(unread, make_whole(shape, self._group.ranks), self._group, strides)
+        group = self._group
+        tensor = SplitTensor(unread, make_whole(shape, group.ranks), group, strides)
         tensor.pending = pending
         return tensor
 
@@ -109,9 +118,10 @@ class GradientBucket:
         task = torch._C._current_graph_task_id()
         if task not in (-1, self._task):
             self._task = task
-            torch.autograd.Variable._execution_engine.queue_callback(self._end_pass)
+            torch.autograd.Variable._execution_engine.queue_callback(partial(self._end_pass, self._group))
 
-    def _end_pass(self) -> None:
+    def _end_pass(self, group: SplitGroup) -> None:
+        """Deliver all sums. The argument keeps the group until the end of the pass."""
         self._task = -1
         self.flush()
         weights, self._weights = self._weights, []

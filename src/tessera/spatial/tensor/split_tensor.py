@@ -58,6 +58,15 @@ class PlanSet:
     transfers: dict[tuple[TensorLayout, tuple[Box, ...]], Transfer] = field(default_factory=dict)
     rings: dict[tuple[int, torch.dtype], Ring] = field(default_factory=dict)
 
+    def close(self) -> None:
+        """Close transfers and rings, which no rank may still use."""
+        for transfer in self.transfers.values():
+            transfer.close()
+        for ring in self.rings.values():
+            ring.close()
+        self.transfers.clear()
+        self.rings.clear()
+
 
 @dataclass(slots=True)
 class WideExchange:
@@ -101,7 +110,7 @@ class SplitGroup:
         self.bucket: Any = None  # of weight gradients, see `gradient_buckets`
         self.plans: dict[Any, Any] = {}  # of the current image size
         self._current = PlanSet(self.plans)
-        self._plan_sets: OrderedDict[Any, PlanSet] = OrderedDict({None: self._current})  # least recently used first
+        self.plan_sets: OrderedDict[Any, PlanSet] = OrderedDict({None: self._current})  # least recently used first
         self.exchange_count = 0  # of wide halos
         self.link: Any = None  # measured costs of an exchange, see `halo_depth`
         self.exchanges: list[tuple[Any, WideExchange]] = []  # of this pass, with what they were planned for
@@ -115,35 +124,30 @@ class SplitGroup:
         The least recently used sizes are evicted, with their plans, buffers and connections.
         """
         key = tuple(shape)
-        current = self._plan_sets.pop(key, None)
+        current = self.plan_sets.pop(key, None)
         if current is None:
             current = PlanSet({})
-            while len(self._plan_sets) >= MAX_PLAN_SETS:
-                _, oldest = self._plan_sets.popitem(last=False)
+            while len(self.plan_sets) >= MAX_PLAN_SETS:
+                _, oldest = self.plan_sets.popitem(last=False)
                 self._drop(oldest)
         if len(current.plans) > MAX_PLANS:  # sizes inside of the network depend on data
             current.plans.clear()
         if len(current.transfers) > MAX_TRANSFERS:  # the number of transfers is equal on all ranks
             current.plans.clear()
             self._drop(current)
-        self._plan_sets[key] = self._current = current
+        self.plan_sets[key] = self._current = current
         self.plans = current.plans
 
     def close(self) -> None:
         """Release all buffers and connections; all ranks call this together. Later operations open new ones."""
-        for plan_set in self._plan_sets.values():
+        for plan_set in self.plan_sets.values():
             plan_set.plans.clear()
             self._drop(plan_set)
 
     def _drop(self, plans: PlanSet) -> None:
         """Close transfers and rings. The barrier ensures that no rank still reads the buffers of a peer."""
         self.transport.barrier()
-        for transfer in plans.transfers.values():
-            transfer.close()
-        for ring in plans.rings.values():
-            ring.close()
-        plans.transfers.clear()
-        plans.rings.clear()
+        plans.close()
         self.scratch_frames.clear()
 
     def start_pass(self) -> None:

@@ -36,6 +36,7 @@ OPERATORS_NOT_IN_JAX = (
     *("empty_permuted", "clone_channels_last", "to_channels_last"),
     # float64 and int64, which JAX has only in its 64-bit mode
     *("float_power", "float_power_scalar", "to_float64", "to_int64", "bool_to_int64"),
+    *("int64_add", "int64_multiply"),
     # conversions from and to Python and NumPy
     *("scalar_tensor", "tensor", "to_same", "to_numpy", "tolist", "item", "numpy_round_trip", "detach"),
 )
@@ -55,5 +56,6 @@ def list_jax_expressions() -> Mapping[str, str]:
         if name not in OPERATORS_NOT_IN_JAX
         and not name.startswith("inplace_")
         and not re.search(r"\bref\.", operator.reference)
+        and not operator.setup
     }
-    return {**references, **share_expressions(own)}
+    return {**references, **share_expressions(own, OPERATORS_NOT_IN_JAX)}

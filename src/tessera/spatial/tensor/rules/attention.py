@@ -60,10 +60,10 @@ def _take_keys(layout: TensorLayout, keys: Tensor, group: SplitGroup) -> TensorL
     return take_dims([(layout, 0, batch), (layout, 1, heads), (None, 0, count), (None, 0, channels)], group.ranks)
 
 
-def _list_tokens(layout: TensorLayout, rank: int) -> Tensor:
+def _list_tokens(layout: TensorLayout, rank: int, device: torch.device) -> Tensor:
     """Return the indices of the tokens that a rank has."""
     positions, box = layout.positions[TOKENS], layout.boxes[rank]
-    tokens = torch.arange(layout.shape[TOKENS])
+    tokens = torch.arange(layout.shape[TOKENS], device=device)
     return tokens.view(layout.factors[TOKENS])[tuple(box.slices[at] for at in positions)].reshape(-1)
 
 
@@ -74,20 +74,20 @@ class _Masks:
         self, mask: Tensor | None, is_causal: bool, query: Tensor, layout: TensorLayout, group: SplitGroup
     ) -> None:
         self._mask = None if mask is None else _slice_mask(mask, layout, group)
-        self._rows = _list_tokens(layout, group.rank) if is_causal else None
-        self._dtype = query.dtype
+        self._rows = _list_tokens(layout, group.rank, query.device) if is_causal else None
+        self._dtype, self._device = query.dtype, query.device
 
     def get(self, keys: Tensor) -> Tensor | None:
         """Return the mask for keys with these indices."""
         if self._rows is not None:
             allowed = keys <= self._rows.unsqueeze(1)
-            return torch.zeros(allowed.shape, dtype=self._dtype).masked_fill_(~allowed, -inf)
+            return torch.zeros(allowed.shape, dtype=self._dtype, device=self._device).masked_fill_(~allowed, -inf)
         if self._mask is None or self._mask.shape[-1] == 1:
             return self._mask
         return self._mask.index_select(-1, keys)
 
     def get_all(self, count: int) -> Tensor | None:
-        return self._mask if self._rows is None else self.get(torch.arange(count))
+        return self._mask if self._rows is None else self.get(torch.arange(count, device=self._device))
 
 
 def _slice_mask(mask: Tensor, layout: TensorLayout, group: SplitGroup) -> Tensor:
@@ -129,7 +129,7 @@ def _attend_in_ring(
     layout = keys.layout_on_ranks
     own = [get_local(keys), redistribute(values, _take_channels(layout, values, group.ranks), group)]
     for owner, (block_keys, block_values) in _pass_round(own, layout, group):
-        mask = masks.get(_list_tokens(layout, owner))
+        mask = masks.get(_list_tokens(layout, owner, query.device))
         part, sums = aten._scaled_dot_product_flash_attention_for_cpu.default(
             query, block_keys, block_values, 0.0, False, attn_mask=mask, scale=scale
         )
@@ -200,7 +200,7 @@ def attend_backward(call: Call) -> Any:
     grad_query: Tensor | None = None
     tensors: list[Tensor] = []
     for owner, tensors in _pass_round([*own, *(torch.zeros_like(part) for part in own)], known, group):
-        grads = compute(tensors[:2], masks.get(_list_tokens(known, owner)))
+        grads = compute(tensors[:2], masks.get(_list_tokens(known, owner, query.device)))
         grad_query = grads[0] if grad_query is None else grad_query.add_(grads[0])
         for total, part in zip(tensors[2:], grads[1:], strict=True):
             total.add_(part)

@@ -87,7 +87,7 @@ def _compute_channel_statistics(tile: Tensor, channels: int, total: int, group: 
     """Return mean and variance of every channel over all ranks, in double precision."""
     precision = get_sum_dtype(tile)
     if not tile.numel():
-        mean = squares = torch.zeros(channels, dtype=precision)
+        mean = squares = torch.zeros(channels, dtype=precision, device=tile.device)
         count = 0
     else:
         count = tile.numel() // channels
@@ -110,7 +110,7 @@ def normalise_batch_backward(call: Call) -> Any:
         statistics = (gather(mean), gather(variance), None, None)
         margins = find_wide_parts([grad], layout, group)
         if 0 in tile.shape:
-            zeros = torch.zeros(tile.shape[1], dtype=tile.dtype)
+            zeros = torch.zeros(tile.shape[1], dtype=tile.dtype, device=tile.device)
             results = (torch.empty_like(tile), zeros, zeros.clone())
         else:
             results = call.func(grads, tile, weight, *statistics, False, eps, (mask[0] and margins is None, *mask[1:]))
@@ -184,7 +184,7 @@ def normalise_groups(call: Call) -> Any:
     total = prod(layout.shape) // (samples * groups)
     precision = get_sum_dtype(tile)
     if not tile.numel():
-        own_mean = squares = torch.zeros(samples, groups, dtype=precision)
+        own_mean = squares = torch.zeros(samples, groups, dtype=precision, device=tile.device)
         count = 0
     else:
         grouped = tile.reshape(samples, groups, -1, *tile.shape[2:])

@@ -144,7 +144,7 @@ def _find_repeat_plan(call: Call, tensor: Any, lengths: Sequence[int]) -> Repeat
         return None
     layout, group = tensor.layout_on_ranks, call.group
     is_reflected = "reflection" in str(call.func)
-    key = "repeat", layout, tuple(lengths), is_reflected
+    key = "repeat", layout, tuple(lengths), is_reflected, tensor.device
     if key not in group.plans:
         is_tiles = layout.is_plain and layout.is_exclusive and min(layout.split_dims, default=0) > 1
         maps = [
@@ -154,7 +154,7 @@ def _find_repeat_plan(call: Call, tensor: Any, lengths: Sequence[int]) -> Repeat
         is_valid = is_tiles and all(
             0 <= min(places) <= max(places) < n for places, n in zip(maps, layout.shape[2:], strict=True)
         )
-        group.plans[key] = _plan_repeat(group, layout, maps, lengths[::2][::-1]) if is_valid else None
+        group.plans[key] = _plan_repeat(group, layout, maps, lengths[::2][::-1], tensor.device) if is_valid else None
     plan: RepeatPlan | None = group.plans[key]
     return plan
 
@@ -171,7 +171,11 @@ def _list_sources(size: int, before: int, after: int, is_reflected: bool) -> lis
 
 
 def _plan_repeat(
-    group: SplitGroup, layout: TensorLayout, maps: Sequence[Sequence[int]], before: Sequence[int]
+    group: SplitGroup,
+    layout: TensorLayout,
+    maps: Sequence[Sequence[int]],
+    before: Sequence[int],
+    device: torch.device,
 ) -> RepeatPlan:
     output = group.get_tiles((*layout.shape[:2], *map(len, maps)), len(maps))
     input_boxes, grad_boxes = [], []
@@ -193,7 +197,7 @@ def _plan_repeat(
         part, target = own.dims[2 + number], result.dims[2 + number]
         frame, grads = input_boxes[group.rank].dims[2 + number], grad_boxes[group.rank].dims[2 + number]
         here = [source - frame.start for source in places[target.start : target.stop]]
-        sources_here.append(None if here == list(range(len(frame))) else torch.tensor(here))
+        sources_here.append(None if here == list(range(len(frame))) else torch.tensor(here, device=device))
         start = part.start + before[number] - grads.start
         kept.append(slice(start, start + len(part)))
         extra = [
@@ -201,7 +205,8 @@ def _plan_repeat(
             for at in range(grads.start, grads.stop)
             if part.start <= places[at] < part.stop and places[at] != at - before[number]
         ]
-        repeated.append((torch.tensor(extra).T[0], torch.tensor(extra).T[1]) if extra else None)
+        both = torch.tensor(extra, device=device).T if extra else None
+        repeated.append(None if both is None else (both[0], both[1]))
     return RepeatPlan(
         output=output,
         inputs=FramePlan(group, layout, input_boxes),

@@ -123,12 +123,13 @@ def _substitute(values: Sequence[Any], wide: WideParts, group: SplitGroup) -> li
     parts = iter(wide.parts)
 
     def substitute(value: Any) -> Any:
-        if isinstance(value, dict):
-            return {name: substitute(entry) for name, entry in value.items()}
         is_wide = isinstance(value, SplitTensor) and not value.layout_on_ranks.is_whole
         return next(parts) if is_wide else localise(value, wide.margin, group)
 
-    return [substitute(value) for value in values]
+    return [
+        {name: substitute(entry) for name, entry in value.items()} if isinstance(value, dict) else substitute(value)
+        for value in values
+    ]
 
 
 def _compute(call: Call, layout: TensorLayout) -> Any:

@@ -80,7 +80,7 @@ def pool_max(call: Call) -> Any:
     shape = plan.output.get_local_shape(group.rank)
     if 0 in shape:
         return call.wrap(frame.new_empty(shape), plan.output), call.wrap(
-            torch.empty(shape, dtype=torch.int64), plan.output
+            frame.new_empty(shape, dtype=torch.int64), plan.output
         )
     values, indices = call.func(frame, window.kernel, window.stride, (0,) * spatial, window.dilation, False)
     start = [part.start for part in plan.inputs.frame.dims[2:]]
@@ -248,7 +248,7 @@ def pool_mean(call: Call) -> Any:
     means = call.func(frame, window.kernel, window.stride, (0,) * spatial, False, True, area)
     own = plan.output.get_dim_box(group.rank).dims[2:]
     counts = _count_pixels(window, include, divisor, layout.shape[2:], own)
-    return call.wrap(means * (area / counts).to(means.dtype), plan.output)
+    return call.wrap(means * (area / counts).to(means), plan.output)
 
 
 @rule(*AVERAGES_BACKWARD)
@@ -273,7 +273,7 @@ def pool_mean_backward(call: Call) -> Any:
     outputs = plan.grads.frame.dims[2:]
     area = prod(window.kernel)
     counts = _count_pixels(window, include, divisor, layout.shape[2:], outputs)
-    region = region * (area / counts).to(region.dtype)
+    region = region * (area / counts).to(region)
     start = find_frame_origin(outputs, window)
     read = [(region.shape[2 + dim] - 1) * window.stride[dim] + window.extent[dim] for dim in range(spatial)]
     dummy = region.new_empty((*region.shape[:2], *read))

@@ -81,6 +81,18 @@ class MemoryConfig:
         return self.memory_layout.is_sharded
 
 
+def count_shards(spec: ShardSpec, layout: str) -> tuple[int, int]:
+    """Return the number of rows and columns of shards of a HEIGHT, WIDTH or BLOCK layout."""
+    if layout == TensorMemoryLayout.HEIGHT_SHARDED:
+        return spec.grid.size, 1
+    if layout == TensorMemoryLayout.WIDTH_SHARDED:
+        return 1, spec.grid.size
+    bounds = spec.grid.bounds
+    # a row of shards is on a row of cores; in column-major orientation, on a column of cores
+    by_rows = spec.orientation is ShardOrientation.ROW_MAJOR
+    return (bounds.rows, bounds.columns) if by_rows else (bounds.columns, bounds.rows)
+
+
 DRAM_MEMORY_CONFIG = MemoryConfig()
 L1_MEMORY_CONFIG = MemoryConfig(TensorMemoryLayout.INTERLEAVED, BufferType.L1)
 L1_HEIGHT_SHARDED_MEMORY_CONFIG = MemoryConfig(TensorMemoryLayout.HEIGHT_SHARDED, BufferType.L1)

@@ -1,0 +1,1 @@
+"""References in torch of ttnn's operations, by which its tests compare results."""
