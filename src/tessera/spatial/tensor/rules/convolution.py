@@ -106,14 +106,40 @@ def _convolve_frame(
     """Convolve a frame. If the weight gets a gradient, the tensor keeps its halo for the backward pass."""
     group, frames = tensor.group, plan.inputs
     if group.overlap == "none" or frames.is_local:
-        part = aten.convolution.default(frames.build(tensor, scratch=True), weight, bias, *settings)
+        part = _convolve_pixels(frames.build(tensor, scratch=True), weight, bias, *settings)
     else:
-        part = convolve_overlapped(
-            tensor, plan, window, lambda frame: aten.convolution.default(frame, weight, bias, *settings)
-        )
+        part = convolve_overlapped(tensor, plan, window, lambda frame: _convolve_pixels(frame, weight, bias, *settings))
     if weight.requires_grad and torch.is_grad_enabled():
         frames.keep_halo(tensor)
     return SplitTensor(part, plan.output, group)
+
+
+def _convolve_pixels(
+    frame: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
+    transposed: bool,
+    output_padding: Sequence[int],
+    groups: int,
+) -> Tensor:
+    """Convolve the pixels of a frame, with oneDNN if they are a float32 volume.
+
+    torch's own choice depends on the number of pixels: it computes small volumes without oneDNN, up to eight times
+    slower, and tiles are smaller than the volume.
+    """
+    is_volume = weight.dim() == 5 and max(weight.shape[2:]) > 1 and frame.numel() > 0
+    if is_volume and frame.dtype == torch.float32 and frame.is_cpu and not transposed and _has_onednn():
+        return aten.mkldnn_convolution.default(frame, weight, bias, padding, stride, dilation, groups)  # type: ignore[no-any-return]
+    return aten.convolution.default(  # type: ignore[no-any-return]
+        frame, weight, bias, stride, padding, dilation, transposed, output_padding, groups
+    )
+
+
+def _has_onednn() -> bool:
+    return torch.backends.mkldnn.is_available() and bool(torch.backends.mkldnn.enabled)
 
 
 def _convolve_wide(
@@ -131,13 +157,13 @@ def _convolve_wide(
     def run_timing_probe() -> None:
         frame = weight.new_zeros(plan.inputs.frame.shape)
         if frame.numel():
-            aten.convolution.default(frame, weight, bias, *settings)
+            _convolve_pixels(frame, weight, bias, *settings)
 
     wide = build_wide_frame(tensor, plan, window, run_timing_probe)
     frame = plan.inputs.build(tensor, scratch=True) if wide is None else wide.pixels
     layout = plan.output if wide is None else wide.result
     shape = layout.get_local_shape(group.rank)
-    part = frame.new_empty(shape) if 0 in shape else aten.convolution.default(frame, weight, bias, *settings)
+    part = frame.new_empty(shape) if 0 in shape else _convolve_pixels(frame, weight, bias, *settings)
     if wide is None:
         return call.wrap(part, plan.output)
     return wrap_wide(part, plan.output, layout, group, wide.exchange, wide.uses)
