@@ -9,7 +9,7 @@ from tessera.spatial.tensor.rules.convolution import _convolve_pixels
 SETTINGS = [((1, 1, 1), (0, 0, 0), (1, 1, 1)), ((2, 1, 2), (1, 1, 0), (1, 2, 1))]
 
 
-@pytest.mark.parametrize("stride, padding, dilation", SETTINGS)
+@pytest.mark.parametrize(("stride", "padding", "dilation"), SETTINGS)
 @pytest.mark.parametrize("groups", [1, 2])
 @pytest.mark.parametrize("bias", [True, False])
 def test_a_small_volume_equals_torch(stride, padding, dilation, groups, bias):

@@ -139,7 +139,7 @@ def _convolve_pixels(
 
 
 def _has_onednn() -> bool:
-    return torch.backends.mkldnn.is_available() and bool(torch.backends.mkldnn.enabled)
+    return bool(torch._C._has_mkldnn and torch.backends.mkldnn.enabled)
 
 
 def _convolve_wide(
